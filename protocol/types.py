@@ -1,0 +1,31 @@
+"""The integers of Kafka that must not be mixed, as distinct types.
+
+The wire's ``-1`` becomes ``None`` at the codec's edge wherever it means "absent".
+"""
+
+from __future__ import annotations
+
+from typing import Final, NewType
+from uuid import UUID
+
+Offset = NewType("Offset", int)
+"""A record's position in a partition's log."""
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""Counts the leaderships of one partition."""
+PartitionEpoch = NewType("PartitionEpoch", int)
+"""Counts the changes of one partition's registration in the metadata log."""
+BrokerEpoch = NewType("BrokerEpoch", int)
+"""Offset of a broker's registration record in the metadata log (KIP-903)."""
+ProducerEpoch = NewType("ProducerEpoch", int)
+"""Counts the incarnations of one producer id."""
+NodeId = NewType("NodeId", int)
+ProducerId = NewType("ProducerId", int)
+
+ZERO_UUID: Final = UUID(int=0)
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = UUID(int=1)
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_TOPIC: Final = "__transaction_state"
+UNASSIGNED_DIR: Final = UUID(int=1)
+LOST_DIR: Final = UUID(int=2)
+MIGRATING_DIR: Final = UUID(int=0)

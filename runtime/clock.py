@@ -1,0 +1,30 @@
+"""The clock port: wall time, monotonic time and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A pending call that can be taken back."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time as a node sees it. In the simulation all of it is virtual."""
+
+    def time_ms(self) -> int:
+        """Wall time in milliseconds since 1970, as record timestamps have it."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+        ...
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        """Call ``callback`` once on the loop after ``delay`` seconds."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...

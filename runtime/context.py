@@ -1,0 +1,26 @@
+"""The ports of one node, bundled. A process has one; a simulation has one for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.clock import Clock
+from runtime.disk import Disk
+from runtime.network import Network
+from runtime.randomness import Randomness
+from runtime.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Everything a node may know of the world outside of it."""
+
+    clock: Clock
+    random: Randomness
+    network: Network
+    disk: Disk
+    new_tasks: Callable[[str], Tasks]
+    """Makes a task scope with a name. The node stops its scopes in order."""
+    fatal: Callable[[str, BaseException | None], None]
+    """Ends the node at once: a broken invariant. (process: log and exit; simulation: the node dies)"""

@@ -1,0 +1,111 @@
+"""The disk port: files that know which of their bytes are synced.
+
+Short appends and page-cache reads are plain calls on the loop. What may block for long (fsync, recovery, copies,
+deletes) is plain synchronous code too, but runs in ``Disk.offload``: a worker thread in reality, inline after a
+virtual delay in the simulation. All errors are OSError with errno (ENOSPC, EIO, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Bytes = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file. Positions and sizes are bytes."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Current length, kept by the object: no system call."""
+        ...
+
+    @property
+    def synced(self) -> int:
+        """Length known to survive a power loss."""
+        ...
+
+    def append(self, parts: Sequence[Bytes]) -> int:
+        """Write all parts at the end; returns the position of the first byte. On an error the file is cut back to
+        its former length as far as the disk lets us, and the OSError is raised."""
+        ...
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to ``length`` bytes; shorter at the end of the file."""
+        ...
+
+    def pwrite(self, data: Bytes, position: int) -> None: ...
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros."""
+        ...
+
+    def sync(self) -> None:
+        """fsync. May block: call through offload outside of start-up."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile and mmap. Raises OSError in the simulation, which has none."""
+        ...
+
+    def close(self) -> None:
+        """Idempotent. A range being sent keeps the descriptor alive through its own reference."""
+        ...
+
+
+class Disk(Protocol):
+    """A node's file systems. Paths are absolute strings."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File: ...
+
+    def read(self, path: str) -> bytes:
+        """A whole small file. Raises FileNotFoundError."""
+        ...
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Write ``path.tmp``, fsync it, rename it, fsync the folder (checkpoints)."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def list(self, folder: str) -> list[str]:
+        """Names in a folder, sorted. Raises FileNotFoundError."""
+        ...
+
+    def make_folders(self, path: str) -> None: ...
+
+    def rename(self, old: str, new: str, *, sync: bool = True) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; missing is no error."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_folder(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """flock ``path`` exclusively (creating it) and return the release. Raises BlockingIOError where it is held."""
+        ...
+
+    def usage(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the file system."""
+        ...
+
+    def map_read(self, file: File) -> memoryview:
+        """The file's current bytes, read-only, mapped where possible. Release with ``.release()``."""
+        ...
+
+    async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking work off the loop. Results and exceptions come back as they are."""
+        ...

@@ -1,0 +1,125 @@
+"""The network port: framed connections with synchronous calls in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from runtime.disk import File
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Bytes of a file that go to the socket without passing through Python.
+
+    The file must stay open until the send has ended: the adapter holds a reference through ``file``.
+    If the file is shorter than ``position + length`` when it is sent, the connection is closed.
+    """
+
+    file: File
+    position: int
+    length: int
+
+
+Part: TypeAlias = bytes | bytearray | memoryview | FileRange
+
+
+class FrameError(Exception):
+    """The peer's bytes are no frames; the connection is closed."""
+
+
+class Framer(Protocol):
+    """Cuts a byte stream into frames, sans I/O (``protocol.frames`` has Kafka's)."""
+
+    def get_buffer(self) -> memoryview:
+        """A writable, non-empty buffer for the next bytes. May be shared between connections."""
+        ...
+
+    def buffer_updated(self, count: int) -> Iterator[memoryview]:
+        """Yield each frame completed by ``count`` new bytes. A frame is valid until the iterator goes on.
+
+        Raises FrameError where the bytes cannot be frames.
+        """
+        ...
+
+    def closed(self) -> None:
+        """The connection is gone; give back what is held. Idempotent."""
+        ...
+
+
+class Connection(Protocol):
+    """One connected peer."""
+
+    @property
+    def peer(self) -> str:
+        """``host:port`` of the other side."""
+        ...
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Queue parts in order. They leave at once, or at the end of the current read where one is being handled
+        (one send per wake-up). No effect on a closed connection."""
+        ...
+
+    def unsent(self) -> int:
+        """Bytes queued and not yet taken by the kernel."""
+        ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        ...
+
+    def abort(self) -> None:
+        """Close now; what is queued is lost."""
+        ...
+
+
+class ConnectionHandler(Protocol):
+    """What a connection tells its owner. All calls are synchronous and on the loop."""
+
+    def connection_made(self, connection: Connection) -> None: ...
+
+    def frame_received(self, frame: memoryview) -> None:
+        """One whole frame without its length. The memory is reused afterwards: copy what outlives the call.
+        It is writable, so that a batch header can be changed in place."""
+        ...
+
+    def writable(self) -> None:
+        """The send queue has drained after ``unsent()`` was above the high-water mark."""
+        ...
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called exactly once after connection_made; ``error`` is None for an orderly end."""
+        ...
+
+
+class Listener(Protocol):
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None:
+        """Stop accepting. Accepted connections stay."""
+        ...
+
+
+class Network(Protocol):
+    """Listening and connecting."""
+
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]
+    ) -> Listener:
+        """Accept connections. Port 0 takes a free one. Raises OSError naming the address where it cannot bind."""
+        ...
+
+    async def connect(
+        self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float
+    ) -> Connection:
+        """Connect; connection_made has been called when this returns. Raises OSError (TimeoutError is one)."""
+        ...

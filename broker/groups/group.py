@@ -1,0 +1,190 @@
+"""One classic group: members, generation, protocol and offsets, with the rules that hold among them.
+
+No clock, no disk, no network: times come in as milliseconds, and what must be written goes out through ``Effects``.
+The steps of joining, rebalancing and syncing are in the modules of these names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from broker.groups.model import (
+    TRANSITIONS,
+    CommittedOffset,
+    GroupSettings,
+    GroupState,
+    JoinAnswer,
+    JoinedMember,
+    Member,
+    SyncAnswer,
+)
+from protocol.errors import ErrorCode
+
+Persisted = Callable[[ErrorCode], None]
+
+
+class Effects(Protocol):
+    """What a group asks of its coordinator."""
+
+    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> None:
+        """Write the group's metadata, with these assignments where given, and call ``done`` once it is committed."""
+        ...
+
+    def new_member_id(self, prefix: str) -> str: ...
+
+
+class Group:
+    """The state of one group. Invariant: a leader is always a member; the protocol is one that all members support."""
+
+    __slots__ = (
+        "effects",
+        "generation",
+        "group_id",
+        "initial_remaining_ms",
+        "join_deadline_ms",
+        "leader_id",
+        "members",
+        "newcomer",
+        "offsets",
+        "pending_members",
+        "protocol_name",
+        "protocol_type",
+        "settings",
+        "state",
+        "state_since_ms",
+        "static_members",
+        "sync_deadline_ms",
+    )
+
+    def __init__(self, group_id: str, *, now_ms: int, settings: GroupSettings, effects: Effects) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self.effects = effects
+        self.state = GroupState.EMPTY
+        self.state_since_ms = now_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: dict[str, int] = {}
+        self.offsets: dict[tuple[str, int], CommittedOffset] = {}
+        self.join_deadline_ms: int | None = None
+        self.initial_remaining_ms: int | None = None
+        """Set while the first rebalance of an empty group gathers members: how much longer it may be extended."""
+        self.newcomer = False
+        self.sync_deadline_ms: int | None = None
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
+        self.state = state
+        self.state_since_ms = now_ms
+
+    def add(self, member: Member) -> None:
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self.pending_members.pop(member.member_id, None)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def remove(self, member: Member) -> None:
+        self.members.pop(member.member_id, None)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def replace_static(self, instance_id: str, new_id: str) -> Member:
+        """Give a static member a new id in its old place; whoever waits under the old id is fenced."""
+        old_id = self.static_members[instance_id]
+        member = self.members[old_id]
+        member.answer_join(JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        member.answer_sync(SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
+        self.members = {new_id if key == old_id else key: value for key, value in self.members.items()}
+        member.member_id = new_id
+        self.static_members[instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        return member
+
+    def is_leader(self, member: Member) -> bool:
+        return self.leader_id == member.member_id
+
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def all_joined(self) -> bool:
+        return not self.pending_members and all(member.join_reply is not None for member in self.members.values())
+
+    def common_protocols(self) -> list[str]:
+        """Names that every member supports, in the first member's order."""
+        counts = Counter(name for member in self.members.values() for name, _ in member.protocols)
+        first = next(iter(self.members.values()), None)
+        return [name for name, _ in first.protocols if counts[name] == len(self.members)] if first else []
+
+    def supports(self, protocol_type: str, names: list[str]) -> bool:
+        """Whether a member with these protocols can be in the group."""
+        if not self.members:
+            return bool(protocol_type) and bool(names)
+        return protocol_type == self.protocol_type and not set(names).isdisjoint(self.common_protocols())
+
+    def vote(self) -> str:
+        """The protocol that most members prefer among those which all support."""
+        candidates = self.common_protocols()
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in candidates) for member in self.members.values()
+        )
+        return max(candidates, key=lambda name: votes[name])
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
+            for member in self.members.values()
+        )
+
+    def join_answer(self, member: Member) -> JoinAnswer:
+        """The current generation as one member is told of it: the list of members goes to the leader only."""
+        return JoinAnswer(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader_id or "",
+            self.joined_members() if self.is_leader(member) else (),
+        )
+
+    def sync_answer(self, member: Member) -> SyncAnswer:
+        return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def touch(self, member: Member, now_ms: int) -> None:
+        """The member has shown that it lives."""
+        member.deadline_ms = now_ms + member.session_timeout_ms
+
+    def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
+        """The member that a request speaks for, or why it may not."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return self.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a live member of a consumer group is subscribed to a topic; all of them where that is unreadable."""
+        from protocol.consumer_protocol import subscribed_topics
+
+        return any(
+            topic in subscribed_topics(metadata)
+            for member in self.members.values()
+            for _, metadata in member.protocols
+        )

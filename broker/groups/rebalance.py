@@ -1,0 +1,142 @@
+"""Rebalances: when a group starts one, when it is complete, and what time does to it."""
+
+from __future__ import annotations
+
+from broker.groups.group import Group
+from broker.groups.model import GroupState, JoinAnswer, Member, SyncAnswer
+from protocol.errors import ErrorCode
+
+
+def prepare(group: Group, now_ms: int) -> None:
+    """Start a rebalance where the state allows one, else see whether the one under way is complete.
+
+    A group that was empty waits ``group.initial.rebalance.delay.ms`` for more members; any other waits until all known
+    members have joined again, for the longest of their rebalance timeouts.
+    """
+    if group.state is GroupState.PREPARING:
+        complete_if_all_joined(group, now_ms)
+        return
+    if group.state is GroupState.DEAD:
+        return
+    if group.state is GroupState.COMPLETING:
+        fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
+    timeout = group.rebalance_timeout_ms()
+    if group.state is GroupState.EMPTY:
+        delay = min(group.settings.initial_delay_ms, timeout)
+        group.initial_remaining_ms = timeout - delay
+        group.newcomer = False
+        group.join_deadline_ms = now_ms + delay
+    else:
+        group.initial_remaining_ms = None
+        group.join_deadline_ms = now_ms + timeout
+    group.sync_deadline_ms = None
+    group.move_to(GroupState.PREPARING, now_ms)
+    if group.initial_remaining_ms is None or group.settings.initial_delay_ms == 0:
+        complete_if_all_joined(group, now_ms)
+
+
+def fail_syncs(group: Group, error: ErrorCode) -> None:
+    """Forget the assignments and answer all who wait for one."""
+    for member in list(group.members.values()):
+        member.assignment = b""
+        member.answer_sync(SyncAnswer(error))
+
+
+def complete_if_all_joined(group: Group, now_ms: int) -> None:
+    gathering = group.initial_remaining_ms is not None and group.settings.initial_delay_ms > 0
+    if group.state is GroupState.PREPARING and group.all_joined() and (not gathering or not group.members):
+        complete_join(group, now_ms)
+
+
+def complete_join(group: Group, now_ms: int) -> None:
+    """End the join phase: who has not come again is dropped (static members stay), a generation begins."""
+    for member in [m for m in group.members.values() if m.join_reply is None and m.instance_id is None]:
+        group.remove(member)
+    if group.members and not _elect_joined_leader(group):
+        group.join_deadline_ms = now_ms + group.rebalance_timeout_ms()
+        return
+    group.join_deadline_ms = None
+    group.initial_remaining_ms = None
+    group.generation += 1
+    if not group.members:
+        group.protocol_name = None
+        group.leader_id = None
+        group.move_to(GroupState.EMPTY, now_ms)
+        group.effects.persist(group, {}, _ignore)
+        return
+    group.protocol_name = group.vote()
+    group.move_to(GroupState.COMPLETING, now_ms)
+    group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms()
+    for member in list(group.members.values()):
+        member.is_new = False
+        group.touch(member, now_ms)
+        member.answer_join(group.join_answer(member))
+
+
+def _ignore(error: ErrorCode) -> None:
+    """An empty generation that was not written is found again as the one before it: nothing is lost by that."""
+
+
+def _elect_joined_leader(group: Group) -> bool:
+    if group.leader_id is not None and group.members[group.leader_id].join_reply is not None:
+        return True
+    joined = next((m.member_id for m in group.members.values() if m.join_reply is not None), None)
+    if joined is None:
+        return False
+    group.leader_id = joined
+    return True
+
+
+def drop(group: Group, member: Member, now_ms: int) -> None:
+    """Take a member out (left, or its session ended) and rebalance the others."""
+    member.answer_join(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+    member.answer_sync(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+    group.remove(member)
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING):
+        prepare(group, now_ms)
+    elif group.state is GroupState.PREPARING:
+        complete_if_all_joined(group, now_ms)
+
+
+def expire(group: Group, now_ms: int) -> None:
+    """Carry out all that is due: pending ids, sessions, the join phase, members that never synced."""
+    overdue = [member_id for member_id, deadline in group.pending_members.items() if deadline <= now_ms]
+    for member_id in overdue:
+        del group.pending_members[member_id]
+    if overdue:
+        complete_if_all_joined(group, now_ms)
+    for member in [m for m in group.members.values() if m.deadline_ms <= now_ms and not m.waits]:
+        if member.member_id in group.members and member.deadline_ms <= now_ms and not member.waits:
+            drop(group, member, now_ms)
+    if group.join_deadline_ms is not None and group.join_deadline_ms <= now_ms:
+        _end_join_wait(group, now_ms)
+    if group.sync_deadline_ms is not None and group.sync_deadline_ms <= now_ms:
+        _drop_unsynced(group, now_ms)
+
+
+def _end_join_wait(group: Group, now_ms: int) -> None:
+    remaining = group.initial_remaining_ms
+    if remaining and group.newcomer:
+        delay = min(group.settings.initial_delay_ms, remaining)
+        group.newcomer = False
+        group.initial_remaining_ms = remaining - delay
+        group.join_deadline_ms = now_ms + delay
+    else:
+        complete_join(group, now_ms)
+
+
+def _drop_unsynced(group: Group, now_ms: int) -> None:
+    group.sync_deadline_ms = None
+    if group.state is not GroupState.COMPLETING:
+        return
+    for member in [m for m in group.members.values() if m.sync_reply is None]:
+        group.remove(member)
+    prepare(group, now_ms)
+
+
+def next_deadline_ms(group: Group) -> int | None:
+    """When ``expire`` has something to do next."""
+    deadlines = [deadline for deadline in (group.join_deadline_ms, group.sync_deadline_ms) if deadline is not None]
+    deadlines += group.pending_members.values()
+    deadlines += [member.deadline_ms for member in group.members.values() if not member.waits]
+    return min(deadlines, default=None)

@@ -1,0 +1,66 @@
+# What a person or CI asks of this project. `make help` lists it.
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/ready
+PYTEST := $(BIN)/pytest
+DIR    ?= milena-data
+SEED   ?=
+ARGS   ?=
+
+.PHONY: help setup up down check format test sim soak oracle chaos bench wheel clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-14s %s\n' "$$name" "$$text"; done
+
+setup: $(READY) ## make .venv with the command at .venv/bin/milena
+
+# The editable install is in compat mode: a plain path file instead of an import hook, which every start would pay for.
+$(READY): pyproject.toml .ci/make_venv.py
+	@$(PYTHON) .ci/make_venv.py .venv >&2
+	@echo "Installing into .venv (about a minute)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]' >&2
+	@touch $(READY)
+
+up: $(READY) ## run one controller and three brokers (9092, 9093, 9094) in the foreground; ARGS="..." for options
+	@exec $(BIN)/milena up --dir $(DIR) $(ARGS)
+
+down: $(READY) ## stop what `make up` runs
+	@exec $(BIN)/milena down --dir $(DIR)
+
+check: $(READY) ## format, lint, strict types, import rules, sizes
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-timing
+	@$(PYTEST) tests/architecture -q
+
+format: $(READY) ## format and mend what ruff can
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --fix --quiet .
+
+test: check ## check, then unit, contract, simulation and wire tests
+	@$(PYTEST) tests -q --ignore=tests/architecture --ignore=tests/oracle $(ARGS)
+
+sim: $(READY) ## the simulated cluster with one seed: make sim SEED=7
+	@MILENA_SEED=$(SEED) $(PYTEST) tests/simulation -q -s $(ARGS)
+
+soak: $(READY) ## random seeds for a given time: make soak SECONDS=60
+	@end=$$(( $$(date +%s) + $(or $(SECONDS),60) )); while [ $$(date +%s) -lt $$end ]; do \
+	  seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); \
+	  MILENA_SEED=$$seed $(PYTEST) tests/simulation -q || { echo "failed with SEED=$$seed" >&2; exit 1; }; done
+
+oracle: $(READY) ## Kafka's own tools against Milena (needs Java and Maven)
+	@$(PYTEST) tests/oracle -q -rs $(ARGS)
+
+chaos: $(READY) ## clients and kill -9 at full length (SHORT=1: 5,000 records each)
+	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill $(ARGS)
+
+bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less work)
+	@SHORT=$(SHORT) $(BIN)/python -m benchmarks $(ARGS)
+
+wheel: $(READY) ## build the wheel into dist/
+	@$(BIN)/python -m build --wheel --outdir dist . >&2
+
+clean: ## remove what the tools left
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,214 @@
+"""Incremental fetch sessions (KIP-227), one cache for the broker.
+
+A session remembers what a client wants and what it was told last, so that a fetch names only what changed and its
+answer carries only what is new. The cache has a fixed number of slots; a session that finds no room is not an error:
+the client is answered with session id 0 and goes on with full fetches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from protocol.errors import ErrorCode, KafkaError
+from runtime.clock import Clock
+from runtime.randomness import Randomness
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_MAX_EPOCH: Final = 2**31 - 1
+
+EVICTION_MS: Final = 120_000
+"""A session idle for longer gives its slot to anyone; one that has lived longer may be evicted by a larger one."""
+
+Key: TypeAlias = tuple[str | UUID, int]
+"""A partition as the client names it: topic name, or topic id from Fetch v13 on, and index."""
+
+
+@dataclass(slots=True, eq=False)
+class Wanted:
+    """One partition of a fetch, and what its session last told of it. Offsets as on the wire, -1 where unknown."""
+
+    topic: str | None
+    """None: an id that has not been resolved to a name."""
+    topic_id: UUID | None
+    """None below Fetch v13."""
+    index: int
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int | None
+    last_fetched_epoch: int | None
+    log_start_offset: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start: int = -1
+
+    @property
+    def key(self) -> Key:
+        name = self.topic_id if self.topic_id is not None else self.topic
+        assert name is not None
+        return name, self.index
+
+    def update(self, newer: Wanted) -> None:
+        """Take what a later request says, and keep what was sent."""
+        self.offset = newer.offset
+        self.max_bytes = newer.max_bytes
+        self.current_leader_epoch = newer.current_leader_epoch
+        self.last_fetched_epoch = newer.last_fetched_epoch
+        self.log_start_offset = newer.log_start_offset
+
+    def note_answer(self, *, high_watermark: int, log_start: int, always: bool, failed: bool) -> bool:
+        """Remember what is about to be sent, and say whether it is news. ``always``: records, a diverging epoch or
+        a preferred replica. A failure makes the next answer news whatever it is."""
+        news = always or failed or high_watermark != self.sent_high_watermark or log_start != self.sent_log_start
+        self.sent_high_watermark = -1 if failed else high_watermark
+        self.sent_log_start = log_start
+        return news
+
+
+class Session:
+    """One client's set of partitions, in the order in which they are read."""
+
+    __slots__ = ("created_ms", "epoch", "id", "partitions", "privileged", "used_ms", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.used_ms = now_ms
+        self.epoch = INITIAL_EPOCH + 1
+        self.partitions: dict[Key, Wanted] = {}
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Who stays when slots are short: followers over consumers, then the larger session."""
+        return self.privileged, len(self.partitions), self.id
+
+    def advance(self) -> None:
+        self.epoch = 1 if self.epoch == _MAX_EPOCH else self.epoch + 1
+
+    def move_to_end(self, wanted: Wanted) -> None:
+        """What was just served is read last next time."""
+        key = wanted.key
+        if self.partitions.get(key) is wanted:
+            self.partitions[key] = self.partitions.pop(key)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """What to read for one request. ``session`` is None for a sessionless one."""
+
+    session: Session | None
+    partitions: list[Wanted]
+    incremental: bool
+    """Only news goes into the answer."""
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self.session is None else self.session.id
+
+    def selects(self, wanted: Wanted, *, high_watermark: int, log_start: int, always: bool, failed: bool) -> bool:
+        """Whether this result belongs in the answer. Call once for each, when the answer is made."""
+        if self.session is None:
+            return True
+        news = wanted.note_answer(high_watermark=high_watermark, log_start=log_start, always=always, failed=failed)
+        return news or not self.incremental
+
+
+class FetchSessions:
+    """All sessions of a broker."""
+
+    def __init__(self, clock: Clock, random: Randomness, slots: int) -> None:
+        self._clock = clock
+        self._random = random
+        self._slots = slots
+        self._sessions: dict[int, Session] = {}
+        """In the order of last use."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def plan(
+        self,
+        session_id: int,
+        session_epoch: int,
+        wanted: list[Wanted],
+        forgotten: Iterable[Key],
+        *,
+        privileged: bool,
+        uses_topic_ids: bool,
+    ) -> FetchPlan:
+        """What to read. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+        FETCH_SESSION_TOPIC_ID_ERROR, which are for the whole request."""
+        if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            session = None
+            if session_epoch == INITIAL_EPOCH:
+                session = self._create(wanted, privileged=privileged, uses_topic_ids=uses_topic_ids)
+            return FetchPlan(session, wanted, incremental=False)
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        return self._continue(session, wanted, forgotten)
+
+    def _continue(self, session: Session, wanted: list[Wanted], forgotten: Iterable[Key]) -> FetchPlan:
+        partitions = session.partitions
+        for one in wanted:
+            known = partitions.get(one.key)
+            if known is None:
+                partitions[one.key] = one
+            else:
+                known.update(one)
+        for key in forgotten:
+            partitions.pop(key, None)
+        if not partitions:
+            del self._sessions[session.id]
+            return FetchPlan(None, [], incremental=False)
+        session.advance()
+        session.used_ms = self._now()
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        return FetchPlan(session, list(partitions.values()), incremental=True)
+
+    def _create(self, wanted: list[Wanted], *, privileged: bool, uses_topic_ids: bool) -> Session | None:
+        if not wanted:
+            return None
+        now = self._now()
+        session = Session(0, privileged=privileged, uses_topic_ids=uses_topic_ids, now_ms=now)
+        session.partitions = {one.key: one for one in wanted}
+        if len(self._sessions) >= self._slots and not self._evict_for(session, now):
+            return None
+        while session.id in self._sessions or session.id == NO_SESSION:
+            session.id = 1 + self._random.below(_MAX_EPOCH)
+        self._sessions[session.id] = session
+        return session
+
+    def _evict_for(self, newcomer: Session, now: int) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now - oldest.used_ms > EVICTION_MS:
+            del self._sessions[oldest.id]
+            return True
+        evictable = [
+            session
+            for session in self._sessions.values()
+            if now - session.created_ms > EVICTION_MS or (newcomer.privileged and not session.privileged)
+        ]
+        weakest = min(evictable, key=lambda session: session.rank, default=None)
+        if weakest is None or newcomer.rank[:2] < weakest.rank[:2]:
+            return False
+        del self._sessions[weakest.id]
+        return True
+
+    def _now(self) -> int:
+        return int(self._clock.monotonic() * 1000)

@@ -1,0 +1,137 @@
+"""Fetch sessions: the table of KIP-227, what an answer carries, and who loses a slot."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, Wanted
+from protocol.errors import ErrorCode, KafkaError
+from runtime.randomness import Randomness
+from tests.unit.broker.test_purgatory import HandClock
+
+
+def wanted(index: int, offset: int = 0, topic: str = "t") -> Wanted:
+    return Wanted(topic, None, index, offset, 1 << 20, None, None)
+
+
+class Client:
+    """Speaks to the sessions as a consumer does."""
+
+    def __init__(self, slots: int = 10) -> None:
+        self.clock = HandClock()
+        self.sessions = FetchSessions(self.clock, Randomness(1), slots)
+
+    def fetch(
+        self, session: int, epoch: int, *want: Wanted, forget: tuple[int, ...] = (), privileged: bool = False
+    ) -> FetchPlan:
+        return self.sessions.plan(
+            session, epoch, list(want), [("t", index) for index in forget], privileged=privileged, uses_topic_ids=False
+        )
+
+
+def told(plan: FetchPlan, high_watermark: int = 0, always: bool = False, failed: bool = False) -> list[int]:
+    return [
+        one.index
+        for one in plan.partitions
+        if plan.selects(one, high_watermark=high_watermark, log_start=0, always=always, failed=failed)
+    ]
+
+
+def test_a_sessionless_fetch_answers_everything_and_remembers_nothing() -> None:
+    client = Client()
+    plan = client.fetch(0, -1, wanted(0), wanted(1))
+    assert plan.session_id == 0 and told(plan) == [0, 1] and told(plan) == [0, 1]
+    assert len(client.sessions) == 0
+
+
+def test_an_incremental_fetch_carries_only_news() -> None:
+    client = Client()
+    first = client.fetch(0, 0, wanted(0), wanted(1))
+    assert first.session_id != 0 and told(first, high_watermark=5) == [0, 1]
+    assert told(client.fetch(first.session_id, 1), high_watermark=5) == []
+    assert told(client.fetch(first.session_id, 2), high_watermark=6) == [0, 1]
+    assert told(client.fetch(first.session_id, 3), high_watermark=6, always=True) == [0, 1]
+
+
+def test_an_error_is_told_and_so_is_what_follows_it() -> None:
+    client = Client()
+    session = client.fetch(0, 0, wanted(0)).session_id
+    assert told(client.fetch(session, 1), failed=True) == [0]
+    assert told(client.fetch(session, 2)) == [0]
+    assert told(client.fetch(session, 3)) == []
+
+
+def test_a_session_takes_up_new_and_changed_partitions_and_forgets() -> None:
+    client = Client()
+    session = client.fetch(0, 0, wanted(0), wanted(1)).session_id
+    plan = client.fetch(session, 1, wanted(1, offset=7), wanted(2), forget=(0,))
+    assert [(one.index, one.offset) for one in plan.partitions] == [(1, 7), (2, 0)]
+    empty = client.fetch(session, 2, forget=(1, 2))
+    assert empty.session_id == 0 and empty.partitions == [] and len(client.sessions) == 0
+
+
+def test_partitions_that_were_served_go_to_the_end() -> None:
+    client = Client()
+    plan = client.fetch(0, 0, wanted(0), wanted(1), wanted(2))
+    assert plan.session is not None
+    plan.session.move_to_end(plan.partitions[0])
+    assert [one.index for one in client.fetch(plan.session_id, 1).partitions] == [1, 2, 0]
+
+
+def test_wrong_ids_and_epochs_are_refused() -> None:
+    client = Client()
+    session = client.fetch(0, 0, wanted(0)).session_id
+    with pytest.raises(KafkaError) as unknown:
+        client.fetch(session + 1, 1)
+    with pytest.raises(KafkaError) as epoch:
+        client.fetch(session, 2)
+    with pytest.raises(KafkaError) as ids:
+        client.sessions.plan(session, 1, [], [], privileged=False, uses_topic_ids=True)
+    assert [error.value.code for error in (unknown, epoch, ids)] == [
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ]
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    client = Client()
+    plan = client.fetch(0, 0, wanted(0))
+    assert plan.session is not None
+    plan.session.epoch = 2**31 - 1
+    client.fetch(plan.session_id, 2**31 - 1)
+    assert plan.session.epoch == 1
+
+
+def test_epoch_zero_and_minus_one_close_the_named_session() -> None:
+    client = Client()
+    first = client.fetch(0, 0, wanted(0)).session_id
+    second = client.fetch(first, 0, wanted(0)).session_id
+    assert second not in (0, first) and len(client.sessions) == 1
+    assert client.fetch(second, -1, wanted(0)).session_id == 0 and len(client.sessions) == 0
+
+
+def test_without_a_slot_there_is_no_session() -> None:
+    client = Client(slots=1)
+    first = client.fetch(0, 0, wanted(0)).session_id
+    assert client.fetch(0, 0, wanted(0), wanted(1)).session_id == 0
+    assert client.fetch(first, 1).session_id == first
+
+
+def test_an_idle_session_gives_way_to_anyone_and_an_old_one_to_a_larger_one() -> None:
+    client = Client(slots=1)
+    first = client.fetch(0, 0, wanted(0), wanted(1)).session_id
+    client.clock.advance(EVICTION_MS / 1000 + 1)
+    second = client.fetch(0, 0, wanted(0)).session_id
+    assert second not in (0, first)
+    for epoch in range(1, 4):
+        client.clock.advance(EVICTION_MS / 2000)
+        client.fetch(second, epoch)
+    assert client.fetch(0, 0, wanted(0), wanted(1)).session_id not in (0, second)
+
+
+def test_a_follower_takes_the_slot_of_a_consumer() -> None:
+    client = Client(slots=1)
+    client.fetch(0, 0, wanted(0), wanted(1))
+    assert client.fetch(0, 0, wanted(0), privileged=True).session_id != 0
+    assert client.fetch(0, 0, wanted(0), wanted(1)).session_id == 0

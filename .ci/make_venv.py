@@ -55,7 +55,9 @@ def main(folder: str) -> int:
 
 def works(*command: str) -> bool:
     try:
-        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+        return (
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+        )
     except OSError:
         return False
 
@@ -99,7 +101,7 @@ def with_a_wheel(folder: str, python: str) -> bool:
 
 
 def wheel_on_disk() -> str | None:
-    folders = os.environ.get("PIP_FIND_LINKS", "").split() + ["/usr/share/python-wheels"]
+    folders = [*os.environ.get("PIP_FIND_LINKS", "").split(), "/usr/share/python-wheels"]
     found = [wheel for folder in folders for wheel in glob.glob(f"{folder}/pip-*-py3-none-any.whl")]
     return max(found, key=lambda path: version(Path(path).name.split("-")[1]), default=None)
 

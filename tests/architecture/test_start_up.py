@@ -1,0 +1,49 @@
+"""Start-up counts in milliseconds: what a process must not have imported by the time it serves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "aiokafka", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "ftplib", "http", "hypothesis",
+    "importlib.metadata", "kafka", "lab", "multiprocessing", "pipeline", "pydoc", "pytest",
+    "rich", "setuptools", "structlog.dev", "tests", "unittest", "urllib.request", "xml",
+)  # fmt: skip
+"""Top modules (with what lies below them) that no role of a running node needs."""
+
+
+def imported_by(statement: str) -> set[str]:
+    """Names of the modules in a fresh interpreter after ``statement``, as nodes are started (-I)."""
+    listing = subprocess.run(
+        [sys.executable, "-I", "-c", f"{statement}\nimport sys\nprint(' '.join(sorted(sys.modules)))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert listing.returncode == 0, listing.stderr
+    return set(listing.stdout.split())
+
+
+def heavy(loaded: set[str]) -> list[str]:
+    return sorted(name for name in loaded for top in HEAVY if name == top or name.startswith(f"{top}."))
+
+
+@pytest.mark.parametrize(
+    "module", ["milena.node", "controller.server", "broker.server", "runtime.process", "runtime.tcp", "runtime.files"]
+)
+def test_a_node_imports_nothing_it_does_not_need(module: str) -> None:
+    assert heavy(imported_by(f"import {module}")) == []
+
+
+def test_the_controller_imports_no_broker_and_the_broker_no_controller() -> None:
+    assert not [name for name in imported_by("import controller.server") if name.split(".")[0] == "broker"]
+    assert not [name for name in imported_by("import broker.server") if name.split(".")[0] == "controller"]
+
+
+def test_the_supervisor_needs_no_event_loop() -> None:
+    loaded = imported_by("import milena.up.supervisor")
+    assert not {"asyncio", "structlog", "kio", "argparse"} & loaded

@@ -15,6 +15,18 @@ T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
 
 
+class Handle(Protocol):
+    """What keeps a file's bytes readable after ``File.close``, for as long as something refers to it."""
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile and mmap. Raises OSError in the simulation, which has none."""
+        ...
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to ``length`` bytes; shorter at the end of the file."""
+        ...
+
+
 class File(Protocol):
     """An open file. Positions and sizes are bytes."""
 
@@ -54,8 +66,13 @@ class File(Protocol):
         """The descriptor, for sendfile and mmap. Raises OSError in the simulation, which has none."""
         ...
 
+    def handle(self) -> Handle:
+        """The open descriptor. A ``FileRange`` takes it when it is made, so that a file may be closed or deleted while
+        a range of it waits to be sent."""
+        ...
+
     def close(self) -> None:
-        """Idempotent. A range being sent keeps the descriptor alive through its own reference."""
+        """Idempotent. The descriptor is given back once no handle is referred to any more."""
         ...
 
 

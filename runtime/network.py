@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from runtime.disk import File
+from runtime.disk import File, Handle
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
     """Bytes of a file that go to the socket without passing through Python.
 
-    The file must stay open until the send has ended: the adapter holds a reference through ``file``.
+    The file must be open when the range is made; it may be closed or deleted afterwards: the range holds its handle.
     If the file is shorter than ``position + length`` when it is sent, the connection is closed.
     """
 
     file: File
     position: int
     length: int
+    handle: Handle = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "handle", self.file.handle())
 
 
 Part: TypeAlias = bytes | bytearray | memoryview | FileRange
@@ -112,9 +116,7 @@ class Listener(Protocol):
 class Network(Protocol):
     """Listening and connecting."""
 
-    async def listen(
-        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]
-    ) -> Listener:
+    async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
         """Accept connections. Port 0 takes a free one. Raises OSError naming the address where it cannot bind."""
         ...
 

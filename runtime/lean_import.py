@@ -1,0 +1,27 @@
+"""Import a library without the optional extras it would pull in.
+
+structlog imports rich and kio imports hypothesis wherever they happen to be installed; a node uses neither, and each
+costs more time and memory than the node itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EXTRAS = ("rich", "colorama", "better_exceptions", "hypothesis", "twisted", "greenlet")
+
+
+@contextmanager
+def lean_import() -> Iterator[None]:
+    """Hide the extras that are not loaded yet, for imports made inside of the block."""
+    hidden = [name for name in EXTRAS if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # Python's own mark for "not importable"
+    try:
+        yield
+    finally:
+        for name in hidden:
+            if name in sys.modules and sys.modules[name] is None:
+                del sys.modules[name]

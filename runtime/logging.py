@@ -1,0 +1,76 @@
+"""Structured logging: one event per line, for people on a terminal and as JSON otherwise.
+
+Events are constant texts with key=value pairs: ``log.info("partition became leader", topic=..., leader_epoch=...)``.
+structlog is imported with the first logger, not with this module.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from runtime.lean_import import lean_import
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+COLOURS: Final = {"debug": "\x1b[2m", "info": "", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[1;31m"}
+RESET: Final = "\x1b[0m"
+
+
+def get_logger(component: str, **bound: object) -> FilteringBoundLogger:
+    """A logger whose events carry ``component`` and what else is bound (node, topic, partition, ...)."""
+    with lean_import():
+        import structlog
+    if not structlog.is_configured():
+        configure()
+    logger: FilteringBoundLogger = structlog.get_logger(component=component, **bound)
+    return logger
+
+
+def configure(stream: TextIO | None = None, *, level: str = "info", human: bool | None = None) -> None:
+    """Choose where events go (standard error), from which level on, and their form (human on a terminal).
+
+    Raises ValueError for an unknown level.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
+    with lean_import():
+        import structlog
+    if human is None:
+        human = (stream or sys.stderr).isatty()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=not human),
+            structlog.processors.format_exc_info,
+            render_human if human else render_json,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        # Standard error is looked up with each logger: tests and supervisors replace it.
+        logger_factory=lambda *_: structlog.WriteLogger(stream or sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    """Time, level, component and event first, then the rest as it was given."""
+    first = {key: event.pop(key) for key in ("timestamp", "level", "component", "event") if key in event}
+    return json.dumps({**first, **event}, default=str, ensure_ascii=False)
+
+
+def render_human(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    time = str(event.pop("timestamp", ""))[11:23]
+    level = str(event.pop("level", "info"))
+    component = event.pop("component", "")
+    text = event.pop("event", "")
+    trace = event.pop("exception", None)
+    line = f"{COLOURS.get(level, '')}{time} {level:<8}{RESET} {component}: {text}{_pairs(event)}"
+    return f"{line}\n{trace}" if trace else line
+
+
+def _pairs(event: Mapping[str, Any]) -> str:
+    return "".join(f" {key}={value}" for key, value in event.items())

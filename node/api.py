@@ -1,0 +1,196 @@
+"""What an API module sees: the request's context, and the table that finds the module.
+
+An API module (``broker/apis/*.py``, ``controller/apis/*.py``, one per API key) has ``handle(node, ctx, request)``.
+
+* By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, or an
+  awaitable of them, or None where it has answered through ``ctx`` or will do so later.
+* With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
+  call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
+* An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
+  without it the error goes to the top-level ``error_code`` of the response.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from node.metrics import Counter, Timing
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
+from protocol.headers import RequestHeader, response_header
+from protocol.registry import Role, served
+from runtime.network import FileRange, Part
+
+Fields: TypeAlias = Mapping[str, Any]
+Answer: TypeAlias = Fields | None | Awaitable[Fields | None]
+Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
+Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who sent a request, as authorizers name it."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+@dataclass(slots=True)
+class Caller:
+    """One client connection as requests see it. The software fields are filled by ApiVersions v3 and later."""
+
+    listener_name: str
+    client_host: str
+    principal: Principal = ANONYMOUS
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+
+
+class Answers(Protocol):
+    """Where answered requests go: a connection's slot queue, or the capture of an embedded request."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def answered(self, ctx: RequestContext) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiModule:
+    """The callables of one API module."""
+
+    handle: Handle
+    raw: bool = False
+    failed: Failed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi:
+    """One served (API key, version): its module's callables and its meters. ``name`` is Kafka's (``ListOffsets``)."""
+
+    name: str
+    handle: Handle
+    raw: bool
+    failed: Failed | None
+    requests: Counter
+    total_time: Timing
+
+
+class RequestContext:
+    """One request on its way, and the slot that its answer fills. ``received_at`` is monotonic seconds."""
+
+    __slots__ = ("_answers", "api", "caller", "header", "parts", "received_at", "request")
+
+    def __init__(
+        self, header: RequestHeader, api: ServedApi, caller: Caller, answers: Answers, received_at: float
+    ) -> None:
+        self.header = header
+        self.api = api
+        self.caller = caller
+        self.received_at = received_at
+        self.parts: list[Part] | None = None
+        """The framed response, once there; an empty list for none."""
+        self.request: Any = None
+        """The decoded request of a cold API."""
+        self._answers = answers
+
+    @property
+    def listener_name(self) -> str:
+        return self.caller.listener_name
+
+    @property
+    def principal(self) -> Principal:
+        return self.caller.principal
+
+    @property
+    def client_host(self) -> str:
+        return self.caller.client_host
+
+    @property
+    def client_id(self) -> str | None:
+        return self.header.client_id
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+    @property
+    def closed(self) -> bool:
+        """The client is gone: whoever waits on its behalf may forget it."""
+        return self._answers.closed
+
+    @property
+    def answered(self) -> bool:
+        return self.parts is not None
+
+    def respond(self, parts: Sequence[Part]) -> None:
+        """Answer with the response's body; length and response header are added here."""
+        header = self.header
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        size = len(head)
+        for part in parts:
+            size += part.length if isinstance(part, FileRange) else len(part)
+        self._fill([size.to_bytes(4, "big") + head, *parts])
+
+    def respond_fields(self, **fields: Any) -> None:
+        """Answer with a message built from plain fields."""
+        self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
+
+    def no_response(self) -> None:
+        """Free the slot without an answer (produce with acks=0)."""
+        self._fill([])
+
+    def disconnect(self, reason: str) -> None:
+        """Close the connection instead of an answer."""
+        self._answers.close(reason)
+
+    def _fill(self, parts: list[Part]) -> None:
+        assert self.parts is None, f"request {self.header} was answered twice"
+        self.parts = parts
+        self._answers.answered(self)
+
+
+class ApiTable:
+    """API keys and the modules that serve them, imported on first use.
+
+    ``modules`` maps a key to a module name inside ``role_package``; names with a dot are absolute.
+    """
+
+    def __init__(self, role_package: str, modules: Mapping[ApiKey, str]) -> None:
+        self._names = {
+            int(key): name if "." in name else f"{role_package}.{name}" for key, name in sorted(modules.items())
+        }
+        self._loaded: dict[int, ApiModule] = {}
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._names
+
+    def missing(self, role: Role) -> list[str]:
+        """Names of APIs that the registry offers for ``role`` and that have no module here."""
+        return [key.name for key in served(role) if key not in self._names]
+
+    def get(self, key: int) -> ApiModule:
+        """Raises KeyError for a key without a module."""
+        found = self._loaded.get(key)
+        if found is None:
+            module = importlib.import_module(self._names[key])
+            found = ApiModule(module.handle, getattr(module, "RAW", False), getattr(module, "failed", None))
+            self._loaded[key] = found
+        return found
+
+    def preload(self, *keys: ApiKey) -> None:
+        """Import the modules of hot keys now."""
+        for key in keys:
+            self.get(key)

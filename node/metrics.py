@@ -1,0 +1,150 @@
+"""The registry of a node's metrics and its Prometheus text.
+
+Names follow what jmx_exporter makes of Kafka's MBeans: domain, type and name in lower case joined by underscores
+(``kafka_server_brokertopicmetrics_messagesinpersec_total``), the remaining key properties as labels. A counter is one
+attribute on a slotted object: hot paths keep the object and add to it. Gauges are read when somebody asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class Counter:
+    """A number that only grows. Hot paths may add to ``value`` directly."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+    def add(self, amount: float = 1) -> None:
+        self.value += amount
+
+
+class Timing:
+    """Count and sum of durations in milliseconds."""
+
+    __slots__ = ("count", "total_ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ms = 0.0
+
+    def record(self, milliseconds: float) -> None:
+        self.count += 1
+        self.total_ms += milliseconds
+
+
+Source: TypeAlias = Counter | Timing | Callable[[], float]
+
+
+@dataclass(slots=True)
+class _Family:
+    kind: Literal["counter", "gauge", "summary"]
+    help: str
+    series: dict[Labels, Source] = field(default_factory=dict)
+
+
+class Metrics:
+    """All metrics of one node, in order of registration."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, _Family] = {}
+
+    def counter(self, name: str, help_text: str = "", **labels: str) -> Counter:
+        """The counter of this name and these labels, made on first use. ``name`` ends in ``_total``."""
+        series = self._family(name, "counter", help_text).series
+        found = series.setdefault(_key(labels), Counter())
+        assert isinstance(found, Counter)
+        return found
+
+    def timing(self, name: str, help_text: str = "", **labels: str) -> Timing:
+        series = self._family(name, "summary", help_text).series
+        found = series.setdefault(_key(labels), Timing())
+        assert isinstance(found, Timing)
+        return found
+
+    def gauge(self, name: str, read: Callable[[], float], help_text: str = "", **labels: str) -> None:
+        """Register ``read``; it replaces an earlier gauge of the same name and labels."""
+        self._family(name, "gauge", help_text).series[_key(labels)] = read
+
+    def remove(self, name: str, **labels: str) -> None:
+        """Forget one series; missing is no error."""
+        family = self._families.get(name)
+        if family is not None:
+            family.series.pop(_key(labels), None)
+
+    def remove_where(self, label: str, value: str) -> None:
+        """Forget every series with this label, as when a topic has gone."""
+        for family in self._families.values():
+            for key in [key for key in family.series if (label, value) in key]:
+                del family.series[key]
+
+    def value(self, name: str, **labels: str) -> float:
+        """The current value (of a timing: its count). Raises KeyError where there is none."""
+        source = self._families[name].series[_key(labels)]
+        match source:
+            case Counter():
+                return source.value
+            case Timing():
+                return source.count
+            case _:
+                return source()
+
+    def render(self) -> str:
+        """Prometheus text format 0.0.4."""
+        lines: list[str] = []
+        for name, family in self._families.items():
+            if not family.series:
+                continue
+            if family.help:
+                lines.append(f"# HELP {name} {_escape(family.help)}")
+            lines.append(f"# TYPE {name} {family.kind}")
+            for key, source in family.series.items():
+                labels = _render_labels(key)
+                match source:
+                    case Counter():
+                        lines.append(f"{name}{labels} {_number(source.value)}")
+                    case Timing():
+                        lines.append(f"{name}_count{labels} {source.count}")
+                        lines.append(f"{name}_sum{labels} {_number(source.total_ms)}")
+                    case _:
+                        lines.append(f"{name}{labels} {_number(source())}")
+        return "\n".join(lines) + "\n" if lines else ""
+
+    def _family(self, name: str, kind: Literal["counter", "gauge", "summary"], help_text: str) -> _Family:
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = _Family(kind, help_text)
+        assert family.kind == kind, f"{name} is registered as {family.kind}"
+        return family
+
+
+def _key(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted(labels.items()))
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _render_labels(key: Labels) -> str:
+    if not key:
+        return ""
+    rendered = []
+    for label, value in key:
+        escaped = _escape(value).replace('"', '\\"')
+        rendered.append(f'{label}="{escaped}"')
+    return "{" + ",".join(rendered) + "}"
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
+    return str(int(value)) if value == int(value) else repr(float(value))

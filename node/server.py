@@ -1,0 +1,193 @@
+"""The accepting side of a node: listeners, connection limits, the idle sweep.
+
+One server serves one role on one or more listeners. A combined node has two, which share nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from node.api import ApiTable
+from node.connection import ServerConnection
+from node.dispatch import Dispatcher
+from node.framing import KafkaFramer
+from node.metrics import Metrics
+from node.verbs import Rules
+from protocol.frames import FrameBudget, ReceiveBuffers
+from protocol.registry import Role
+from runtime.clock import Timer
+from runtime.config.endpoints import Endpoint
+from runtime.context import Runtime
+from runtime.logging import get_logger
+from runtime.network import ConnectionHandler, Framer, Listener
+
+DEFAULT_QUEUED_BYTES: Final = 512 << 20
+"""Partial request frames of all connections together, where ``queued.max.request.bytes`` is -1. Only bytes that have
+arrived count, so this is reached by peers that really send, never by lengths they merely announce."""
+MAX_SWEEP_INTERVAL: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Bounds of one server, in Kafka's units. ``idle_ms`` below zero never closes an idle connection."""
+
+    max_connections: int = 2**31 - 1
+    max_connections_per_ip: int = 2**31 - 1
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    idle_ms: int = 600_000
+    max_request_bytes: int = 100 << 20
+    queued_bytes: int = DEFAULT_QUEUED_BYTES
+
+    @classmethod
+    def of(cls, get: Callable[[str], Any]) -> ServerLimits:
+        """From a configuration's look-up (``config.get``)."""
+        queued = get("queued.max.request.bytes")
+        return cls(
+            max_connections=get("max.connections"),
+            max_connections_per_ip=get("max.connections.per.ip"),
+            per_ip_overrides=parse_overrides(get("max.connections.per.ip.overrides")),
+            idle_ms=get("connections.max.idle.ms"),
+            max_request_bytes=get("socket.request.max.bytes"),
+            queued_bytes=queued if queued > 0 else DEFAULT_QUEUED_BYTES,
+        )
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """``host:5,127.0.0.1:10`` as in ``max.connections.per.ip.overrides``. Raises ValueError."""
+    overrides = {}
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        host, separator, count = item.rpartition(":")
+        if not separator or not count.isdigit():
+            raise ValueError(f"max.connections.per.ip.overrides: {item!r} is not of the form host:count")
+        overrides[host] = int(count)
+    return overrides
+
+
+class Server:
+    """Accepts connections on ``endpoints`` and runs their requests against ``node``."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        node: Any,
+        *,
+        role: Role,
+        endpoints: Sequence[Endpoint],
+        apis: ApiTable,
+        limits: ServerLimits,
+        metrics: Metrics,
+        rules: Rules,
+    ) -> None:
+        self.runtime = runtime
+        self.rules = rules
+        self.monotonic = runtime.clock.monotonic
+        self.bound: dict[str, tuple[str, int]] = {}
+        """Listener name to the host and port it is bound to (the real port where 0 was asked for)."""
+        self._log = get_logger("network")
+        self._endpoints = endpoints
+        self._limits = limits
+        self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
+        self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, self._log)
+        self._buffers = ReceiveBuffers(FrameBudget(limits.queued_bytes))
+        self._listeners: list[Listener] = []
+        self._connections: dict[ServerConnection, None] = {}
+        self._per_host: dict[str, int] = {}
+        self._sweep_timer: Timer | None = None
+        self._closed_for_cause = metrics.counter(
+            "kafka_server_socketservermetrics_connections_closed_for_cause_total",
+            "Connections that were closed because of what the client sent, or because of a limit.",
+            role=role.name.lower(),
+        )
+        metrics.gauge(
+            "kafka_server_socketservermetrics_connection_count",
+            lambda: len(self._connections),
+            "Open client connections.",
+            role=role.name.lower(),
+        )
+
+    async def start(self) -> None:
+        """Bind all listeners. Raises OSError naming the listener and its address where one cannot be bound."""
+        for endpoint in self._endpoints:
+            accept = functools.partial(self._accept, endpoint.name)
+            try:
+                listener = await self.runtime.network.listen(endpoint.host, endpoint.port, accept)
+            except OSError as error:
+                self.stop_accepting()
+                address = f"{endpoint.host}:{endpoint.port}"
+                raise OSError(
+                    error.errno, f"listener {endpoint.name} cannot listen on {address}: {error.strerror or error}"
+                ) from error
+            self._listeners.append(listener)
+            self.bound[endpoint.name] = (listener.host, listener.port)
+        self._schedule_sweep()
+
+    def stop_accepting(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def stop(self) -> None:
+        """Stop accepting, close every connection, end what still runs. Idempotent."""
+        self.stop_accepting()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        for connection in list(self._connections):
+            connection.close("the node stops")
+        await self._tasks.stop()
+
+    def connections(self) -> Iterable[ServerConnection]:
+        return self._connections.keys()
+
+    def admit(self, connection: ServerConnection) -> None:
+        """Count a new connection, or turn it away where a limit is reached.
+
+        Kafka leaves connections beyond ``max.connections`` in the kernel's queue; here they are closed at once.
+        """
+        host = connection.caller.client_host
+        count = self._per_host.get(host, 0) + 1
+        self._per_host[host] = count
+        self._connections[connection] = None
+        if len(self._connections) > self._limits.max_connections:
+            self.note_close(connection, "max.connections is reached")
+            connection.abort()
+        elif count > self._limits.per_ip_overrides.get(host, self._limits.max_connections_per_ip):
+            self.note_close(connection, "max.connections.per.ip is reached")
+            connection.abort()
+
+    def forget(self, connection: ServerConnection) -> None:
+        """A connection is gone."""
+        if self._connections.pop(connection, self) is self:
+            return
+        host = connection.caller.client_host
+        left = self._per_host[host] - 1
+        if left:
+            self._per_host[host] = left
+        else:
+            del self._per_host[host]
+
+    def note_close(self, connection: ServerConnection, reason: str) -> None:
+        """A connection is being closed by us: count it and say why, once."""
+        self._closed_for_cause.value += 1
+        caller = connection.caller
+        self._log.debug("connection closed", client=caller.client_host, listener=caller.listener_name, reason=reason)
+
+    def _accept(self, listener_name: str) -> tuple[Framer, ConnectionHandler]:
+        return KafkaFramer(self._buffers, self._limits.max_request_bytes), ServerConnection(self, listener_name)
+
+    def _schedule_sweep(self) -> None:
+        if self._limits.idle_ms >= 0:
+            interval = min(MAX_SWEEP_INTERVAL, max(self._limits.idle_ms / 2000, 0.01))
+            self._sweep_timer = self.runtime.clock.call_later(interval, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what has been idle too long. One timer serves all connections."""
+        oldest = self.monotonic() - self._limits.idle_ms / 1000
+        for connection in list(self._connections):
+            if connection.stuck_since_last_sweep() and connection.last_active < oldest:
+                self.note_close(connection, "idle for connections.max.idle.ms")
+                connection.abort()
+        self._schedule_sweep()

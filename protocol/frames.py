@@ -1,0 +1,193 @@
+"""Kafka's framing: an int32 length before each message. Sans I/O.
+
+Bytes are received into one buffer that all connections of a process share; whole frames are handed out as views of
+it. What is left of an unfinished frame is kept as a short tail, and copied to the front of the shared buffer when
+more is read, so that a small frame is always contiguous there. A tail that outgrows ``TAIL_LIMIT`` moves to a
+buffer of its own, which grows with the bytes that arrived, never with the length that was announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, Protocol, TypeAlias
+
+_LENGTH: Final = Struct(">i")
+
+SHARED_SIZE: Final = 256 << 10
+TAIL_LIMIT: Final = 16 << 10
+"""Longest unfinished frame that is kept as a tail: it is copied with each read."""
+FIRST_OWN_SIZE: Final = 128 << 10
+SPARE_LIMIT: Final = 2 << 20
+"""Bytes of finished own buffers that are kept for the next large frame."""
+
+
+class SizedPart(Protocol):
+    """Bytes that are not in memory, such as a range of a file (``runtime.network.FileRange``)."""
+
+    @property
+    def length(self) -> int: ...
+
+
+Part: TypeAlias = bytes | bytearray | memoryview | SizedPart
+
+
+class BadFrame(ValueError):
+    """The peer's bytes are no frames, or more of them than may be held; the connection is to be closed."""
+
+
+class FrameBudget:
+    """Bounds the bytes of unfinished frames over all connections (``queued.max.request.bytes``)."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def take(self, count: int) -> None:
+        """Hold ``count`` more bytes, or fewer where it is negative. Raises BadFrame where that exceeds the limit."""
+        if count > 0 and self.used + count > self.limit:
+            raise BadFrame(f"unfinished requests of all connections would exceed {self.limit} bytes")
+        self.used += count
+
+
+class ReceiveBuffers:
+    """What the connections of one process share: the receive buffer, spare large buffers, the budget."""
+
+    __slots__ = ("_spare", "_spare_bytes", "budget", "shared")
+
+    def __init__(self, budget: FrameBudget, shared_size: int = SHARED_SIZE) -> None:
+        if shared_size <= TAIL_LIMIT:
+            raise ValueError(f"a shared buffer of {shared_size} bytes cannot hold a tail and what follows it")
+        self.budget = budget
+        self.shared = memoryview(bytearray(shared_size))
+        self._spare: list[memoryview] = []
+        self._spare_bytes = 0
+
+    def take(self, size: int) -> memoryview:
+        """A buffer of at least ``size`` bytes with any content."""
+        for index, buffer in enumerate(self._spare):
+            if len(buffer) >= size:
+                del self._spare[index]
+                self._spare_bytes -= len(buffer)
+                return buffer
+        return memoryview(bytearray(size))
+
+    def give(self, buffer: memoryview) -> None:
+        """Keep a buffer for the next large frame, instead of the oldest ones where there are too many."""
+        if len(buffer) > SPARE_LIMIT:
+            return
+        self._spare.append(buffer)
+        self._spare_bytes += len(buffer)
+        while self._spare_bytes > SPARE_LIMIT:
+            self._spare_bytes -= len(self._spare.pop(0))
+
+
+class FrameDecoder:
+    """Cuts one connection's bytes into frames (``runtime.network.Framer``).
+
+    An unfinished frame is in ``_tail`` or in ``_own``, never in both. The budget is charged with the bytes of the one
+    and the size of the other.
+    """
+
+    __slots__ = ("_buffers", "_charged", "_closed", "_have", "_max_size", "_need", "_own", "_tail")
+
+    def __init__(self, buffers: ReceiveBuffers, max_size: int) -> None:
+        self._buffers = buffers
+        self._max_size = max_size
+        self._tail = b""
+        self._own: memoryview | None = None
+        self._have = 0
+        self._need = 0
+        self._charged = 0
+        self._closed = False
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes belong; never empty. Valid until another decoder of these buffers is asked."""
+        if self._own is not None:
+            return self._own[self._have : self._need]
+        tail = self._tail
+        if not tail:
+            return self._buffers.shared
+        self._buffers.shared[: len(tail)] = tail
+        return self._buffers.shared[len(tail) :]
+
+    def buffer_updated(self, count: int) -> Iterator[memoryview]:
+        """Yield the frames that ``count`` new bytes complete, without their lengths.
+
+        A frame is valid until the iterator goes on. Raises BadFrame for a length below zero or above the limit, and
+        where the budget is used up.
+        """
+        if self._own is not None:
+            self._have += count
+            return self._cut_own(self._own)
+        end = len(self._tail) + count
+        self._tail = b""
+        return self._cut_shared(end)
+
+    def closed(self) -> None:
+        """The connection is gone: give back what is held. Idempotent."""
+        self._tail = b""
+        self._own = None
+        self._charge(0)
+        self._closed = True
+
+    def _cut_shared(self, end: int) -> Iterator[memoryview]:
+        shared = self._buffers.shared
+        max_size = self._max_size
+        start = 0
+        while end - start >= 4:
+            size = _LENGTH.unpack_from(shared, start)[0]
+            if not 0 <= size <= max_size:
+                raise BadFrame(_refusal(size, max_size))
+            stop = start + 4 + size
+            if stop > end:
+                break
+            yield shared[start + 4 : stop]
+            start = stop
+        have = end - start
+        if have <= TAIL_LIMIT:
+            self._charge(have)
+            if have:
+                self._tail = bytes(shared[start:end])
+        else:
+            need = 4 + _LENGTH.unpack_from(shared, start)[0]
+            self._move(shared[start:end], need, min(need, max(FIRST_OWN_SIZE, 2 * have)))
+
+    def _cut_own(self, own: memoryview) -> Iterator[memoryview]:
+        have, need = self._have, self._need
+        if have == need:
+            self._own = None
+            self._charge(0)
+            yield own[4:need]
+            self._buffers.give(own)
+        elif have == len(own):
+            self._move(own, need, min(need, 2 * have))
+            self._buffers.give(own)
+
+    def _move(self, content: memoryview, need: int, size: int) -> None:
+        """Hold on to an unfinished frame in a buffer of at least ``size`` bytes."""
+        self._charge(size)
+        own = self._buffers.take(size)
+        own[: len(content)] = content
+        self._own, self._have, self._need = own, len(content), need
+
+    def _charge(self, held: int) -> None:
+        if held != self._charged and not self._closed:
+            self._buffers.budget.take(held - self._charged)
+            self._charged = held
+
+
+def frame(parts: Sequence[Part]) -> list[Part]:
+    """The parts of one message with their length in front."""
+    size = 0
+    for part in parts:
+        size += len(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.length
+    return [_LENGTH.pack(size), *parts]
+
+
+def _refusal(size: int, max_size: int) -> str:
+    if size < 0:
+        return f"a frame of {size} bytes"
+    return f"a frame of {size} bytes is larger than {max_size} (socket.request.max.bytes)"

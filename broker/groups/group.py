@@ -56,6 +56,7 @@ class Group:
         "state_since_ms",
         "static_members",
         "sync_deadline_ms",
+        "unsynced",
     )
 
     def __init__(self, group_id: str, *, now_ms: int, settings: GroupSettings, effects: Effects) -> None:
@@ -77,6 +78,8 @@ class Group:
         """Set while the first rebalance of an empty group gathers members: how much longer it may be extended."""
         self.newcomer = False
         self.sync_deadline_ms: int | None = None
+        self.unsynced: dict[str, None] = {}
+        """Members of this generation that have not asked for their assignment yet, in order."""
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
@@ -184,7 +187,5 @@ class Group:
         from protocol.consumer_protocol import subscribed_topics
 
         return any(
-            topic in subscribed_topics(metadata)
-            for member in self.members.values()
-            for _, metadata in member.protocols
+            topic in subscribed_topics(metadata) for member in self.members.values() for _, metadata in member.protocols
         )

@@ -36,6 +36,7 @@ def sync(
     ):
         reply(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
+    group.unsynced.pop(member.member_id, None)
     match group.state:
         case GroupState.PREPARING:
             reply(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -64,7 +65,6 @@ def _assign(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> None
             prepare(group, now_ms)
             return
         group.move_to(GroupState.STABLE, now_ms)
-        group.sync_deadline_ms = None
         for member in list(group.members.values()):
             member.assignment = shares.get(member.member_id, b"")
             if member.sync_reply is not None:

@@ -30,6 +30,7 @@ def prepare(group: Group, now_ms: int) -> None:
         group.initial_remaining_ms = None
         group.join_deadline_ms = now_ms + timeout
     group.sync_deadline_ms = None
+    group.unsynced.clear()
     group.move_to(GroupState.PREPARING, now_ms)
     if group.initial_remaining_ms is None or group.settings.initial_delay_ms == 0:
         complete_if_all_joined(group, now_ms)
@@ -67,6 +68,7 @@ def complete_join(group: Group, now_ms: int) -> None:
     group.protocol_name = group.vote()
     group.move_to(GroupState.COMPLETING, now_ms)
     group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms()
+    group.unsynced = dict.fromkeys(group.members)
     for member in list(group.members.values()):
         member.is_new = False
         group.touch(member, now_ms)
@@ -105,8 +107,10 @@ def expire(group: Group, now_ms: int) -> None:
         del group.pending_members[member_id]
     if overdue:
         complete_if_all_joined(group, now_ms)
-    for member in [m for m in group.members.values() if m.deadline_ms <= now_ms and not m.waits]:
-        if member.member_id in group.members and member.deadline_ms <= now_ms and not member.waits:
+    for member in list(group.members.values()):
+        # Dropping one may have completed a rebalance and so renewed or removed others.
+        still_in = group.members.get(member.member_id) is member
+        if still_in and member.deadline_ms <= now_ms and not member.waits:
             drop(group, member, now_ms)
     if group.join_deadline_ms is not None and group.join_deadline_ms <= now_ms:
         _end_join_wait(group, now_ms)
@@ -127,11 +131,12 @@ def _end_join_wait(group: Group, now_ms: int) -> None:
 
 def _drop_unsynced(group: Group, now_ms: int) -> None:
     group.sync_deadline_ms = None
-    if group.state is not GroupState.COMPLETING:
-        return
-    for member in [m for m in group.members.values() if m.sync_reply is None]:
-        group.remove(member)
-    prepare(group, now_ms)
+    late = [group.members[member_id] for member_id in group.unsynced if member_id in group.members]
+    group.unsynced.clear()
+    if late and group.state in (GroupState.COMPLETING, GroupState.STABLE):
+        for member in late:
+            group.remove(member)
+        prepare(group, now_ms)
 
 
 def next_deadline_ms(group: Group) -> int | None:

@@ -1,0 +1,65 @@
+"""DescribeGroups (15), v0 to v6: state and members of classic groups.
+
+A group that does not exist is Dead; from v6 it has the error GROUP_ID_NOT_FOUND too (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.groups.group import Group
+from broker.groups.model import GroupState, Member
+from node.api import RequestContext
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import get
+
+NOT_ASKED: Final = -(1 << 31)
+ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that there is for a group, as nothing is forbidden."""
+
+
+def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+    operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
+    return {
+        "groups": [
+            {"group_id": group_id, "authorized_operations": operations, **_describe(node, ctx, group_id)}
+            for group_id in request.groups
+        ]
+    }
+
+
+def _describe(node: Any, ctx: RequestContext, group_id: str) -> dict[str, Any]:
+    try:
+        group = node.groups.shard(group_id).get(group_id)
+    except KafkaError as error:
+        return {"error_code": error.code, "authorized_operations": NOT_ASKED}
+    if group is not None:
+        return _group(group)
+    dead = {"group_state": GroupState.DEAD.value}
+    if ctx.version >= 6:
+        dead |= {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": f"Group {group_id} not found."}
+    return dead
+
+
+def _group(group: Group) -> dict[str, Any]:
+    # Only a stable group has a protocol that its members agreed on and got assignments for.
+    stable = group.state is GroupState.STABLE
+    return {
+        "error_code": ErrorCode.NONE,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol_name or "") if stable else "",
+        "members": [_member(member, group.protocol_name if stable else None) for member in group.members.values()],
+    }
+
+
+def _member(member: Member, protocol_name: str | None) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata(protocol_name),
+        "member_assignment": member.assignment,
+    }

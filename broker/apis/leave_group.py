@@ -1,0 +1,41 @@
+"""LeaveGroup (13), v0 to v5: members leave a classic group; from v3 several at once (KIP-345), v5 with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.groups.membership import leave
+from node.api import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages import get
+
+
+def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+    """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
+    shard = node.groups.shard(request.group_id)
+    group = shard.get(request.group_id)
+    if ctx.version >= 3:
+        leaving = [(member.member_id, member.group_instance_id) for member in request.members]
+    else:
+        leaving = [(get(request, "member_id", ""), None)]
+    now_ms = node.runtime.clock.time_ms()
+    results = [
+        (
+            member_id,
+            instance_id,
+            ErrorCode.UNKNOWN_MEMBER_ID
+            if group is None
+            else leave(group, member_id=member_id, instance_id=instance_id, now_ms=now_ms),
+        )
+        for member_id, instance_id in leaving
+    ]
+    if group is not None:
+        shard.settle(group)
+    return {
+        "error_code": ErrorCode.NONE if ctx.version >= 3 else results[0][2],
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
+            for member_id, instance_id, error in results
+        ],
+    }

@@ -1,0 +1,49 @@
+"""SyncGroup (14), v0 to v5: the leader hands in the assignment, every member gets its share of it.
+
+KIPs: 345 (static members, v3), 559 (protocol type and name, v5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.groups.membership import sync
+from broker.groups.model import SyncAnswer
+from node.api import RequestContext
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import get
+
+
+def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+    try:
+        shard = node.groups.shard(request.group_id)
+    except KafkaError as error:
+        # A coordinator that is loading has forgotten the generation: the member shall join again.
+        loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return _fields(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
+    group = shard.get(request.group_id)
+    if group is None:
+        return _fields(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+    sync(
+        group,
+        member_id=request.member_id,
+        instance_id=get(request, "group_instance_id", None),
+        generation=request.generation_id,
+        protocol_type=get(request, "protocol_type", None),
+        protocol_name=get(request, "protocol_name", None),
+        assignments={share.member_id: bytes(share.assignment) for share in request.assignments},
+        reply=lambda answer: ctx.respond_fields(**_fields(answer)),
+        now_ms=node.runtime.clock.time_ms(),
+    )
+    shard.settle(group)
+    return None
+
+
+def _fields(answer: SyncAnswer) -> dict[str, Any]:
+    return {
+        "error_code": answer.error,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol_name,
+        "assignment": answer.assignment,
+    }

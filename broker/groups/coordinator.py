@@ -1,0 +1,154 @@
+"""Which groups this broker coordinates: it follows the leadership of ``__consumer_offsets`` partitions.
+
+A partition's groups are loaded from its log when this broker becomes its leader and forgotten when it ceases to be;
+in between, requests are answered COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.groups import offsets, store
+from broker.groups.group import Group
+from broker.groups.model import GroupSettings
+from broker.groups.shard import OffsetsLog, Shard
+from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import partition_for_group
+from protocol.types import LeaderEpoch
+from runtime.context import Runtime
+from runtime.logging import get_logger
+from runtime.tasks import Tasks
+
+log = get_logger("groups")
+
+
+class LoadableLog(OffsetsLog, Protocol):
+    """A partition of ``__consumer_offsets`` that can also be read from its start."""
+
+    def read_all(self) -> AsyncIterator[bytes | memoryview]:
+        """Pieces of whole batches from the log start to the present end, giving way to others between them."""
+        ...
+
+
+@dataclass(slots=True)
+class _Led:
+    leader_epoch: LeaderEpoch
+    shard: Shard
+    loaded: bool = False
+
+
+class GroupCoordinator:
+    """All shards of one broker."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        tasks: Tasks,
+        *,
+        partition_count: Callable[[], int],
+        settings: GroupSettings,
+        retention_ms: int,
+        check_interval_ms: int,
+    ) -> None:
+        self._runtime = runtime
+        self._tasks = tasks
+        self._partition_count = partition_count
+        self._settings = settings
+        self._retention_ms = retention_ms
+        self._check_interval_ms = check_interval_ms
+        self._led: dict[int, _Led] = {}
+
+    def start(self) -> None:
+        self._tasks.spawn(self._expire_offsets(), name="group-offset-expiry")
+
+    # -- leadership
+
+    def elected(self, partition: int, leader_epoch: LeaderEpoch, offsets_log: LoadableLog) -> None:
+        """This broker leads a partition of ``__consumer_offsets``: load its groups. A newer epoch loads anew."""
+        self.resigned(partition)
+        runtime = self._runtime
+        shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self._settings)
+        led = _Led(leader_epoch, shard)
+        self._led[partition] = led
+        self._tasks.spawn(self._load(partition, led, offsets_log), name=f"group-load-{partition}")
+
+    def resigned(self, partition: int) -> None:
+        led = self._led.pop(partition, None)
+        if led is not None:
+            led.shard.close()
+
+    async def _load(self, partition: int, led: _Led, offsets_log: LoadableLog) -> None:
+        loader = store.Loader(led.shard.new_group)
+        async for piece in offsets_log.read_all():
+            if self._led.get(partition) is not led:
+                return
+            loader.apply(piece)
+        if self._led.get(partition) is not led:
+            return
+        now = self._runtime.clock.time_ms()
+        for group in loader.finish(now):
+            led.shard.groups[group.group_id] = group
+            led.shard.arm(group)
+        led.loaded = True
+        log.info("groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups))
+
+    # -- look-ups
+
+    def shard(self, group_id: str) -> Shard:
+        """The shard of a group. Raises KafkaError: INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self._shard_at(partition_for_group(group_id, self._partition_count()))
+
+    def shard_for_offsets(self, group_id: str) -> Shard:
+        """As ``shard``; offsets may also be kept under the empty group id, as old clients without a group do."""
+        return self._shard_at(partition_for_group(group_id, self._partition_count()))
+
+    def _shard_at(self, partition: int) -> Shard:
+        led = self._led.get(partition)
+        if led is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if not led.loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return led.shard
+
+    def shards(self) -> Iterator[Shard]:
+        """All shards that serve. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS where one is still loading."""
+        if any(not led.loaded for led in self._led.values()):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return iter([led.shard for led in self._led.values()])
+
+    def group_count(self) -> int:
+        return sum(len(led.shard.groups) for led in self._led.values())
+
+    # -- offsets that nobody needs any more
+
+    def topics_deleted(self, topics: Iterable[str]) -> None:
+        names = list(topics)
+        for led in self._led.values():
+            for group in list(led.shard.groups.values()):
+                led.shard.remove_offsets(group, offsets.of_topics(group, names), _logged(group, "offsets_removed"))
+
+    async def _expire_offsets(self) -> None:
+        while True:
+            await self._runtime.clock.sleep(self._check_interval_ms / 1000)
+            now = self._runtime.clock.time_ms()
+            for led in list(self._led.values()):
+                for group in list(led.shard.groups.values()) if led.loaded else ():
+                    self._expire_group(led.shard, group, now)
+
+    def _expire_group(self, shard: Shard, group: Group, now_ms: int) -> None:
+        old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=self._retention_ms)
+        if len(old) == len(group.offsets) and offsets.is_vacant(group):
+            shard.remove_group(group, _logged(group, "group_expired"))
+        elif old:
+            shard.remove_offsets(group, old, _logged(group, "offsets_expired"))
+
+
+def _logged(group: Group, event: str) -> Callable[[ErrorCode], None]:
+    def done(error: ErrorCode) -> None:
+        log.debug(event, group=group.group_id, error=error.name)
+
+    return done

@@ -1,0 +1,57 @@
+"""The log behind a shard: a partition of ``__consumer_offsets`` that this broker leads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from broker.partition import ACKS_ALL, Partition
+from protocol.batch import iter_batches
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import LeaderEpoch, Offset
+from runtime.clock import Clock
+from storage.append_info import Origin
+
+LOAD_PIECE: Final = 1 << 20
+"""Bytes read at once while loading; other work goes on between the pieces."""
+
+
+class PartitionOffsetsLog:
+    """Appends as leader with acks=all, under the leader epoch of its election alone."""
+
+    def __init__(self, partition: Partition, leader_epoch: LeaderEpoch, clock: Clock, commit_timeout_ms: int) -> None:
+        self._partition = partition
+        self._leader_epoch = leader_epoch
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+
+    def append(self, batch: bytes, done: Callable[[ErrorCode], None]) -> None:
+        partition = self._partition
+        if partition.leader_epoch != self._leader_epoch:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        try:
+            info = partition.append(memoryview(bytearray(batch)), ACKS_ALL, origin=Origin.COORDINATOR)
+        except KafkaError as error:
+            done(error.code)
+            return
+
+        def committed(reached: bool) -> None:
+            done(ErrorCode.NONE if reached else self._missed())
+
+        partition.on_high_watermark(Offset(info.last_offset + 1), committed, seconds=self._commit_timeout_ms / 1000)
+
+    def _missed(self) -> ErrorCode:
+        leads = self._partition.is_leader and self._partition.leader_epoch == self._leader_epoch
+        return ErrorCode.REQUEST_TIMED_OUT if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    async def read_all(self) -> AsyncIterator[memoryview]:
+        """Pieces of whole batches from the log start to the end that the log has now. Raises KafkaError."""
+        log = self._partition.online_log
+        end, offset = log.log_end_offset, log.log_start_offset
+        while offset < end:
+            piece = log.read_bytes(offset, LOAD_PIECE, upper=end, min_one=True)
+            for batch in iter_batches(piece):
+                offset = batch.next_offset
+            yield piece
+            await self._clock.sleep(0)

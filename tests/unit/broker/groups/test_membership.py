@@ -1,0 +1,127 @@
+"""SyncGroup, Heartbeat, LeaveGroup, and what time does to members."""
+
+from __future__ import annotations
+
+from broker.groups.model import GroupState
+from protocol.errors import ErrorCode
+from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
+
+
+def test_members_get_the_share_that_the_leader_gave_them() -> None:
+    world = GroupWorld()
+    leader, follower = [world.join() for _ in range(2)]
+    world.advance(6_001)
+    waiting = world.sync(follower[0])
+    assert not waiting
+    own = world.sync(leader[0], {leader[0].member_id: b"L", follower[0].member_id: b"F"})
+    assert (own[0].assignment, waiting[0].assignment) == (b"L", b"F")
+    assert world.sync(follower[0])[0].assignment == b"F"
+
+
+def test_an_assignment_counts_only_once_it_is_written() -> None:
+    world = GroupWorld()
+    (join,) = [world.join()]
+    world.advance(3_001)
+    world.hold_writes = True
+    answers = world.sync(join[0], {join[0].member_id: b"x"})
+    assert not answers and world.group.state is GroupState.COMPLETING
+    world.commit()
+    assert answers[0].assignment == b"x" and world.group.state is GroupState.STABLE
+
+
+def test_an_assignment_that_cannot_be_written_starts_a_new_rebalance() -> None:
+    world = GroupWorld()
+    join = world.join()
+    world.advance(3_001)
+    world.hold_writes = True
+    answers = world.sync(join[0], {})
+    world.commit(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert answers[0].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.group.state is GroupState.PREPARING
+
+
+def test_an_assignment_written_for_a_generation_that_is_over_is_forgotten() -> None:
+    world = GroupWorld()
+    join = world.join()
+    world.advance(3_001)
+    world.hold_writes = True
+    world.sync(join[0], {join[0].member_id: b"old"})
+    world.join(join[0].member_id, protocols=(("range", b"new"),))
+    world.commit()
+    assert world.group.generation == 2 and world.group.members[join[0].member_id].assignment == b""
+
+
+def test_a_wrong_generation_is_told() -> None:
+    world = GroupWorld()
+    (member,) = world.stable()
+    assert world.sync(member, generation=7)[0].error is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_heartbeat_in_a_rebalance_calls_the_member_to_join_again() -> None:
+    world = GroupWorld()
+    (member,) = world.stable()
+    assert world.heartbeat(member) is ErrorCode.NONE
+    world.join()
+    assert world.heartbeat(member) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_heartbeats_keep_a_member_and_silence_removes_it() -> None:
+    world = GroupWorld()
+    (member,) = world.stable()
+    for _ in range(3):
+        world.advance(SESSION_MS - 1)
+        assert world.heartbeat(member) is ErrorCode.NONE
+    world.advance(SESSION_MS)
+    assert world.group.state is GroupState.EMPTY
+    assert world.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_last_member_that_leaves_makes_the_group_empty_in_a_new_generation() -> None:
+    world = GroupWorld()
+    (member,) = world.stable()
+    assert world.leave(member.member_id) is ErrorCode.NONE
+    assert world.group.state is GroupState.EMPTY
+    assert world.group.generation == 2 and world.written[-1] == {}
+
+
+def test_a_member_that_leaves_makes_the_others_rebalance() -> None:
+    world = GroupWorld()
+    leader, follower = world.stable(2)
+    world.leave(leader.member_id)
+    again = world.join(follower.member_id)
+    assert again[0].leader == follower.member_id and again[0].generation == 2
+
+
+def test_a_static_member_can_be_removed_by_its_instance_id_alone() -> None:
+    world = GroupWorld()
+    world.stable(1, instance="one")
+    assert world.leave("", "one") is ErrorCode.NONE
+    assert world.leave("", "one") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_with_another_id_is_fenced() -> None:
+    world = GroupWorld()
+    world.stable(1, instance="one")
+    assert world.leave("else", "one") is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_member_that_joined_and_never_synced_is_dropped_after_the_rebalance_timeout() -> None:
+    world = GroupWorld()
+    leader, silent = [world.join() for _ in range(2)]
+    world.advance(6_001)
+    world.sync(leader[0], {})
+    for _ in range(REBALANCE_MS // 5_000 + 1):
+        world.advance(5_000)
+        world.heartbeat(leader[0])
+        world.heartbeat(silent[0])
+    assert silent[0].member_id not in world.group.members
+    assert leader[0].member_id in world.group.members
+
+
+def test_syncs_that_wait_are_called_back_when_a_rebalance_begins() -> None:
+    world = GroupWorld()
+    _leader, follower = [world.join() for _ in range(2)]
+    world.advance(6_001)
+    waiting = world.sync(follower[0])
+    world.join()
+    assert waiting[0].error is ErrorCode.REBALANCE_IN_PROGRESS

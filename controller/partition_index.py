@@ -1,0 +1,101 @@
+"""Which partitions a broker or a log directory has a part in, kept beside the image for the controller's commands.
+
+Only replay changes it. Entries keep the order in which they came, so that a command's records have an order that a
+seed repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias, TypeVar
+from uuid import UUID
+
+from node.image import NO_LEADER, MetadataImage, PartitionImage
+
+PartitionKey: TypeAlias = tuple[UUID, int]
+"""Topic id and partition number."""
+RESERVED_DIRECTORIES: Final = 100
+"""Directory ids below this number have a meaning of their own and belong to no broker."""
+
+K = TypeVar("K", int, UUID)
+
+
+class PartitionIndex:
+    """Partitions by in-sync replica, by eligible leader replica, by leader, without a leader, and by directory."""
+
+    __slots__ = ("_directories", "_elr", "_isr", "_leaderless", "_leaders")
+
+    def __init__(self) -> None:
+        self._isr: dict[int, dict[PartitionKey, None]] = {}
+        self._elr: dict[int, dict[PartitionKey, None]] = {}
+        self._directories: dict[UUID, dict[PartitionKey, None]] = {}
+        self._leaders: dict[int, int] = {}
+        self._leaderless: dict[PartitionKey, None] = {}
+
+    @classmethod
+    def of(cls, image: MetadataImage) -> PartitionIndex:
+        """The index of a whole image, as after loading a snapshot."""
+        index = cls()
+        for topic in image.topics.values():
+            for number, partition in topic.partitions.items():
+                index.replace((topic.id, number), None, partition)
+        return index
+
+    def replace(self, key: PartitionKey, old: PartitionImage | None, new: PartitionImage | None) -> None:
+        """A partition was created (``old`` is None), changed, or deleted (``new`` is None)."""
+        old_isr = old.isr if old else ()
+        new_isr = new.isr if new else ()
+        if old_isr != new_isr:
+            _move(self._isr, key, old_isr, new_isr)
+        old_elr = old.elr if old else ()
+        new_elr = new.elr if new else ()
+        if old_elr != new_elr:
+            _move(self._elr, key, old_elr, new_elr)
+        old_directories = old.directories if old else ()
+        new_directories = new.directories if new else ()
+        if old_directories != new_directories:
+            _move(self._directories, key, _assigned(old_directories), _assigned(new_directories))
+        self._move_leader(key, old, new)
+
+    def _move_leader(self, key: PartitionKey, old: PartitionImage | None, new: PartitionImage | None) -> None:
+        before = old.leader if old else None
+        after = new.leader if new else None
+        if before == after:
+            return
+        if before == NO_LEADER:
+            del self._leaderless[key]
+        elif before is not None:
+            self._leaders[before] -= 1
+        if after == NO_LEADER:
+            self._leaderless[key] = None
+        elif after is not None:
+            self._leaders[after] = self._leaders.get(after, 0) + 1
+
+    def in_isr(self, broker: int) -> list[PartitionKey]:
+        return list(self._isr.get(broker, ()))
+
+    def in_elr(self, broker: int) -> list[PartitionKey]:
+        return list(self._elr.get(broker, ()))
+
+    def in_directory(self, directory: UUID) -> list[PartitionKey]:
+        return list(self._directories.get(directory, ()))
+
+    def leaderless(self) -> list[PartitionKey]:
+        return list(self._leaderless)
+
+    def leads(self, broker: int) -> bool:
+        return self._leaders.get(broker, 0) > 0
+
+
+def _assigned(directories: Iterable[UUID]) -> tuple[UUID, ...]:
+    return tuple(directory for directory in directories if directory.int >= RESERVED_DIRECTORIES)
+
+
+def _move(owners: dict[K, dict[PartitionKey, None]], key: PartitionKey, old: Iterable[K], new: Iterable[K]) -> None:
+    for owner in old:
+        kept = owners[owner]
+        kept.pop(key, None)
+        if not kept:
+            del owners[owner]
+    for owner in new:
+        owners.setdefault(owner, {})[key] = None

@@ -26,7 +26,7 @@ from protocol.registry import Role, served
 from runtime.network import FileRange, Part
 
 Fields: TypeAlias = Mapping[str, Any]
-Answer: TypeAlias = Fields | None | Awaitable[Fields | None]
+Answer: TypeAlias = Fields | Awaitable[Fields | None] | None
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
 Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
 

@@ -7,7 +7,7 @@ embedded in an Envelope.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from node.api import ApiTable, Fields, RequestContext, ServedApi
 from node.metrics import Metrics
@@ -17,15 +17,24 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import DecodeError
 from protocol.registry import Role, served
 from runtime.context import Runtime
-from runtime.logging import Logger
 from runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class Dispatcher:
     """Runs requests of one role. ``node`` is handed to the modules as it is."""
 
     def __init__(
-        self, runtime: Runtime, node: Any, role: Role, apis: ApiTable, metrics: Metrics, tasks: Tasks, log: Logger
+        self,
+        runtime: Runtime,
+        node: Any,
+        role: Role,
+        apis: ApiTable,
+        metrics: Metrics,
+        tasks: Tasks,
+        log: FilteringBoundLogger,
     ) -> None:
         self.runtime = runtime
         self.role = role

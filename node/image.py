@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from uuid import UUID
 
+from protocol.features import METADATA_VERSION
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 NO_LEADER: Final = NodeId(-1)
-METADATA_VERSION: Final = "metadata.version"
+NO_OFFSET: Final = Offset(-1)
+NO_EPOCH: Final = LeaderEpoch(0)
 MAX_SHARED_TUPLES: Final = 1 << 16
 
 TOPIC_RESOURCE: Final = 2
@@ -29,9 +31,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition's registration. ``leader`` is NO_LEADER where there is none; ``directories`` runs with ``replicas``.
+    """One partition's registration. ``leader`` is NO_LEADER where there is none.
 
-    ``elr`` and ``last_known_elr`` are KIP-966's; ``recovery_state`` is 1 while an unclean leader recovers.
+    ``directories`` runs with ``replicas``. ``elr`` and ``last_known_elr`` are those of KIP-966; ``recovery_state`` is
+    1 while an unclean leader recovers.
     """
 
     replicas: tuple[NodeId, ...]
@@ -153,8 +156,8 @@ class Delta:
 class MetadataImage:
     """The owner of all entries. ``offset`` is that of the last record in it, -1 when empty; ``epoch`` its epoch."""
 
-    offset: Offset = Offset(-1)
-    epoch: LeaderEpoch = LeaderEpoch(0)
+    offset: Offset = NO_OFFSET
+    epoch: LeaderEpoch = NO_EPOCH
     timestamp_ms: int = -1
     topics: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: dict[UUID, TopicImage] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from node.api import ApiTable
 from node.connection import ServerConnection
@@ -19,7 +19,6 @@ from node.verbs import Rules
 from protocol.frames import FrameBudget, ReceiveBuffers
 from protocol.registry import Role
 from runtime.clock import Timer
-from runtime.config.endpoints import Endpoint
 from runtime.context import Runtime
 from runtime.logging import get_logger
 from runtime.network import ConnectionHandler, Framer, Listener
@@ -28,6 +27,19 @@ DEFAULT_QUEUED_BYTES: Final = 512 << 20
 """Partial request frames of all connections together, where ``queued.max.request.bytes`` is -1. Only bytes that have
 arrived count, so this is reached by peers that really send, never by lengths they merely announce."""
 MAX_SWEEP_INTERVAL: Final = 30.0
+
+
+class Endpoint(Protocol):
+    """Where to listen (``runtime.config`` parses them)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +86,7 @@ class Server:
         runtime: Runtime,
         node: Any,
         *,
+        node_id: int,
         role: Role,
         endpoints: Sequence[Endpoint],
         apis: ApiTable,
@@ -86,7 +99,7 @@ class Server:
         self.monotonic = runtime.clock.monotonic
         self.bound: dict[str, tuple[str, int]] = {}
         """Listener name to the host and port it is bound to (the real port where 0 was asked for)."""
-        self._log = get_logger("network")
+        self._log = get_logger("network", node=node_id)
         self._endpoints = endpoints
         self._limits = limits
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")

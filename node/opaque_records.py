@@ -1,0 +1,36 @@
+"""Records about access (SCRAM, ACLs, quotas, tokens): kept as they are, so that a snapshot has them.
+
+Nothing here interprets them. Imported when the first one is met.
+"""
+
+from __future__ import annotations
+
+from node.image import Delta, MetadataImage
+from protocol.metadata_records import MetadataRecord, access
+
+
+def keep(image: MetadataImage, delta: Delta, record: MetadataRecord) -> None:
+    """Keep the record, or take away the one that it ends. Raises TypeError for a record of another kind."""
+    kept = image.opaque
+    match record:
+        case access.UserScramCredentialRecord():
+            kept["scram", record.name, record.mechanism] = record
+        case access.RemoveUserScramCredentialRecord():
+            kept.pop(("scram", record.name, record.mechanism), None)
+        case access.AccessControlEntryRecord():
+            kept["acl", record.id] = record
+        case access.RemoveAccessControlEntryRecord():
+            kept.pop(("acl", record.id), None)
+        case access.DelegationTokenRecord():
+            kept["token", record.token_id] = record
+        case access.RemoveDelegationTokenRecord():
+            kept.pop(("token", record.token_id), None)
+        case access.ClientQuotaRecord():
+            key = ("quota", *((part.entity_type, part.entity_name) for part in record.entity), record.key)
+            if record.remove:
+                kept.pop(key, None)
+            else:
+                kept[key] = record
+        case _:
+            raise TypeError(f"a {type(record).__name__} changes no image")
+    delta.opaque = True

@@ -1,0 +1,304 @@
+"""One connection to another node, kept up as long as somebody has something to ask.
+
+``request`` connects where needed, learns the peer's versions once per connection (ApiVersions), sends, and waits for
+the answer with the same correlation id. Several requests may be under way; Kafka answers them in order. When the
+connection breaks, each of them fails with ChannelError: whether the peer acted on it is then unknown, and trying
+again is the caller's decision. A failed connect is not repeated before a growing, jittered pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from node.framing import KafkaFramer
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.frames import FrameBudget, ReceiveBuffers
+from protocol.headers import parse_response_header, request_header
+from protocol.primitives import DecodeError
+from protocol.registry import REGISTRY, VersionRange
+from runtime.context import Runtime
+from runtime.network import Connection, FileRange, Part
+
+T = TypeVar("T")
+
+SOFTWARE_NAME: Final = "milena"
+SOFTWARE_VERSION: Final = "0.1.0"
+FIRST_BACKOFF: Final = 0.05
+LAST_BACKOFF: Final = 1.0
+JITTER: Final = 0.2
+MAX_RESPONSE_BYTES: Final = 256 << 20
+API_VERSIONS_VERSION: Final = 3
+
+
+class ChannelError(ConnectionError):
+    """The peer could not be reached, or the connection broke before the answer came."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    key: int
+    version: int
+    decode: Callable[[memoryview], Any]
+    future: asyncio.Future[Any]
+
+
+class Channel:
+    """A connection to ``host:port`` that is opened on use. Several coroutines may use it at once."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        connect_timeout: float = 10.0,
+        request_timeout: float = 30.0,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.versions: dict[int, VersionRange] = {}
+        """What the peer serves; filled by each connect."""
+        self._runtime = runtime
+        self._client_id = client_id
+        self._connect_timeout = connect_timeout
+        self._request_timeout = request_timeout
+        self._link: _Link | None = None
+        self._connecting = asyncio.Lock()
+        self._buffers = ReceiveBuffers(FrameBudget(MAX_RESPONSE_BYTES))
+        self._backoff = FIRST_BACKOFF
+        self._not_before = 0.0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Channel({self.host}:{self.port})"
+
+    @property
+    def connected(self) -> bool:
+        return self._link is not None and self._link.alive
+
+    async def request(
+        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
+    ) -> Any:
+        """Send a request built from plain fields and return the decoded response.
+
+        ``version`` None takes the highest that both sides know. Raises ChannelError, KafkaError UNSUPPORTED_VERSION
+        where there is no common version, REQUEST_TIMED_OUT after ``timeout`` seconds.
+        """
+        link = await self._connected()
+        chosen = self.choose(key, version)
+        body = messages.encode(messages.build_request(key, chosen, **fields))
+        return await self._exchange(
+            link, key, chosen, [body], lambda data: messages.decode_response(key, chosen, data), timeout
+        )
+
+    async def request_raw(
+        self,
+        key: ApiKey,
+        version: int,
+        body: Sequence[Part],
+        decode: Callable[[memoryview], T],
+        *,
+        timeout: float | None = None,
+    ) -> T:
+        """Send an encoded body. ``decode`` gets the response's body in place: its memory is reused afterwards."""
+        link = await self._connected()
+        result: T = await self._exchange(link, key, version, body, decode, timeout)
+        return result
+
+    async def send_only(self, key: ApiKey, version: int, body: Sequence[Part]) -> None:
+        """Send a request that has no answer (produce with acks=0)."""
+        link = await self._connected()
+        link.send(key, version, body, None)
+
+    async def connect(self) -> None:
+        """Make sure that there is a connection. Raises ChannelError."""
+        await self._connected()
+
+    def choose(self, key: ApiKey, version: int | None = None, *, at_most: int | None = None) -> int:
+        """The version to use on the current connection: ``version`` if the peer has it, else the highest common one.
+
+        Raises KafkaError UNSUPPORTED_VERSION.
+        """
+        theirs = self.versions.get(key)
+        ours = REGISTRY[key].kafka
+        if theirs is not None:
+            if version is not None and theirs.includes(version):
+                return version
+            highest = min(theirs.max, ours.max if at_most is None else min(ours.max, at_most))
+            if version is None and highest >= max(theirs.min, ours.min):
+                return highest
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{self.host}:{self.port} serves {key.name} in versions {theirs or 'none'}, not {version or ours}",
+        )
+
+    def close(self) -> None:
+        """Close for good; what waits fails. Idempotent."""
+        self._closed = True
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Drop the current connection; the next request makes a new one."""
+        if self._link is not None:
+            self._link.abort()
+            self._link = None
+
+    async def _exchange(
+        self,
+        link: _Link,
+        key: int,
+        version: int,
+        body: Sequence[Part],
+        decode: Callable[[memoryview], Any],
+        timeout: float | None,
+    ) -> Any:
+        seconds = self._request_timeout if timeout is None else timeout
+        future = link.send(key, version, body, decode)
+        assert future is not None
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            # A late answer would hold up those behind it, and a dead peer should be noticed: start over.
+            if self._link is link:
+                self.disconnect()
+            message = f"{self.host}:{self.port} did not answer {ApiKey(key).name} within {seconds:g} s"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
+
+    async def _connected(self) -> _Link:
+        if self._closed:
+            raise ChannelError(f"the channel to {self.host}:{self.port} is closed")
+        link = self._link
+        if link is not None and link.alive:
+            return link
+        async with self._connecting:
+            link = self._link
+            if link is None or not link.alive:
+                link = await self._open()
+            return link
+
+    async def _open(self) -> _Link:
+        clock = self._runtime.clock
+        wait = self._not_before - clock.monotonic()
+        if wait > 0:
+            await clock.sleep(wait)
+        link = _Link(self._client_id)
+        framer = KafkaFramer(self._buffers, MAX_RESPONSE_BYTES)
+        try:
+            await self._runtime.network.connect(self.host, self.port, framer, link, timeout=self._connect_timeout)
+            async with asyncio.timeout(self._connect_timeout):
+                self.versions = await self._ask_versions(link)
+        except (OSError, DecodeError) as error:
+            link.abort()
+            factor = self._runtime.random.uniform(1 - JITTER, 1 + JITTER)
+            self._not_before = clock.monotonic() + self._backoff * factor
+            self._backoff = min(self._backoff * 2, LAST_BACKOFF)
+            raise ChannelError(f"cannot connect to {self.host}:{self.port}: {error}") from error
+        except BaseException:
+            link.abort()
+            raise
+        if self._closed:
+            link.abort()
+            raise ChannelError(f"the channel to {self.host}:{self.port} was closed")
+        self._backoff = FIRST_BACKOFF
+        self._link = link
+        return link
+
+    async def _ask_versions(self, link: _Link) -> dict[int, VersionRange]:
+        """ApiVersions, in v0 once more where the peer does not know our version (KIP-511)."""
+        version = API_VERSIONS_VERSION
+        while True:
+            body = messages.encode(
+                messages.build_request(
+                    ApiKey.API_VERSIONS,
+                    version,
+                    client_software_name=SOFTWARE_NAME,
+                    client_software_version=SOFTWARE_VERSION,
+                )
+            )
+            future = link.send(ApiKey.API_VERSIONS, version, [body], bytes)
+            assert future is not None
+            answer = memoryview(await future)
+            if int.from_bytes(answer[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION and version:
+                version = 0
+                continue
+            response = messages.decode_response(ApiKey.API_VERSIONS, version, answer)
+            if response.error_code:
+                raise ChannelError(f"{self.host}:{self.port} refused ApiVersions: {response.error_code!r}")
+            return {
+                int(api.api_key): VersionRange(int(api.min_version), int(api.max_version)) for api in response.api_keys
+            }
+
+
+class _Link:
+    """One transport connection: correlation ids to waiting futures."""
+
+    def __init__(self, client_id: str) -> None:
+        self.alive = False
+        self._client_id = client_id
+        self._connection: Connection | None = None
+        self._next_id = 0
+        self._pending: dict[int, _Pending] = {}
+
+    def send(
+        self, key: int, version: int, body: Sequence[Part], decode: Callable[[memoryview], Any] | None
+    ) -> asyncio.Future[Any] | None:
+        """Queue a request. The future fails with ChannelError when the connection goes; None without ``decode``."""
+        if not self.alive or self._connection is None:
+            raise ChannelError("the connection is closed")
+        correlation_id = self._next_id
+        self._next_id = (correlation_id + 1) & 0x7FFFFFFF
+        head = request_header(key, version, correlation_id, self._client_id)
+        size = len(head) + sum(part.length if isinstance(part, FileRange) else len(part) for part in body)
+        future: asyncio.Future[Any] | None = None
+        if decode is not None:
+            future = asyncio.get_running_loop().create_future()
+            self._pending[correlation_id] = _Pending(key, version, decode, future)
+        self._connection.send([size.to_bytes(4, "big") + head, *body])
+        return future
+
+    def connection_made(self, connection: Connection) -> None:
+        self._connection = connection
+        self.alive = True
+
+    def frame_received(self, frame: memoryview) -> None:
+        pending = self._pending.pop(int.from_bytes(frame[:4], "big"), None)
+        if pending is None:
+            self.abort()
+            return
+        if pending.future.done():
+            return
+        try:
+            _, body = parse_response_header(pending.key, pending.version, frame)
+            result = pending.decode(body)
+        except Exception as error:
+            pending.future.set_exception(error)
+            if isinstance(error, DecodeError):
+                self.abort()
+        else:
+            pending.future.set_result(result)
+
+    def writable(self) -> None:
+        """Requests are bounded by those who wait for them: nothing is held back here."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(error)
+
+    def abort(self) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+        self._fail(None)
+
+    def _fail(self, error: Exception | None) -> None:
+        self.alive = False
+        waiting, self._pending = list(self._pending.values()), {}
+        for pending in waiting:
+            if not pending.future.done():
+                reason = "the connection was closed" if error is None else f"the connection broke: {error}"
+                pending.future.set_exception(ChannelError(reason))

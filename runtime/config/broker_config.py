@@ -1,0 +1,75 @@
+"""All broker and controller keys, and what a configuration may contain beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from runtime.config import keys_groups, keys_log, keys_node, keys_quorum, keys_replication
+from runtime.config.definitions import REQUIRED, Key, unknown
+from runtime.config.sources import Settings
+from runtime.config.values import ConfigError, Value
+
+KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for keys in (keys_node.KEYS, keys_log.KEYS, keys_replication.KEYS, keys_quorum.KEYS, keys_groups.KEYS)
+    for key in keys
+}
+
+SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "log.roll.ms": ("log.roll.hours",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+}
+"""Keys that take effect where the one before them is not set."""
+
+ROLE_SYNONYMS: Final = (("node.id", "broker.id"), ("broker.id", "node.id"))
+
+
+@cache
+def defaults() -> dict[str, Value]:
+    return {key.name: key.default for key in KEYS.values() if key.default is not REQUIRED}
+
+
+def parse_settings(settings: Settings) -> tuple[dict[str, Value], list[str]]:
+    """The typed values of what is set, and warnings about what has no effect.
+
+    Raises ConfigError, naming the source, for unknown keys and unusable values.
+    """
+    values: dict[str, Value] = {}
+    warnings: list[str] = []
+    for name, setting in settings.items():
+        key = KEYS.get(name)
+        if key is None:
+            warnings += _without_effect(name, setting.source)
+            continue
+        try:
+            values[name] = key.parse(setting.value)
+        except ConfigError as error:
+            raise ConfigError(f"{setting.source}: {error}") from None
+    for name, other in ROLE_SYNONYMS:
+        if name not in values and other in values:
+            values[name] = values[other]
+    return values, warnings
+
+
+def require(values: Mapping[str, Value]) -> None:
+    """Raises ConfigError where a key without default is missing."""
+    for key in KEYS.values():
+        if key.default is REQUIRED and key.name not in values:
+            raise ConfigError(f'Missing required configuration "{key.name}" which has no default value.')
+
+
+def _without_effect(name: str, source: str) -> list[str]:
+    # known to Kafka, not to us: most configurations never come here
+    from runtime.config.unsupported import FREE_PREFIXES, REMOVED, UNSUPPORTED
+
+    if name.startswith(FREE_PREFIXES):
+        return []
+    if name in UNSUPPORTED:
+        return [f"{source}: {name} is not supported yet and has no effect"]
+    if name in REMOVED:
+        return [f"{source}: {name} was removed from Kafka and has no effect"]
+    raise unknown(name, source, [*KEYS, *UNSUPPORTED])

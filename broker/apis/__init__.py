@@ -1,0 +1,1 @@
+"""The broker's APIs, one module per API key."""

@@ -1,0 +1,84 @@
+"""DescribeTopicPartitions (key 75), version 0.
+
+Topics in the order of their names, all of them where none is named, in pages: at most ``response_partition_limit``
+(and ``max.request.partition.size.limit``) partitions, then a cursor that names the first one left out. KIP-966.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOPIC_OPERATIONS, PartitionView, is_valid_topic_name
+from node.api import RequestContext
+from node.image import TopicImage
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    topics, cursor = node.image.topics, request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    names = sorted({topic.name for topic in request.topics} or topics)
+    first = 0
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        if names and names[0] == cursor.topic_name:
+            first = cursor.partition_index
+    left = max(1, min(request.response_partition_limit, node.config.get("max.request.partition.size.limit")))
+    view = PartitionView(node.image, ctx.listener_name, filter_dead=False, name_listeners=True)
+    found, lost = [], []
+    next_cursor = None
+    for name in names:
+        topic = topics.get(name)
+        if topic is None:
+            lost.append(_missing(name))
+        elif left <= 0:
+            next_cursor = {"topic_name": name, "partition_index": 0}
+            break
+        else:
+            indexes = [index for index in sorted(topic.partitions) if index >= first]
+            found.append(_topic(view, topic, indexes[:left]))
+            if len(indexes) > left:
+                next_cursor = {"topic_name": name, "partition_index": indexes[left]}
+                break
+            left -= len(indexes)
+        first = 0
+    return {"topics": lost + found, "next_cursor": next_cursor}
+
+
+def _topic(view: PartitionView, topic: TopicImage, indexes: list[int]) -> dict[str, Any]:
+    partitions = []
+    for index in indexes:
+        partition = topic.partitions[index]
+        partitions.append(
+            view.partition(index, partition)
+            | {
+                "error_code": 0,
+                "eligible_leader_replicas": list(partition.elr),
+                "last_known_elr": list(partition.last_known_elr),
+            }
+        )
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": partitions,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _missing(name: str) -> dict[str, Any]:
+    valid = is_valid_topic_name(name)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return {
+        "error_code": int(error),
+        "name": name,
+        "topic_id": None,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [],
+        "topic_authorized_operations": NOT_ASKED,
+    }

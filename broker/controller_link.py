@@ -1,0 +1,86 @@
+"""The broker's way to the active controller: one channel, moved on to the next address when it is not the one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from node.outgoing import Channel, ChannelError
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from runtime.context import Runtime
+from runtime.logging import get_logger
+
+RETRY_PAUSE: Final = 0.02
+"""Seconds between attempts; a channel that cannot connect adds its own, growing pause."""
+
+
+class ControllerLink:
+    """Requests to whichever controller is active. One connection, so requests arrive in the order they were made."""
+
+    def __init__(
+        self, runtime: Runtime, addresses: Sequence[tuple[str, int]], client_id: str, *, request_timeout: float
+    ) -> None:
+        assert addresses, "a broker needs the address of a controller"
+        self._runtime = runtime
+        self._addresses = addresses
+        self._client_id = client_id
+        self._timeout = request_timeout
+        self._current = 0
+        self._channel: Channel | None = None
+        self._closed = False
+        self._log = get_logger("controller-link")
+
+    @property
+    def address(self) -> str:
+        host, port = self._addresses[self._current]
+        return f"{host}:{port}"
+
+    async def request(
+        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
+    ) -> Any:
+        """Ask the active controller, again and again until it answers. Raises KafkaError REQUEST_TIMED_OUT after
+        ``timeout`` seconds (``controller.socket.timeout.ms`` where None), and ChannelError when the link is closed.
+
+        An attempt whose outcome is unknown is repeated: only for requests that bear it, as Kafka's own do.
+        """
+        clock = self._runtime.clock
+        deadline = clock.monotonic() + (self._timeout if timeout is None else timeout)
+        while True:
+            left = deadline - clock.monotonic()
+            if left <= 0:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no active controller at {self.address}")
+            channel = self._open()
+            try:
+                response = await channel.request(key, version, timeout=left, **fields)
+            except ChannelError as error:
+                if self._closed:
+                    raise
+                self._log.debug("controller not reached", controller=self.address, error=str(error))
+            else:
+                if int(getattr(response, "error_code", 0)) != ErrorCode.NOT_CONTROLLER:
+                    return response
+            if self._channel is channel:
+                self._rotate()
+            await clock.sleep(RETRY_PAUSE)
+
+    def close(self) -> None:
+        """Close for good; what waits fails. Idempotent."""
+        self._closed = True
+        if self._channel is not None:
+            self._channel.close()
+
+    def _open(self) -> Channel:
+        if self._closed:
+            raise ChannelError("the broker stops")
+        if self._channel is None:
+            host, port = self._addresses[self._current]
+            self._channel = Channel(self._runtime, host, port, self._client_id, request_timeout=self._timeout)
+        return self._channel
+
+    def _rotate(self) -> None:
+        """Try the next address. A single one keeps its channel, which knows how long to wait."""
+        if len(self._addresses) > 1 and self._channel is not None:
+            self._channel.close()
+            self._channel = None
+            self._current = (self._current + 1) % len(self._addresses)

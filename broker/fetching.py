@@ -1,0 +1,152 @@
+"""One fetch on its way: reading partitions within the limits of KIP-74, and waiting for more (kafka-behaviour F2).
+
+The first pass reads in the order of the session. If that is not enough, the operation waits in the purgatory; each
+change of a partition re-evaluates that partition alone, and when it is time everything is read once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.fetch_sessions import FetchPlan, Wanted
+from broker.partition import Partition, ReadResult
+from broker.partitions import PartitionSet
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import LeaderEpoch, Offset
+
+CONSUMER: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What one request asks for. Sizes in bytes, the wait in milliseconds."""
+
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    committed: bool
+    """read_committed: up to the last stable offset."""
+    replica: int
+    """-1 for a consumer, -2 for a debugging one, else the follower's node id."""
+    only_leader: bool
+    """False where any replica may serve (a consumer that sends its rack, KIP-392)."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What one partition gives: a result, or an error."""
+
+    wanted: Wanted
+    partition: Partition | None
+    result: ReadResult | None
+    error: ErrorCode = ErrorCode.NONE
+
+    @property
+    def size(self) -> int:
+        return 0 if self.result is None or self.result.slice is None else self.result.slice.length
+
+
+class Fetch:
+    """A fetch operation; ``done`` is called exactly once with what was found, unless the broker stops before."""
+
+    __slots__ = ("_available", "_done", "_limits", "_partitions", "_plan", "_watched")
+
+    def __init__(
+        self, partitions: PartitionSet, plan: FetchPlan, limits: FetchLimits, done: Callable[[list[Found]], None]
+    ) -> None:
+        self._partitions = partitions
+        self._plan = plan
+        self._limits = limits
+        self._done = done
+        self._watched: dict[Partition, list[Wanted]] = {}
+        self._available: dict[Wanted, int] = {}
+
+    def begin(self) -> tuple[Partition, ...] | None:
+        """Read. Returns None when that was enough and ``done`` has been called, else the partitions to watch."""
+        found = self.read()
+        limits = self._limits
+        if limits.max_wait_ms <= 0 or not found or self._is_enough(found):
+            self._done(found)
+            return None
+        for one in found:
+            assert one.partition is not None
+            self._watched.setdefault(one.partition, []).append(one.wanted)
+            if one.size:
+                self._available[one.wanted] = one.size
+        return tuple(self._watched)
+
+    def read(self) -> list[Found]:
+        """One pass over all partitions."""
+        remaining = self._limits.max_bytes
+        min_one = True
+        found = []
+        for wanted in self._plan.partitions:
+            one = self._read_one(wanted, remaining, min_one)
+            size = one.size
+            if size:
+                min_one = False
+                remaining = max(0, remaining - size)
+            found.append(one)
+        return found
+
+    def _read_one(self, wanted: Wanted, remaining: int, min_one: bool) -> Found:
+        partition = None
+        try:
+            partition = self._find(wanted)
+            result = partition.read(
+                Offset(wanted.offset),
+                min(wanted.max_bytes, remaining),
+                min_one=min_one,
+                current_leader_epoch=wanted.current_leader_epoch,
+                last_fetched_epoch=(
+                    None if wanted.last_fetched_epoch is None else LeaderEpoch(wanted.last_fetched_epoch)
+                ),
+                committed=self._limits.committed,
+                follower=self._limits.replica != CONSUMER,
+                only_leader=self._limits.only_leader,
+            )
+        except KafkaError as error:
+            return Found(wanted, partition, None, error.code)
+        return Found(wanted, partition, result)
+
+    def _find(self, wanted: Wanted) -> Partition:
+        """A session's partition whose id never had a name is UNKNOWN_TOPIC_ID until it resolves."""
+        if wanted.topic_id is None:
+            assert wanted.topic is not None
+            return self._partitions.get(wanted.topic, wanted.index)
+        return self._partitions.get_by_id(wanted.topic_id, wanted.index)
+
+    def _is_enough(self, found: list[Found]) -> bool:
+        total = 0
+        for one in found:
+            if one.result is None or one.result.diverging is not None:
+                return True
+            total += one.size
+        return total >= self._limits.min_bytes
+
+    # -- waiting
+
+    def ready(self, key: Hashable) -> bool:
+        """A partition has changed: is there an error, a divergence, or enough to send by now?"""
+        assert isinstance(key, Partition)
+        limits = self._limits
+        for wanted in self._watched[key]:
+            log = key.log
+            if log is None or wanted.offset > log.log_end_offset:
+                return True
+            one = self._read_one(wanted, wanted.max_bytes, True)
+            if one.result is None or one.result.diverging is not None:
+                return True
+            self._available[wanted] = one.size
+        return sum(self._available.values()) >= limits.min_bytes
+
+    def complete(self) -> None:
+        self._done(self.read())
+
+    def expire(self) -> None:
+        self._done(self.read())
+
+    def abandon(self) -> None:
+        """The connections are closed next; there is nobody to answer."""

@@ -1,0 +1,219 @@
+"""One replica on this broker: its role, its log, its high watermark.
+
+::
+
+    offline <-- (log directory fails) -- leader <--> follower        (roles follow the metadata image)
+
+All methods are synchronous and run on the loop: the state has one writer. The leader's high watermark moves in one
+place, ``maybe_advance_high_watermark`` (kafka-behaviour C2). Replicas are not yet fetched by followers, so the ISR a
+leader knows is the one of the metadata image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from broker.purgatory import OffsetReached, Purgatory, Ticket
+from node.image import PartitionImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
+from storage.append_info import AppendInfo, Origin
+from storage.partition_log import LogSlice, PartitionLog
+
+ACKS_ALL: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where a leader epoch ends in this log (KIP-101). Both None where the epoch is not known."""
+
+    epoch: LeaderEpoch | None
+    offset: Offset | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What one partition gives to one fetch. The bounds were taken before the read."""
+
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    upper: Offset
+    """Exclusive bound of what this reader may see."""
+    slice: LogSlice | None = None
+    diverging: EpochEnd | None = None
+
+
+class Partition:
+    """A hosted replica. ``log`` is None while its directory is offline."""
+
+    def __init__(self, topic: str, index: int, topic_id: UUID, node_id: NodeId, purgatory: Purgatory) -> None:
+        self.topic: Final = topic
+        self.index: Final = index
+        self.topic_id: Final = topic_id
+        self.log: PartitionLog | None = None
+        self.is_leader = False
+        self.leader: NodeId | None = None
+        self.leader_epoch = LeaderEpoch(-1)
+        self.partition_epoch = PartitionEpoch(-1)
+        self.leader_epoch_start_offset = Offset(-1)
+        self.replicas: tuple[NodeId, ...] = ()
+        self.isr: tuple[NodeId, ...] = ()
+        self._node_id = node_id
+        self._purgatory = purgatory
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.index} epoch {self.leader_epoch}{' leader' if self.is_leader else ''}>"
+
+    @property
+    def online_log(self) -> PartitionLog:
+        """Raises KafkaError KAFKA_STORAGE_ERROR while the log's directory is offline."""
+        if self.log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return self.log
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.online_log.high_watermark
+
+    @property
+    def effective_min_isr(self) -> int:
+        return min(self.online_log.config.min_insync_replicas, len(self.replicas))
+
+    # -- roles
+
+    def become(self, image: PartitionImage) -> bool:
+        """Take the role that the metadata gives. False where this is older than what is known (equal is accepted).
+        The log must be there."""
+        if image.partition_epoch < self.partition_epoch:
+            return False
+        log = self.online_log
+        leads = image.leader == self._node_id
+        if leads and (not self.is_leader or image.leader_epoch > self.leader_epoch):
+            self.leader_epoch_start_offset = Offset(log.log_end_offset)
+            log.epochs.assign(LeaderEpoch(image.leader_epoch), Offset(log.log_end_offset))
+        self.leader = NodeId(image.leader) if image.leader >= 0 else None
+        self.leader_epoch = LeaderEpoch(image.leader_epoch)
+        self.partition_epoch = PartitionEpoch(image.partition_epoch)
+        self.replicas = tuple(NodeId(replica) for replica in image.replicas)
+        self.isr = tuple(NodeId(replica) for replica in image.isr)
+        self.is_leader = leads
+        if leads:
+            self.maybe_advance_high_watermark()
+        self._purgatory.changed(self)
+        return True
+
+    def take_offline(self) -> None:
+        """The log directory has failed."""
+        self.log = None
+        self.is_leader = False
+        self._purgatory.changed(self)
+
+    def stop(self) -> None:
+        """The replica is gone from this broker: whoever waits for it hears of it."""
+        self.log = None
+        self.is_leader = False
+        self.leader = None
+        self._purgatory.changed(self)
+
+    # -- checks
+
+    def require(self, current_leader_epoch: int | None = None, *, leader: bool = True) -> PartitionLog:
+        """The log, if the caller's idea of this partition holds. Raises KafkaError KAFKA_STORAGE_ERROR,
+        FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER."""
+        log = self.log
+        if log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if leader and not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return log
+
+    # -- the leader's work
+
+    def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
+        with the code that the client gets; nothing is written then."""
+        log = self.log
+        if not self.is_leader or log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks == ACKS_ALL and len(self.isr) < self.effective_min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.isr)} replicas in sync where min.insync.replicas asks for {self.effective_min_isr}",
+            )
+        info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
+        self.maybe_advance_high_watermark()
+        self._purgatory.changed(self)
+        return info
+
+    def maybe_advance_high_watermark(self) -> bool:
+        """Move the high watermark as far as the ISR lets it: the one place where a leader's moves. Without followers
+        that fetch it is the log end when the leader is alone in the ISR."""
+        log = self.log
+        if log is None or len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
+            return False
+        if len(self.isr) > 1 or log.log_end_offset <= log.high_watermark:
+            return False
+        log.set_high_watermark(log.log_end_offset)
+        return True
+
+    def on_high_watermark(
+        self, offset: Offset, callback: Callable[[bool], object], *, seconds: float
+    ) -> Ticket | None:
+        """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False
+        when the leadership that began to wait is lost or the time is up."""
+        if self.is_leader and self.high_watermark >= offset:
+            callback(True)
+            return None
+        epoch = self.leader_epoch
+
+        def reached() -> bool | None:
+            if not self.is_leader or self.leader_epoch != epoch or self.log is None:
+                return None
+            return bool(self.log.high_watermark >= offset)
+
+        return self._purgatory.wait(OffsetReached(reached, callback), (self,), seconds)
+
+    # -- reads
+
+    def end_of_epoch(
+        self, requested: LeaderEpoch, *, current_leader_epoch: int | None, leader: bool = True
+    ) -> EpochEnd:
+        """KIP-101. The end of the newest epoch is this log's end, not its high watermark."""
+        log = self.require(current_leader_epoch, leader=leader)
+        epoch, offset = log.leader_epoch_end_offset(requested)
+        return EpochEnd(epoch, offset)
+
+    def read(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        current_leader_epoch: int | None,
+        last_fetched_epoch: LeaderEpoch | None,
+        committed: bool,
+        follower: bool,
+        only_leader: bool,
+    ) -> ReadResult:
+        """Read from ``offset`` as far as this reader may (kafka-behaviour B4, F2). Raises KafkaError."""
+        log = self.require(current_leader_epoch, leader=only_leader)
+        high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        upper = log.log_end_offset if follower else stable if committed else high_watermark
+        if last_fetched_epoch is not None:
+            end = self.end_of_epoch(
+                last_fetched_epoch, current_leader_epoch=current_leader_epoch, leader=only_leader
+            )
+            if end.epoch is None or end.offset is None or offset < start:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if end.epoch < last_fetched_epoch or end.offset < offset:
+                return ReadResult(high_watermark, stable, start, upper, diverging=end)
+        piece = log.read(offset, max_bytes, upper=upper, min_one=min_one)
+        return ReadResult(high_watermark, stable, start, upper, slice=piece)

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 from uuid import UUID
 
@@ -29,6 +30,23 @@ _MAX_STRING: Final = 0x7FFF
 
 class DecodeError(ValueError):
     """The bytes are not what their schema says."""
+
+
+def _integer(form: Struct) -> Callable[[Reader], int]:
+    """A reading method. It is generated because it is called for most fields of most messages."""
+    size, unpack_from = form.size, form.unpack_from
+
+    def read(self: Reader) -> int:
+        pos = self.pos
+        self.pos = pos + size
+        try:
+            value: int = unpack_from(self.data, pos)[0]
+        except StructError:
+            self.pos = pos
+            raise DecodeError(f"{size} bytes expected, {self.remaining} are left") from None
+        return value
+
+    return read
 
 
 class Reader:
@@ -64,38 +82,19 @@ class Reader:
         """All bytes that are left, not copied."""
         return self.view(self.remaining)
 
-    def _fixed(self, form: Struct) -> int:
-        start = self.pos
-        end = start + form.size
-        if end > len(self.data):
-            raise DecodeError(f"{form.size} bytes expected, {self.remaining} are left")
-        self.pos = end
-        value: int = form.unpack_from(self.data, start)[0]
-        return value
-
-    def int8(self) -> int:
-        return self._fixed(_INT8)
-
-    def int16(self) -> int:
-        return self._fixed(_INT16)
-
-    def int32(self) -> int:
-        return self._fixed(_INT32)
-
-    def int64(self) -> int:
-        return self._fixed(_INT64)
-
-    def uint16(self) -> int:
-        return self._fixed(_UINT16)
-
-    def uint32(self) -> int:
-        return self._fixed(_UINT32)
+    int8 = _integer(_INT8)
+    int16 = _integer(_INT16)
+    int32 = _integer(_INT32)
+    int64 = _integer(_INT64)
+    uint16 = _integer(_UINT16)
+    uint32 = _integer(_UINT32)
 
     def float64(self) -> float:
-        return self._fixed(_FLOAT64)
+        value: float = _FLOAT64.unpack(self.view(8))[0]
+        return value
 
     def boolean(self) -> bool:
-        return self._fixed(_INT8) != 0
+        return self.int8() != 0
 
     def uuid(self) -> UUID:
         return UUID(bytes=bytes(self.view(16)))
@@ -106,6 +105,10 @@ class Reader:
         return None if value == ZERO_UUID else value
 
     def uvarint(self) -> int:
+        pos = self.pos
+        if pos < len(self.data) and (byte := self.data[pos]) < 0x80:
+            self.pos = pos + 1
+            return byte
         return self._variable(5)
 
     def uvarlong(self) -> int:

@@ -1,7 +1,8 @@
 """Reads and writes dataclasses in kio's form: requests, responses, and our own records.
 
 Such a class has ``__flexible__`` and, in the metadata of each field, ``kafka_type`` (for primitives) and ``tag``; its
-annotations are real types. kio's own reader is not used: it refuses unknown tagged fields, which must be skipped
+annotations are real types. ``since`` and ``until`` in the metadata limit a field to some versions, so that our own
+records need one class for all of them (``protocol.schema``). kio's own reader is not used: it refuses unknown tagged fields, which must be skipped
 (KIP-482), and it allocates what an array's length claims, so that one request of ten bytes ends the process. Its
 writer is several times slower than this one.
 
@@ -50,24 +51,38 @@ class Field(NamedTuple):
         return values.get(self.alias, self.default) if found is _MISSING else found
 
 
+class Layout(NamedTuple):
+    """Which version's bytes: None for a class that is of one version only."""
+
+    flexible: bool
+    version: int | None = None
+
+    def has(self, definition: dataclasses.Field[Any]) -> bool:
+        metadata = definition.metadata
+        return self.version is None or metadata.get("since", 0) <= self.version <= metadata.get("until", self.version)
+
+
 class StructCodec:
-    """The codec of one dataclass; ``codec`` makes it."""
+    """The codec of one dataclass, or of one version of it; ``codec`` makes it."""
 
-    __slots__ = ("_cls", "_flexible", "_names", "_plain", "_tag_defaults", "_tag_zeros", "_tagged")
+    __slots__ = ("_cls", "_flexible", "_names", "_plain", "_tag_defaults", "_tag_zeros", "_tagged", "_writes")
 
-    def __init__(self, cls: type[Any]) -> None:
+    def __init__(self, cls: type[Any], layout: Layout) -> None:
         self._cls = cls
-        self._flexible: bool = cls.__flexible__
+        self._flexible = layout.flexible
         plain: list[Field] = []
         tagged: dict[int, Field] = {}
         for definition in dataclasses.fields(cls):
-            field = _field(definition, self._flexible)
+            if not layout.has(definition):
+                continue
+            field = _field(definition, layout)
             tag = definition.metadata.get("tag")
             if tag is None:
                 plain.append(field)
-            else:
+            elif layout.flexible:
                 tagged[tag] = field
         self._plain = tuple(plain)
+        self._writes = tuple((field.name, field.alias, field.write, field.default) for field in plain)
         self._tagged = dict(sorted(tagged.items()))
         self._tag_defaults = {field.name: field.default for field in tagged.values()}
         self._tag_zeros = {tag: _encoded_default(field) for tag, field in tagged.items()}
@@ -87,14 +102,21 @@ class StructCodec:
 
     def write(self, writer: Writer, value: Any) -> None:
         """Append an instance, or a mapping such as ``build`` takes. Tagged fields with their default are left out."""
-        pick = self._picker(value)
-        for field in self._plain:
-            field.write(writer, pick(field))
-        if not self._flexible:
-            return
-        if not self._tagged:
+        if isinstance(value, (dict, Mapping)):
+            self._check(value)
+            for name, alias, write, default in self._writes:
+                found = value.get(name, _MISSING)
+                write(writer, value.get(alias, default) if found is _MISSING else found)
+        else:
+            for name, _, write, _ in self._writes:
+                write(writer, getattr(value, name))
+        if self._tagged:
+            self._write_tags(writer, value)
+        elif self._flexible:
             writer.append(0)
-            return
+
+    def _write_tags(self, writer: Writer, value: Any) -> None:
+        pick = self._picker(value)
         present = []
         for tag, field in self._tagged.items():
             content = pick(field)
@@ -116,6 +138,7 @@ class StructCodec:
         """
         if not isinstance(value, Mapping):
             return value
+        self._check(value)
         pick = self._picker(value)
         return self._cls(**{field.name: field.build(pick(field)) for field in self._fields()})
 
@@ -123,17 +146,19 @@ class StructCodec:
         return (*self._plain, *self._tagged.values())
 
     def _picker(self, value: Any) -> Callable[[Field], Any]:
-        if not isinstance(value, (dict, Mapping)):
-            return lambda field: getattr(value, field.name)
-        if not value.keys() <= self._names:
-            _check_names(self._cls.__name__, value.keys() - self._names)
-        return lambda field: field.of(value)
+        if isinstance(value, (dict, Mapping)):
+            return lambda field: field.of(value)
+        return lambda field: getattr(value, field.name)
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        if not values.keys() <= self._names:
+            _check_names(self._cls.__name__, values.keys() - self._names)
 
 
 @cache
-def codec(cls: Any) -> StructCodec:
+def codec(cls: Any, layout: Layout | None = None) -> StructCodec:
     """The codec of a dataclass in kio's form. Raises TypeError for a form that it does not know."""
-    return StructCodec(cls)
+    return StructCodec(cls, Layout(cls.__flexible__) if layout is None else layout)
 
 
 def _check_names(owner: str, unknown: Iterable[str]) -> None:
@@ -154,9 +179,9 @@ _MISSING: Final = object()
 _TIMES: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 
 
-def _field(definition: dataclasses.Field[Any], flexible: bool) -> Field:
+def _field(definition: dataclasses.Field[Any], layout: Layout) -> Field:
     kafka_type = definition.metadata.get("kafka_type", "struct")
-    form = _form(definition.type, kafka_type, flexible)
+    form = _form(definition.type, kafka_type, layout)
     default = form.zero if definition.default is dataclasses.MISSING else _plain_default(definition.default)
     if default is None and kafka_type == "datetime_i64":
         default = -1
@@ -173,18 +198,19 @@ def _plain_default(value: Any) -> Any:
     return value
 
 
-def _form(annotation: Any, kafka_type: str, flexible: bool) -> Form:
+def _form(annotation: Any, kafka_type: str, layout: Layout) -> Form:
     inner, nullable = _strip_none(annotation)
     if get_origin(inner) is tuple:
-        return _array(_form(get_args(inner)[0], kafka_type, flexible), flexible, nullable)
+        return _array(_form(get_args(inner)[0], kafka_type, layout), layout.flexible, nullable)
     if dataclasses.is_dataclass(inner):
         assert isinstance(inner, type)
-        return _nullable_struct(codec(inner)) if nullable else _struct(codec(inner))
+        struct = codec(inner, layout)
+        return _nullable_struct(struct) if nullable else _struct(struct)
     try:
         legacy, legacy_nullable, compact, compact_nullable = _PRIMITIVES[kafka_type]
     except KeyError:
         raise TypeError(f"unknown kafka_type {kafka_type!r}") from None
-    if flexible:
+    if layout.flexible:
         return compact_nullable if nullable else compact
     return legacy_nullable if nullable else legacy
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.groups.offsets import delete_refusal
 from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from broker.server import Broker
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """Answers when the tombstones of all groups are committed, or were refused."""
     names = list(dict.fromkeys(request.groups_names))
     results: dict[str, ErrorCode] = {}
@@ -26,7 +29,7 @@ def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | 
     return None if names else {"results": []}
 
 
-def _delete(node: Any, group_id: str, done: Any) -> None:
+def _delete(node: Broker, group_id: str, done: Any) -> None:
     try:
         shard = node.groups.shard(group_id)
     except KafkaError as error:

@@ -6,7 +6,7 @@ A group that does not exist is Dead; from v6 it has the error GROUP_ID_NOT_FOUND
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.groups.group import Group
 from broker.groups.model import GroupState, Member
@@ -14,12 +14,15 @@ from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
 
+if TYPE_CHECKING:
+    from broker.server import Broker
+
 NOT_ASKED: Final = -(1 << 31)
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that there is for a group, as nothing is forbidden."""
 
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
     return {
         "groups": [
@@ -29,7 +32,7 @@ def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     }
 
 
-def _describe(node: Any, ctx: RequestContext, group_id: str) -> dict[str, Any]:
+def _describe(node: Broker, ctx: RequestContext, group_id: str) -> dict[str, Any]:
     try:
         group = node.groups.shard(group_id).get(group_id)
     except KafkaError as error:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.groups.membership import heartbeat
 from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
 
+if TYPE_CHECKING:
+    from broker.server import Broker
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:

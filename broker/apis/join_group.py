@@ -7,7 +7,7 @@ KIPs: 62 (rebalance timeout), 345 (static members), 394 (member id required, v4)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.groups.joining import join
 from broker.groups.model import JoinAnswer, JoinRequest
@@ -15,8 +15,11 @@ from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
 
+if TYPE_CHECKING:
+    from broker.server import Broker
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     wanted = _request(ctx, request)
     settings = node.groups.settings
     try:

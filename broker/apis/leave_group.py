@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.groups.membership import leave
 from node.api import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages import get
 
+if TYPE_CHECKING:
+    from broker.server import Broker
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from node.api import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages import get
 
+if TYPE_CHECKING:
+    from broker.server import Broker
+
 GROUP_TYPE: Final = "classic"
 
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
     states = {state.lower() for state in get(request, "states_filter", ())}
     types = {kind.lower() for kind in get(request, "types_filter", ())}

@@ -7,7 +7,7 @@ Limit: ``offset.metadata.max.bytes`` for each partition's metadata.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.groups.group import Group
 from broker.groups.model import CommittedOffset
@@ -17,10 +17,13 @@ from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
 
+if TYPE_CHECKING:
+    from broker.server import Broker
+
 DEFAULT_RETENTION: Final = -1
 
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     errors = _topic_errors(node, ctx, request)
     try:
         shard = node.groups.shard_for_offsets(request.group_id)
@@ -40,7 +43,7 @@ def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | 
     return None
 
 
-def _committing_group(node: Any, request: Any, shard: Shard) -> Group:
+def _committing_group(node: Broker, request: Any, shard: Shard) -> Group:
     generation = request.generation_id_or_member_epoch
     group = shard.get(request.group_id)
     if group is None:
@@ -63,7 +66,7 @@ def _key(ctx: RequestContext, topic: Any) -> Any:
     return topic.topic_id if ctx.version >= 10 else topic.name
 
 
-def _topic_errors(node: Any, ctx: RequestContext, request: Any) -> dict[Any, ErrorCode]:
+def _topic_errors(node: Broker, ctx: RequestContext, request: Any) -> dict[Any, ErrorCode]:
     """Topics of the request that do not exist, by the key that the request has for them."""
     if ctx.version >= 10:
         known, error = node.image.topics_by_id, ErrorCode.UNKNOWN_TOPIC_ID
@@ -73,7 +76,7 @@ def _topic_errors(node: Any, ctx: RequestContext, request: Any) -> dict[Any, Err
 
 
 def _split(
-    node: Any, ctx: RequestContext, request: Any, errors: Mapping[Any, ErrorCode]
+    node: Broker, ctx: RequestContext, request: Any, errors: Mapping[Any, ErrorCode]
 ) -> tuple[dict[TopicPartition, CommittedOffset], dict[tuple[Any, int], ErrorCode]]:
     now_ms = node.runtime.clock.time_ms()
     limit = node.config.get("offset.metadata.max.bytes")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.groups.model import GroupState
 from broker.groups.offsets import offset_delete_refusal
 from node.api import RequestContext
 from protocol.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from broker.server import Broker
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
@@ -32,7 +35,7 @@ def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | 
     return None
 
 
-def _error(node: Any, name: str, partition: Any, subscribed: bool) -> ErrorCode:
+def _error(node: Broker, name: str, partition: Any, subscribed: bool) -> ErrorCode:
     topic = node.image.topics.get(name)
     if topic is None or partition.partition_index not in topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

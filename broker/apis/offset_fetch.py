@@ -7,20 +7,23 @@ for all of a group's offsets. RequireStable has nothing to wait for as long as t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.groups.group import Group
 from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from broker.server import Broker
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     if ctx.version >= 8:
         return {"groups": [_group(node, ctx, asked.group_id, asked.topics) for asked in request.groups]}
     return _group(node, ctx, request.group_id, request.topics)
 
 
-def _group(node: Any, ctx: RequestContext, group_id: str, topics: Any) -> dict[str, Any]:
+def _group(node: Broker, ctx: RequestContext, group_id: str, topics: Any) -> dict[str, Any]:
     try:
         group = node.groups.shard_for_offsets(group_id).get(group_id)
     except KafkaError as error:
@@ -39,7 +42,7 @@ def _failed(ctx: RequestContext, topics: Any, error: ErrorCode) -> list[dict[str
     return [_shown(topic.name, None, [(index, None, error) for index in topic.partition_indexes]) for topic in topics]
 
 
-def _all(node: Any, ctx: RequestContext, group: Group | None) -> list[dict[str, Any]]:
+def _all(node: Broker, ctx: RequestContext, group: Group | None) -> list[dict[str, Any]]:
     by_topic: dict[str, list[int]] = {}
     for name, index in group.offsets if group is not None else ():
         by_topic.setdefault(name, []).append(index)
@@ -53,7 +56,7 @@ def _all(node: Any, ctx: RequestContext, group: Group | None) -> list[dict[str, 
     return shown
 
 
-def _topic(node: Any, ctx: RequestContext, group: Group | None, asked: Any) -> dict[str, Any]:
+def _topic(node: Broker, ctx: RequestContext, group: Group | None, asked: Any) -> dict[str, Any]:
     indexes = asked.partition_indexes
     if ctx.version < 10:
         return _shown(asked.name, None, _committed(group, asked.name, indexes))

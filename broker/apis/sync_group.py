@@ -6,7 +6,7 @@ KIPs: 345 (static members, v3), 559 (protocol type and name, v5).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.groups.membership import sync
 from broker.groups.model import SyncAnswer
@@ -14,8 +14,11 @@ from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
 
+if TYPE_CHECKING:
+    from broker.server import Broker
 
-def handle(node: Any, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:

@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from protocol.hashing import partition_for_group
+
 from broker.groups import offsets, store
 from broker.groups.group import Group
 from broker.groups.model import GroupSettings
 from broker.groups.shard import OffsetsLog, Shard
 from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import partition_for_group
 from protocol.types import LeaderEpoch
 from runtime.context import Runtime
 from runtime.logging import get_logger
@@ -55,7 +56,7 @@ class GroupCoordinator:
         self._runtime = runtime
         self._tasks = tasks
         self._partition_count = partition_count
-        self._settings = settings
+        self.settings = settings
         self._retention_ms = retention_ms
         self._check_interval_ms = check_interval_ms
         self._led: dict[int, _Led] = {}
@@ -69,7 +70,7 @@ class GroupCoordinator:
         """This broker leads a partition of ``__consumer_offsets``: load its groups. A newer epoch loads anew."""
         self.resigned(partition)
         runtime = self._runtime
-        shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self._settings)
+        shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
         led = _Led(leader_epoch, shard)
         self._led[partition] = led
         self._tasks.spawn(self._load(partition, led, offsets_log), name=f"group-load-{partition}")

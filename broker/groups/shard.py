@@ -64,6 +64,15 @@ class Shard:
         self.groups.pop(group.group_id, None)
         self._disarm(group.group_id)
 
+    def settle(self, group: Group) -> None:
+        """After a request: meet the group's deadlines, and keep no group that nothing came of."""
+        nobody = not group.members and not group.pending_members
+        if nobody and not group.offsets and group.generation == 0 and group.state is GroupState.EMPTY:
+            self.groups.pop(group.group_id, None)
+            self._disarm(group.group_id)
+        else:
+            self.arm(group)
+
     def close(self) -> None:
         """Another broker leads now: whoever waits here is sent to look for it."""
         self.closed = True
@@ -102,6 +111,7 @@ class Shard:
         def committed(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 group.offsets.update(offsets)
+            self.settle(group)
             done(error)
 
         self.append(store.offset_records(group.group_id, offsets), committed)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from broker.groups.group import Group
-from broker.groups.model import CommittedOffset, GroupState, Member
+from broker.groups.model import CommittedOffset
 from protocol import coordinator_records as records
-from protocol.batch import BatchView, iter_batches
 from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch, iter_records
+from protocol.records import Record, build_batch
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 TopicPartition = tuple[str, int]

@@ -1,0 +1,52 @@
+"""FindCoordinator (10), v0 to v6: which broker coordinates a group; several at once from v4 (KIP-699).
+
+The coordinator is the leader of the group's partition of ``__consumer_offsets``, a topic that the first request creates.
+Coordinators of transactions and share groups there are none: their keys get an error that no client retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.hashing import partition_for_group
+
+from node.api import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages import get
+from protocol.types import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+    kind = get(request, "key_type", GROUP)
+    if ctx.version < 4:
+        return _find(node, ctx, kind, request.key)
+    return {"coordinators": [{"key": key, **_find(node, ctx, kind, key)} for key in request.coordinator_keys]}
+
+
+def _find(node: Broker, ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
+    if kind == TRANSACTION:
+        return _none(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Milena has no transactions yet.")
+    if kind != GROUP:
+        return _none(ErrorCode.INVALID_REQUEST, f"No coordinators of key type {kind}.")
+    topic = node.image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        node.auto_create.create_internal([OFFSETS_TOPIC])
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partition = topic.partitions[partition_for_group(key, len(topic.partitions))]
+    leader = node.image.brokers.get(partition.leader)
+    endpoint = leader.endpoint(ctx.listener_name) if leader is not None and not leader.fenced else None
+    if leader is None or endpoint is None:
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return {"error_code": ErrorCode.NONE, "node_id": leader.id, "host": endpoint.host, "port": endpoint.port}
+
+
+def _none(error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {"error_code": error, "error_message": message or error.name, **NO_NODE}

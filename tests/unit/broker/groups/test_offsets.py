@@ -1,0 +1,89 @@
+"""Who may commit and delete offsets, and which have grown old."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups.model import CommittedOffset
+from broker.groups.offsets import commit_refusal, delete_refusal, expired_offsets, offset_delete_refusal
+from protocol.errors import ErrorCode
+from tests.unit.broker.groups.world import GroupWorld
+
+DAY_MS = 86_400_000
+
+
+def refusal(world: GroupWorld, member_id: str = "", generation: int = -1) -> ErrorCode | None:
+    return commit_refusal(
+        world.group, member_id=member_id, instance_id=None, generation=generation, now_ms=world.now_ms
+    )
+
+
+def commit(world: GroupWorld, topic: str, *, expire_ms: int = -1) -> None:
+    world.group.offsets[topic, 0] = CommittedOffset(1, -1, "", world.now_ms, expire_ms)
+
+
+def test_a_consumer_without_membership_may_commit_while_nobody_is_in_the_group() -> None:
+    world = GroupWorld()
+    assert refusal(world) is None
+    world.stable()
+    assert refusal(world) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_may_commit_in_its_generation_only() -> None:
+    world = GroupWorld()
+    (member,) = world.stable()
+    assert refusal(world, member.member_id, 1) is None
+    assert refusal(world, member.member_id, 0) is ErrorCode.ILLEGAL_GENERATION
+    assert refusal(world, "who", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_between_join_and_sync_nobody_may_commit() -> None:
+    world = GroupWorld()
+    joined = world.join()
+    world.advance(3_001)
+    assert refusal(world, joined[0].member_id, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_only_an_empty_group_may_be_deleted() -> None:
+    world = GroupWorld()
+    assert delete_refusal(world.group) is None
+    world.stable()
+    assert delete_refusal(world.group) is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_offsets_of_a_live_group_may_be_deleted_if_it_is_one_of_consumers() -> None:
+    consumers, workers = GroupWorld(), GroupWorld()
+    consumers.stable()
+    workers.stable(1, protocol_type="connect")
+    assert offset_delete_refusal(consumers.group) is None
+    assert offset_delete_refusal(workers.group) is ErrorCode.NON_EMPTY_GROUP
+
+
+@pytest.mark.parametrize("days", [6, 7])
+def test_offsets_of_a_simple_group_are_kept_from_their_commit(days: int) -> None:
+    world = GroupWorld()
+    commit(world, "t")
+    world.advance(days * DAY_MS)
+    old = expired_offsets(world.group, now_ms=world.now_ms, retention_ms=7 * DAY_MS)
+    assert old == ([("t", 0)] if days == 7 else [])
+
+
+def test_offsets_of_a_group_that_had_members_are_kept_from_the_time_it_became_empty() -> None:
+    world = GroupWorld()
+    (member,) = world.stable()
+    commit(world, "t")
+    for _ in range(20):
+        world.advance(9_000)
+        world.heartbeat(member)
+    emptied = world.now_ms
+    world.leave(member.member_id)
+    retention = 60_000
+    assert not expired_offsets(world.group, now_ms=emptied + retention - 1, retention_ms=retention)
+    assert expired_offsets(world.group, now_ms=emptied + retention, retention_ms=retention) == [("t", 0)]
+
+
+def test_an_old_client_s_retention_time_goes_before_all() -> None:
+    world = GroupWorld()
+    commit(world, "t", expire_ms=world.now_ms + 5)
+    world.advance(5)
+    assert expired_offsets(world.group, now_ms=world.now_ms, retention_ms=7 * DAY_MS) == [("t", 0)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
-from node.image import NO_LEADER, MetadataImage, PartitionImage
+from node.image import NO_LEADER, Delta, MetadataImage, PartitionImage, TopicImage
 
 PartitionKey: TypeAlias = tuple[UUID, int]
 """Topic id and partition number."""
@@ -23,9 +23,10 @@ K = TypeVar("K", int, UUID)
 class PartitionIndex:
     """Partitions by in-sync replica, by eligible leader replica, by leader, without a leader, and by directory."""
 
-    __slots__ = ("_directories", "_elr", "_isr", "_leaderless", "_leaders")
+    __slots__ = ("_directories", "_elr", "_isr", "_known", "_leaderless", "_leaders")
 
     def __init__(self) -> None:
+        self._known: dict[UUID, dict[int, PartitionImage]] = {}
         self._isr: dict[int, dict[PartitionKey, None]] = {}
         self._elr: dict[int, dict[PartitionKey, None]] = {}
         self._directories: dict[UUID, dict[PartitionKey, None]] = {}
@@ -37,11 +38,25 @@ class PartitionIndex:
         """The index of a whole image, as after loading a snapshot."""
         index = cls()
         for topic in image.topics.values():
-            for number, partition in topic.partitions.items():
-                index.replace((topic.id, number), None, partition)
+            index._refresh(topic, topic.partitions)
         return index
 
-    def replace(self, key: PartitionKey, old: PartitionImage | None, new: PartitionImage | None) -> None:
+    def refresh(self, image: MetadataImage, delta: Delta) -> None:
+        """The image has changed as ``delta`` says."""
+        for deleted in delta.deleted_topics:
+            for number, partition in self._known.pop(deleted.id, {}).items():
+                self._replace((deleted.id, number), partition, None)
+        for name, changed in delta.topics.items():
+            self._refresh(image.topics[name], changed)
+
+    def _refresh(self, topic: TopicImage, numbers: Iterable[int]) -> None:
+        known = self._known.setdefault(topic.id, {})
+        for number in numbers:
+            new = topic.partitions[number]
+            self._replace((topic.id, number), known.get(number), new)
+            known[number] = new
+
+    def _replace(self, key: PartitionKey, old: PartitionImage | None, new: PartitionImage | None) -> None:
         """A partition was created (``old`` is None), changed, or deleted (``new`` is None)."""
         old_isr = old.isr if old else ()
         new_isr = new.isr if new else ()

@@ -1,0 +1,140 @@
+"""What happens to partitions when a broker comes, goes, stops, or loses a log directory.
+
+Each function returns records; the broker's own change is among them where Kafka has it. Without ELR a partition
+whose last in-sync replica goes keeps its ISR and has no leader until that broker is back (kafka-behaviour C6, C7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from controller.elections import Acceptable, Election, acceptance
+from controller.partition_change import PartitionChangeBuilder
+from controller.partition_index import PartitionKey
+from controller.state import ControllerState
+from node.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from protocol.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord, UnregisterBrokerRecord
+from protocol.types import NodeId
+
+FENCE = 1
+UNFENCE = -1
+ENTER_SHUTDOWN = 1
+
+
+def change_builder(
+    state: ControllerState, topic: TopicImage, partition: PartitionImage, acceptable: Acceptable, **options: Any
+) -> PartitionChangeBuilder:
+    """A builder for one partition under the cluster's features and the topic's configuration."""
+    if state.elr_enabled:
+        options["min_isr"] = state.min_isr(topic.name, len(partition.replicas))
+        options["elr_enabled"] = True
+    return PartitionChangeBuilder.of(
+        partition,
+        acceptable,
+        bump_on_isr_shrink=state.bump_on_isr_shrink,
+        with_directories=state.directories_supported,
+        default_directory=state.default_directory,
+        **options,
+    )
+
+
+def partition_changes(
+    state: ControllerState,
+    keys: Iterable[PartitionKey],
+    *,
+    leaving: NodeId = NO_LEADER,
+    joining: NodeId = NO_LEADER,
+    unclean_shutdown: NodeId = NO_LEADER,
+) -> list[PartitionChangeRecord]:
+    """New ISRs and leaders of the partitions ``keys``, as one broker leaves, joins, or was shut down uncleanly."""
+    gone = tuple(broker for broker in (leaving, unclean_shutdown) if broker != NO_LEADER)
+    changes = []
+    for topic_id, number in keys:
+        topic = state.image.topics_by_id[topic_id]
+        partition = topic.partitions[number]
+        builder = change_builder(
+            state,
+            topic,
+            partition,
+            acceptance(state.image.brokers, partition, joining=joining, leaving=gone),
+            isr=tuple(member for member in partition.isr if member not in gone),
+            election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
+            unclean_shutdown=() if unclean_shutdown == NO_LEADER else (unclean_shutdown,),
+        )
+        fields = builder.build()
+        if fields is not None:
+            changes.append(PartitionChangeRecord(partition_id=number, topic_id=topic_id, **fields))
+    return changes
+
+
+def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """Its partitions move first; the fencing comes last."""
+    return [
+        *partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id),
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
+    ]
+
+
+def broker_unfenced(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """It may lead what has no leader."""
+    return [
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
+        *partition_changes(state, state.index.leaderless(), joining=broker.id),
+    ]
+
+
+def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """It enters, or goes on with, a controlled shutdown: others take over what it leads."""
+    records: list[Any] = []
+    if not broker.in_controlled_shutdown:
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
+            )
+        )
+    return records + partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id)
+
+
+def broker_restarted(state: ControllerState, broker_id: NodeId, *, clean: bool) -> list[Any]:
+    """A new incarnation registers: the former one is gone. Uncleanly, it may have lost what it had acknowledged."""
+    in_isr = state.index.in_isr(broker_id)
+    if state.elr_enabled and not clean:
+        return [
+            *partition_changes(state, in_isr, unclean_shutdown=broker_id),
+            *partition_changes(state, state.index.in_elr(broker_id), unclean_shutdown=broker_id),
+        ]
+    return list(partition_changes(state, in_isr, leaving=broker_id))
+
+
+def broker_unregistered(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    return [
+        *partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id),
+        *partition_changes(state, state.index.in_elr(broker.id), leaving=broker.id),
+        UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch),
+    ]
+
+
+def directories_offline(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID]) -> list[Any]:
+    """Partitions in directories that went offline lose this replica; directories known as offline change nothing."""
+    newly = [directory for directory in broker.log_dirs if directory in offline]
+    if not newly:
+        return []
+    records: list[Any] = []
+    for directory in newly:
+        records += partition_changes(state, state.index.in_directory(directory), leaving=broker.id)
+    remaining = tuple(directory for directory in broker.log_dirs if directory not in offline)
+    records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining))
+    return records
+
+
+def directories_cordoned(broker: BrokerImage, cordoned: Sequence[UUID] | None) -> list[Any]:
+    """Directories that take no new replicas (KIP-1066). None: the broker does not say."""
+    if cordoned is None or (broker.cordoned is not None and set(cordoned) == set(broker.cordoned)):
+        return []
+    return [
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=tuple(cordoned)
+        )
+    ]

@@ -1,0 +1,143 @@
+"""The state on which the controller's commands decide: the image at the end of the log, and what is derived from it.
+
+Records change it as soon as they are appended, before they are committed: the next command sees the last one's
+effect. Answers wait for the commit. Only ``replay`` changes what comes from records; the sessions belong to heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from controller.partition_index import PartitionIndex
+from controller.sessions import Sessions
+from node.image import BROKER_RESOURCE, TOPIC_RESOURCE, BrokerImage, Delta, MetadataImage
+from node.replay import Replayer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.features import DIRECTORY_ASSIGNMENT, ELR_VERSION, NO_EPOCH_BUMP_ON_ISR_SHRINK
+from protocol.metadata_records import RegisterBrokerRecord, UnregisterBrokerRecord
+from protocol.types import MIGRATING_DIR, UNASSIGNED_DIR, LeaderEpoch, NodeId, Offset
+
+_START: Final = Offset(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the commands need of the node's configuration."""
+
+    node_id: NodeId
+    cluster_id: str
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+    delete_topic_enable: bool = True
+
+
+@dataclass(slots=True)
+class ControllerState:
+    """Image, partition index, broker sessions. ``next_offset`` is where the next record goes."""
+
+    settings: Settings
+    sessions: Sessions
+    image: MetadataImage = field(default_factory=MetadataImage)
+    index: PartitionIndex = field(default_factory=PartitionIndex)
+    next_offset: Offset = _START
+    registered_at: dict[int, Offset] = field(default_factory=dict)
+    """Offset of each broker's last RegisterBroker record, which is its broker epoch or later."""
+    _replayer: Replayer = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._replayer = Replayer(self.image)
+
+    @property
+    def in_transaction(self) -> bool:
+        """The log ends inside of a metadata transaction."""
+        return self._replayer.in_transaction
+
+    def load(self, image: MetadataImage) -> None:
+        """Start from a snapshot's image."""
+        self.image = image
+        self._replayer = Replayer(image)
+        self.index = PartitionIndex.of(image)
+        self.next_offset = Offset(image.offset + 1)
+        self.registered_at = dict.fromkeys(image.brokers, image.offset)
+
+    def replay(self, batch: Sequence[Any], *, base_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> Delta:
+        """Take one batch of records into the image. Raises ReplayError where they cannot follow it."""
+        for position, record in enumerate(batch):
+            offset = Offset(base_offset + position)
+            self._replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
+            match record:
+                case RegisterBrokerRecord():
+                    self.registered_at[record.broker_id] = offset
+                    if record.broker_epoch == offset:  # a new incarnation
+                        self.sessions.forget_progress(record.broker_id)
+                case UnregisterBrokerRecord():
+                    self.registered_at.pop(record.broker_id, None)
+                    self.sessions.forget_progress(record.broker_id)
+        return self._published(Offset(base_offset + len(batch)))
+
+    def passed(self, *, last_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
+        """The log goes on to ``last_offset`` with what does not concern the image (a control record)."""
+        self._replayer.passed(offset=last_offset, epoch=epoch, timestamp_ms=timestamp_ms)
+        self.next_offset = Offset(last_offset + 1)
+
+    def _published(self, next_offset: Offset) -> Delta:
+        self.next_offset = next_offset
+        delta = self._replayer.take_delta()
+        self.index.refresh(self.image, delta)
+        return delta
+
+    def checked_broker(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        """The registration that a broker's request speaks for. Raises KafkaError(STALE_BROKER_EPOCH)."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} is not registered.")
+        if broker.epoch != broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Broker {broker_id} is registered with epoch {broker.epoch}, not {broker_epoch}.",
+            )
+        return broker
+
+    @property
+    def elr_enabled(self) -> bool:
+        return self.image.features.get(ELR_VERSION, 0) > 0
+
+    @property
+    def directories_supported(self) -> bool:
+        return self.image.metadata_version >= DIRECTORY_ASSIGNMENT
+
+    @property
+    def bump_on_isr_shrink(self) -> bool:
+        return self.image.metadata_version < NO_EPOCH_BUMP_ON_ISR_SHRINK
+
+    def default_directory(self, broker_id: NodeId) -> UUID:
+        """Where a new replica goes as far as the controller can tell: brokers with several directories choose."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return UNASSIGNED_DIR
+        if not broker.log_dirs:
+            return MIGRATING_DIR
+        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIR
+
+    def _topic_config(self, topic: str, key: str) -> str | None:
+        """A key's dynamic value for a topic; None where only the node's own configuration says something."""
+        node = str(self.settings.node_id)
+        for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, node), (BROKER_RESOURCE, "")):
+            value = self.image.config(*resource).get(key)
+            if value is not None:
+                return value
+        return None
+
+    def min_isr(self, topic: str, replicas: int) -> int:
+        """The effective ``min.insync.replicas``: never more than there are replicas."""
+        value = self._topic_config(topic, "min.insync.replicas")
+        return min(self.settings.min_insync_replicas if value is None else int(value), replicas)
+
+    def unclean_elections(self, topic: str) -> bool:
+        value = self._topic_config(topic, "unclean.leader.election.enable")
+        return self.settings.unclean_leader_election if value is None else value.lower() == "true"

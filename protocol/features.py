@@ -1,0 +1,94 @@
+"""Kafka's features and their levels (KIP-584, KIP-1022), and what each level of ``metadata.version`` brings.
+
+``metadata.version`` says which records the controller writes and in which version; its levels have names, of which
+the last of a release also goes by the release's own. ``kraft.version`` lives in control records instead of
+FeatureLevel records, and is 0 with static voters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+METADATA_VERSION: Final = "metadata.version"
+KRAFT_VERSION: Final = "kraft.version"
+TRANSACTION_VERSION: Final = "transaction.version"
+GROUP_VERSION: Final = "group.version"
+ELR_VERSION: Final = "eligible.leader.replicas.version"
+SHARE_VERSION: Final = "share.version"
+STREAMS_VERSION: Final = "streams.version"
+
+RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    METADATA_VERSION: (7, 30),
+    KRAFT_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
+    GROUP_VERSION: (0, 1),
+    ELR_VERSION: (0, 1),
+    SHARE_VERSION: (0, 1),
+    STREAMS_VERSION: (0, 1),
+}
+"""The lowest and highest level of each feature that Kafka 4.3 knows."""
+
+LATEST_METADATA_VERSION: Final = 30
+MINIMUM_METADATA_VERSION: Final = 7
+
+_INTERNAL_VERSIONS: Final = (
+    ("3.3", 3, 7),
+    ("3.4", 0, 8),
+    ("3.5", 0, 9),
+    ("3.6", 0, 12),
+    ("3.7", 0, 15),
+    ("3.8", 0, 20),
+    ("3.9", 0, 21),
+    ("4.0", 0, 22),
+    ("4.1", 0, 26),
+    ("4.2", 0, 28),
+    ("4.3", 0, 30),
+)
+"""Release, number of its first supported internal version, level of that."""
+
+METADATA_TRANSACTIONS: Final = 13
+"""3.6-IV1: Begin, End and AbortTransaction records."""
+CONTROLLER_REGISTRATION: Final = 15
+"""3.7-IV0."""
+DIRECTORY_ASSIGNMENT: Final = 17
+"""3.7-IV2: log directories of brokers and replicas (KIP-858)."""
+NO_EPOCH_BUMP_ON_ISR_SHRINK: Final = 12
+"""3.6-IV0."""
+ELR_RECORDS: Final = 23
+"""4.0-IV1: eligible leader replicas in partition records (KIP-966)."""
+CORDONED_DIRECTORIES: Final = 30
+"""4.3-IV0."""
+
+METADATA_CHANGES: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
+"""Levels that write records which an earlier level would not understand: no downgrade goes below one in use."""
+
+
+def metadata_version_names() -> dict[str, int]:
+    """Levels by name: ``4.0-IV3`` and, for the last of each release, ``4.0``."""
+    names: dict[str, int] = {}
+    starts = [*(level for _, _, level in _INTERNAL_VERSIONS[1:]), LATEST_METADATA_VERSION + 1]
+    for (release, number, level), end in zip(_INTERNAL_VERSIONS, starts, strict=True):
+        for step in range(end - level):
+            names[f"{release}-IV{number + step}"] = level + step
+        names[release] = end - 1
+    return names
+
+
+def metadata_version_of(release: str) -> int:
+    """The level of ``4.3``, ``4.0-IV3``, ``4.0.1`` and the like. Raises ValueError naming what is known."""
+    names = metadata_version_names()
+    level = names.get(release)
+    if level is None:
+        level = names.get(".".join(release.split(".")[:2]))
+    if level is None:
+        releases = ", ".join(name for name in names if "-" not in name)
+        raise ValueError(f"unknown release version {release!r}; known are {releases} and their internal versions")
+    return level
+
+
+def unmet_dependency(feature: str, level: int, levels: Mapping[str, int]) -> str | None:
+    """What other feature level ``feature`` at ``level`` needs and ``levels`` lacks, in words; None if nothing."""
+    if feature == ELR_VERSION and level >= 1 and levels.get(METADATA_VERSION, 0) < ELR_RECORDS:
+        return f"{ELR_VERSION}={level} needs {METADATA_VERSION} at {ELR_RECORDS} or above"
+    return None

@@ -2,9 +2,9 @@
 
 Such a class has ``__flexible__`` and, in the metadata of each field, ``kafka_type`` (for primitives) and ``tag``; its
 annotations are real types. ``since`` and ``until`` in the metadata limit a field to some versions, so that our own
-records need one class for all of them (``protocol.schema``). kio's own reader is not used: it refuses unknown tagged fields, which must be skipped
-(KIP-482), and it allocates what an array's length claims, so that one request of ten bytes ends the process. Its
-writer is several times slower than this one.
+records need one class for all of them (``protocol.schema``). kio's own reader is not used: it refuses unknown tagged
+fields, which must be skipped (KIP-482), and it allocates what an array's length claims, so that one request of ten
+bytes ends the process. Its writer is several times slower than this one.
 
 Every value is plain: durations and times are integers in milliseconds, error codes are integers, and a field whose
 annotation is an optional UUID is None for Kafka's zero UUID.

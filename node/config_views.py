@@ -1,0 +1,199 @@
+"""What DescribeConfigs shows: each key's value, where it comes from, and what it would be otherwise.
+
+Follows Kafka's ConfigHelper: a value's source is that of its first synonym, and a value without synonyms is a default.
+Pure functions over the configuration of this node and the metadata image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from node.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+)
+from protocol.errors import ErrorCode, KafkaError
+from runtime.config.broker_config import KEYS, SYNONYMS, defaults
+from runtime.config.definitions import Key, Mode
+from runtime.config.node_config import NodeConfig
+from runtime.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_value
+from runtime.config.values import Type, render
+
+LOGGERS: Final = {"root": "INFO"}
+
+
+class Source(IntEnum):
+    """Kafka's ConfigSource."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    """One request's way of looking. ``keys`` None shows all."""
+
+    config: NodeConfig
+    image: MetadataImage
+    keys: Collection[str] | None
+    synonyms: bool
+    documentation: bool
+
+    def describe(self, resource_type: int, name: str) -> list[dict[str, Any]]:
+        """The entries of one resource. Raises KafkaError where it does not exist or is not this node's to tell."""
+        match resource_type:
+            case _ if resource_type == TOPIC_RESOURCE:
+                return self._topic(name)
+            case _ if resource_type == BROKER_RESOURCE:
+                return self._broker(name)
+            case _ if resource_type == BROKER_LOGGER_RESOURCE:
+                self._require_own_id(name, "")
+                return [
+                    _plain(key, level, Source.DYNAMIC_BROKER_LOGGER) for key, level in self._wanted(LOGGERS.items())
+                ]
+            case _ if resource_type in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+                if not name:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
+                source = Source.GROUP if resource_type == GROUP_RESOURCE else Source.CLIENT_METRICS
+                values = self.image.config(resource_type, name)
+                return [_plain(key, value, source) for key, value in self._wanted(values.items())]
+            case _:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+
+    def _topic(self, name: str) -> list[dict[str, Any]]:
+        if name not in self.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        own = self.image.config(TOPIC_RESOURCE, name)
+        entries = []
+        for key_name, key in self._wanted(TOPIC_KEYS.items()):
+            if key_name.startswith("internal.") and key_name not in own:
+                continue
+            value = render(effective_value(self.config, own, key_name))
+            named = BROKER_SYNONYMS.get(key_name)
+            synonyms = self._synonyms(named[0][0]) if named else []
+            if key_name in own:
+                synonyms.insert(0, _synonym(key_name, value, Source.TOPIC))
+            entries.append(self._entry(key_name, key, value, synonyms, read_only=False))
+        return entries
+
+    def _broker(self, name: str) -> list[dict[str, Any]]:
+        if not name:
+            return [
+                self._entry(
+                    key_name,
+                    KEYS.get(key_name),
+                    value,
+                    [one for one in self._synonyms(key_name) if one["source"] == Source.DYNAMIC_DEFAULT_BROKER],
+                    read_only=not _is_dynamic(key_name),
+                )
+                for key_name, value in self._wanted(self.config.dynamic_default.items())
+            ]
+        self._require_own_id(name, " or empty string")
+        values = dict(self.config.originals) | {key: render(self.config.get(key)) for key in KEYS}
+        return [
+            self._entry(
+                key_name, KEYS.get(key_name), value, self._synonyms(key_name), read_only=not _is_dynamic(key_name)
+            )
+            for key_name, value in self._wanted(values.items())
+        ]
+
+    def _require_own_id(self, name: str, otherwise: str) -> None:
+        mine = self.config.node_id
+        try:
+            same = int(name) == mine
+        except ValueError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+        if not same:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {mine}{otherwise}, but received {name}",
+            )
+
+    def _wanted(self, items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        return sorted(item for item in items if self.keys is None or item[0] in self.keys)
+
+    def _synonyms(self, name: str) -> list[dict[str, Any]]:
+        """A broker key's values in the order in which they count, from its own name on."""
+        names = _family(name)
+        config = self.config
+        levels: list[tuple[Source, Callable[[str], str | None]]] = [
+            (Source.DYNAMIC_BROKER, config.dynamic_broker.get),
+            (Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_default.get),
+            (Source.STATIC_BROKER, config.originals.get),
+            (Source.DEFAULT, lambda key: render(defaults().get(key))),
+        ]
+        found = [
+            _synonym(key, None if _is_sensitive(key) else value, source)
+            for source, read in levels
+            for key in names
+            if (value := read(key)) is not None
+        ]
+        first = next((at for at, one in enumerate(found) if one["name"] == name), len(found))
+        return found[first:]
+
+    def _entry(
+        self, name: str, key: Key | None, value: str | None, synonyms: list[dict[str, Any]], *, read_only: bool
+    ) -> dict[str, Any]:
+        sensitive = key is None or key.sensitive
+        return {
+            "name": name,
+            "value": None if sensitive else value,
+            "read_only": read_only,
+            "is_default": not synonyms or synonyms[0]["source"] == Source.DEFAULT,
+            "config_source": int(synonyms[0]["source"] if synonyms else Source.DEFAULT),
+            "is_sensitive": sensitive,
+            "synonyms": synonyms if self.synonyms else [],
+            "config_type": 0 if key is None else key.type.value,
+            "documentation": key.doc if key is not None and self.documentation else None,
+        }
+
+
+def _synonym(name: str, value: str | None, source: Source) -> dict[str, Any]:
+    return {"name": name, "value": value, "source": int(source)}
+
+
+def _plain(name: str, value: str, source: Source) -> dict[str, Any]:
+    """An entry that has no default behind it."""
+    return {
+        "name": name,
+        "value": value,
+        "read_only": False,
+        "config_source": int(source),
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": Type.STRING.value,
+        "documentation": None,
+    }
+
+
+def _family(name: str) -> tuple[str, ...]:
+    """The keys of which the first that is set counts, ``name`` among them."""
+    for first, others in SYNONYMS.items():
+        if name == first or name in others:
+            return (first, *others)
+    return (name,)
+
+
+def _is_dynamic(name: str) -> bool:
+    key = KEYS.get(name)
+    return key is not None and key.mode is not Mode.READ_ONLY
+
+
+def _is_sensitive(name: str) -> bool:
+    """Kafka hides what it does not know, since it may be a secret."""
+    key = KEYS.get(name)
+    return key is None or key.sensitive

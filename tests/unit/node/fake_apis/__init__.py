@@ -1,0 +1,1 @@
+"""API modules whose behaviour the test's node object decides."""

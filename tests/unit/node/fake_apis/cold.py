@@ -1,0 +1,12 @@
+"""A cold API: decoded, answered with fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node.api import Answer, RequestContext
+
+
+def handle(node: Any, ctx: RequestContext, request: Any) -> Answer:
+    answer: Answer = node.cold(ctx, request)
+    return answer

@@ -1,0 +1,345 @@
+"""A server answers in order, holds back what it must, and closes what Kafka would close."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from node.api import RequestContext
+from node.connection import MAX_PIPELINED
+from node.server import ServerLimits, parse_overrides
+from node.verbs import Effect, Rule
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from tests.unit.node.peers import Client, Endpoint, running, until
+
+
+class TestAnswers:
+    async def test_a_cold_request_is_decoded_and_answered_with_fields(self) -> None:
+        async with running() as r:
+            r.node.cold = lambda ctx, request: {"groups": [{"group_id": request.states_filter[0]}]}
+            client = await r.client()
+            response = await client.ask(ApiKey.LIST_GROUPS, 4, states_filter=["Stable"])
+            assert response.groups[0].group_id == "Stable"
+            await client.close()
+
+    async def test_a_raw_request_gets_the_body_and_answers_in_parts(self) -> None:
+        async with running() as r:
+            r.node.raw = lambda ctx, body: ctx.respond([b"<", bytes(body), b">"])
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"abc")
+            assert await client.receive() == (0, b"<abc>")
+            await client.close()
+
+    async def test_answers_leave_in_the_order_of_the_requests(self) -> None:
+        async with running() as r:
+            waiting: list[RequestContext] = []
+            r.node.raw = lambda ctx, body: waiting.append(ctx)
+            client = await r.client()
+            for number in range(3):
+                client.send_raw(ApiKey.PRODUCE, 9, b"%d" % number)
+            await until(lambda: len(waiting) == 3)
+            for ctx in reversed(waiting):
+                ctx.respond([b"late"])
+            assert [(await client.receive())[0] for _ in range(3)] == [0, 1, 2]
+            await client.close()
+
+    async def test_a_request_without_an_answer_frees_its_slot(self) -> None:
+        async with running() as r:
+            r.node.raw = lambda ctx, body: ctx.no_response() if bytes(body) == b"silent" else ctx.respond([b"x"])
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"silent")
+            client.send_raw(ApiKey.PRODUCE, 9, b"loud")
+            assert (await client.receive())[0] == 1
+            await client.close()
+
+    async def test_an_awaitable_answer_is_awaited(self) -> None:
+        async with running() as r:
+
+            async def later(ctx: RequestContext, request: Any) -> dict[str, Any]:
+                await asyncio.sleep(0)
+                return {"groups": [{"group_id": "g"}]}
+
+            r.node.cold = later
+            client = await r.client()
+            assert (await client.ask(ApiKey.LIST_GROUPS, 4)).groups[0].group_id == "g"
+            await client.close()
+
+
+class TestOrderOfEffects:
+    async def test_nothing_overtakes_a_cold_request_that_waits(self) -> None:
+        async with running() as r:
+            seen: list[bytes] = []
+            gate = asyncio.Event()
+
+            async def slow(ctx: RequestContext, request: Any) -> dict[str, Any]:
+                seen.append(b"slow begins")
+                await gate.wait()
+                seen.append(b"slow ends")
+                return {}
+
+            def raw(ctx: RequestContext, body: memoryview) -> None:
+                seen.append(bytes(body))
+                ctx.respond([b""])
+
+            r.node.cold, r.node.raw = slow, raw
+            client = await r.client()
+            client.send(ApiKey.LIST_GROUPS, 4)
+            client.send_raw(ApiKey.PRODUCE, 9, b"one")
+            client.send_raw(ApiKey.PRODUCE, 9, b"two")
+            await until(lambda: seen)
+            other = await r.client()
+            other.send_raw(ApiKey.PRODUCE, 9, b"other")
+            await other.receive()
+            assert seen == [b"slow begins", b"other"]
+            gate.set()
+            assert [(await client.receive())[0] for _ in range(3)] == [0, 1, 2]
+            assert seen[2:] == [b"slow ends", b"one", b"two"]
+            await client.close()
+            await other.close()
+
+    async def test_no_more_than_the_limit_of_requests_is_under_way(self) -> None:
+        async with running() as r:
+            waiting: asyncio.Queue[RequestContext] = asyncio.Queue()
+            r.node.raw = lambda ctx, body: waiting.put_nowait(ctx)
+            client = await r.client()
+            total = MAX_PIPELINED * 3
+            for _ in range(total):
+                client.send_raw(ApiKey.PRODUCE, 9, b"x" * 5000)
+            await until(lambda: waiting.qsize() == MAX_PIPELINED)
+            other = await r.client()
+            await other.ask(ApiKey.LIST_GROUPS, 4)
+            assert waiting.qsize() == MAX_PIPELINED
+            for number in range(total):
+                (await waiting.get()).respond([b"y"])
+                assert (await client.receive())[0] == number
+            await client.close()
+            await other.close()
+
+    async def test_a_reader_that_does_not_read_is_served_no_further(self) -> None:
+        async with running() as r:
+            served = []
+
+            def big(ctx: RequestContext, body: memoryview) -> None:
+                served.append(1)
+                ctx.respond([bytes(1 << 20)])
+
+            r.node.raw = big
+            client = await r.client()
+            for _ in range(60):
+                client.send_raw(ApiKey.PRODUCE, 9, b"x")
+            await client.writer.drain()
+            other = await r.client()
+            await other.ask(ApiKey.LIST_GROUPS, 4)
+            assert len(served) < 20
+            for number in range(60):
+                assert (await client.receive())[0] == number
+            await client.close()
+            await other.close()
+
+
+class TestErrors:
+    async def test_a_kafka_error_goes_to_the_top_level_code(self) -> None:
+        async with running() as r:
+
+            def refuse(ctx: RequestContext, request: Any) -> None:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+            r.node.cold = refuse
+            client = await r.client()
+            response = await client.ask(ApiKey.LIST_GROUPS, 4)
+            assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            await client.close()
+
+    async def test_an_api_may_shape_its_failure(self) -> None:
+        async with running() as r:
+            r.node.error = KafkaError(ErrorCode.NOT_CONTROLLER)
+            client = await r.client()
+            response = await client.ask(ApiKey.CREATE_TOPICS, 7, topics=[{"name": "t"}], timeout_ms=5)
+            assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+            await client.close()
+
+    async def test_an_unexpected_exception_is_an_unknown_server_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+        async with running() as r:
+            r.node.error = ZeroDivisionError("oops")
+            client = await r.client()
+            response = await client.ask(ApiKey.CREATE_TOPICS, 7, topics=[{"name": "t"}], timeout_ms=5)
+            assert response.topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            await client.close()
+        assert "ZeroDivisionError" in capsys.readouterr().err
+
+    async def test_a_broken_invariant_ends_the_node(self) -> None:
+        async with running() as r:
+            r.node.error = AssertionError("must not be")
+            client = await r.client()
+            client.send(ApiKey.CREATE_TOPICS, 7, topics=[], timeout_ms=5)
+            await until(lambda: r.failures)
+            assert r.failures == ["broken invariant in CreateTopics: must not be"]
+            await client.close()
+
+    async def test_an_error_without_a_place_closes_the_connection(self) -> None:
+        async with running() as r:
+
+            def refuse(ctx: RequestContext, request: Any) -> None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+            r.node.cold = refuse
+            client = await r.client()
+            client.send(ApiKey.METADATA, 12, topics=[])
+            assert await client.closed()
+            await client.close()
+
+
+def frame(content: bytes) -> bytes:
+    return struct.pack(">i", len(content)) + content
+
+
+BAD_INPUT = {
+    "an unknown API": frame(struct.pack(">hhih", 999, 0, 1, -1)),
+    "an API of the other role": frame(struct.pack(">hhih", ApiKey.BROKER_HEARTBEAT, 0, 1, -1) + b"\0"),
+    "a version out of range": frame(struct.pack(">hhih", ApiKey.LIST_GROUPS, 99, 1, -1) + b"\0"),
+    "a truncated header": frame(b"\0\x10\0"),
+    "a truncated body": frame(struct.pack(">hhih", ApiKey.LIST_GROUPS, 4, 1, -1) + b"\0\x05"),
+    "trailing bytes": frame(struct.pack(">hhih", ApiKey.LIST_GROUPS, 0, 1, -1) + b"more"),
+    "a negative length": struct.pack(">i", -1),
+    "a length above the limit": struct.pack(">i", (100 << 20) + 1),
+    "an HTTP request": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a TLS hello": bytes.fromhex("16030100c8010000c40303") + bytes(100),
+    "garbage": bytes(range(255, 0, -1)) * 8,
+}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("name", BAD_INPUT)
+    async def test_the_connection_is_closed_and_others_notice_nothing(self, name: str) -> None:
+        async with running() as r:
+            other = await r.client()
+            client = await r.client()
+            client.writer.write(BAD_INPUT[name])
+            assert await client.closed()
+            assert (await other.ask(ApiKey.LIST_GROUPS, 4)).groups == ()
+            await client.close()
+            await other.close()
+
+    async def test_answers_before_the_bad_request_still_leave(self) -> None:
+        async with running() as r:
+            client = await r.client()
+            client.send(ApiKey.LIST_GROUPS, 4)
+            client.writer.write(BAD_INPUT["an unknown API"])
+            assert (await client.receive())[0] == 0
+            assert await client.closed()
+            await client.close()
+
+
+class TestLimits:
+    async def test_connections_beyond_the_limit_are_closed(self) -> None:
+        async with running(ServerLimits(max_connections=1)) as r:
+            first = await r.client()
+            await first.ask(ApiKey.LIST_GROUPS, 4)
+            second = await r.client()
+            assert await second.closed()
+            await first.ask(ApiKey.LIST_GROUPS, 4)
+            await first.close()
+            await until(lambda: not r.server.connections())
+            third = await r.client()
+            await third.ask(ApiKey.LIST_GROUPS, 4)
+            for client in (second, third):
+                await client.close()
+
+    async def test_connections_per_address_are_limited_and_the_limit_overridden(self) -> None:
+        async with running(ServerLimits(max_connections_per_ip=0, per_ip_overrides={"127.0.0.1": 1})) as r:
+            first = await r.client()
+            await first.ask(ApiKey.LIST_GROUPS, 4)
+            second = await r.client()
+            assert await second.closed()
+            for client in (first, second):
+                await client.close()
+
+    async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(self) -> None:
+        async with running(ServerLimits(idle_ms=60)) as r:
+            waiting: list[RequestContext] = []
+            r.node.raw = lambda ctx, body: waiting.append(ctx)
+            busy, idle = await r.client(), await r.client()
+            busy.send_raw(ApiKey.FETCH, 12, b"")
+            assert await idle.closed()
+            waiting[0].respond([b"at last"])
+            assert await busy.receive() == (0, b"at last")
+            for client in (busy, idle):
+                await client.close()
+
+    async def test_many_announced_frames_cost_nothing(self) -> None:
+        async with running() as r:
+            clients = [await r.client() for _ in range(100)]
+            for client in clients:
+                client.writer.write(struct.pack(">i", 99 << 20) + b"four")
+            await until(lambda: len(list(r.server.connections())) == 100)
+            other = await r.client()
+            assert (await other.ask(ApiKey.LIST_GROUPS, 4)).groups == ()
+            for client in [*clients, other]:
+                await client.close()
+
+    def test_overrides_are_host_and_count(self) -> None:
+        assert parse_overrides("a:1, ::1:20") == {"a": 1, "::1": 20}
+        assert parse_overrides("") == {}
+        with pytest.raises(ValueError, match=r"max\.connections\.per\.ip\.overrides"):
+            parse_overrides("a")
+
+
+class TestRules:
+    async def test_a_dropped_request_never_reaches_its_handler(self) -> None:
+        async with running() as r:
+            rule = Rule(Effect.DROP, api_key=ApiKey.LIST_GROUPS)
+            r.rules.add(rule)
+            client = await r.client()
+            client.send(ApiKey.LIST_GROUPS, 4)
+            r.node.raw = lambda ctx, body: ctx.respond([b"x"])
+            client.send_raw(ApiKey.PRODUCE, 9, b"")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.reader.read(1)
+            r.rules.remove(rule)
+            await client.close()
+
+    async def test_a_rule_can_cut_the_connection_of_one_client(self) -> None:
+        async with running() as r:
+            r.rules.add(Rule(Effect.DISCONNECT, client_id="test", client_host="127.0.0.1"))
+            r.rules.add(Rule(Effect.DROP, client_id="somebody else"))
+            client = await r.client()
+            client.send(ApiKey.LIST_GROUPS, 4)
+            assert await client.closed()
+            await client.close()
+
+
+async def test_metrics_count_requests_by_api_and_version() -> None:
+    async with running() as r:
+        client = await r.client()
+        for _ in range(3):
+            await client.ask(ApiKey.LIST_GROUPS, 4)
+        name = "kafka_network_requestmetrics_requestspersec_total"
+        assert r.metrics.value(name, request="ListGroups", version="4") == 3
+        text = r.metrics.render()
+        assert f'{name}{{request="ListGroups",version="4"}} 3' in text
+        assert 'kafka_network_requestmetrics_totaltimems_count{request="ListGroups"} 3' in text
+        assert 'kafka_server_socketservermetrics_connection_count{role="broker"} 1' in text
+        await client.close()
+
+
+async def test_a_port_in_use_is_one_clear_sentence() -> None:
+    async with running() as r:
+        port = r.server.bound["PLAINTEXT"][1]
+        with pytest.raises(OSError, match=rf"listener PLAINTEXT cannot listen on 127\.0\.0\.1:{port}: "):
+            async with running(endpoint=Endpoint(port=port)):
+                pass
+
+
+async def test_stopping_closes_every_connection() -> None:
+    async with running() as r:
+        clients: list[Client] = [await r.client() for _ in range(3)]
+        await clients[0].ask(ApiKey.LIST_GROUPS, 4)
+        await r.server.stop()
+        for client in clients:
+            assert await client.closed()
+            await client.close()

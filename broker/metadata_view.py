@@ -48,9 +48,7 @@ class PartitionView:
         self._listener = listener
         self._filter_dead = filter_dead
         self._name_listeners = name_listeners
-        self._reachable = {
-            broker.id for broker in image.brokers.values() if broker.endpoint(listener) is not None
-        }
+        self._reachable = {broker.id for broker in image.brokers.values() if broker.endpoint(listener) is not None}
         self._alive = {broker for broker in self._reachable if not image.brokers[broker].fenced}
 
     def partition(self, index: int, partition: PartitionImage) -> dict[str, Any]:

@@ -164,9 +164,7 @@ class Partition:
         log.set_high_watermark(log.log_end_offset)
         return True
 
-    def on_high_watermark(
-        self, offset: Offset, callback: Callable[[bool], object], *, seconds: float
-    ) -> Ticket | None:
+    def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
         """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False
         when the leadership that began to wait is lost or the time is up."""
         if self.is_leader and self.high_watermark >= offset:
@@ -208,9 +206,7 @@ class Partition:
         high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         upper = log.log_end_offset if follower else stable if committed else high_watermark
         if last_fetched_epoch is not None:
-            end = self.end_of_epoch(
-                last_fetched_epoch, current_leader_epoch=current_leader_epoch, leader=only_leader
-            )
+            end = self.end_of_epoch(last_fetched_epoch, current_leader_epoch=current_leader_epoch, leader=only_leader)
             if end.epoch is None or end.offset is None or offset < start:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if end.epoch < last_fetched_epoch or end.offset < offset:

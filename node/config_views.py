@@ -55,24 +55,20 @@ class ConfigView:
 
     def describe(self, resource_type: int, name: str) -> list[dict[str, Any]]:
         """The entries of one resource. Raises KafkaError where it does not exist or is not this node's to tell."""
-        match resource_type:
-            case _ if resource_type == TOPIC_RESOURCE:
-                return self._topic(name)
-            case _ if resource_type == BROKER_RESOURCE:
-                return self._broker(name)
-            case _ if resource_type == BROKER_LOGGER_RESOURCE:
-                self._require_own_id(name, "")
-                return [
-                    _plain(key, level, Source.DYNAMIC_BROKER_LOGGER) for key, level in self._wanted(LOGGERS.items())
-                ]
-            case _ if resource_type in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
-                if not name:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
-                source = Source.GROUP if resource_type == GROUP_RESOURCE else Source.CLIENT_METRICS
-                values = self.image.config(resource_type, name)
-                return [_plain(key, value, source) for key, value in self._wanted(values.items())]
-            case _:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+        if resource_type == TOPIC_RESOURCE:
+            return self._topic(name)
+        if resource_type == BROKER_RESOURCE:
+            return self._broker(name)
+        if resource_type == BROKER_LOGGER_RESOURCE:
+            self._require_own_id(name, "")
+            return [_plain(key, level, Source.DYNAMIC_BROKER_LOGGER) for key, level in self._wanted(LOGGERS.items())]
+        if resource_type not in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
+        source = Source.GROUP if resource_type == GROUP_RESOURCE else Source.CLIENT_METRICS
+        values = self.image.config(resource_type, name)
+        return [_plain(key, value, source) for key, value in self._wanted(values.items())]
 
     def _topic(self, name: str) -> list[dict[str, Any]]:
         if name not in self.image.topics:

@@ -25,8 +25,8 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
     kind = messages.get(request, "endpoint_type", BROKERS)
     if kind == CONTROLLERS:
         raise KafkaError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER, but we wanted an "
-            "endpoint of type CONTROLLER",
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
         )
     if kind != BROKERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}")

@@ -42,6 +42,8 @@ class Key:
     def parse(self, text: str) -> Value:
         """The checked value of ``text``. Raises ConfigError with Kafka's text."""
         value = parse(self.name, text, self.type)
+        if isinstance(value, tuple):
+            value = tuple(dict.fromkeys(value))  # Kafka drops duplicates too
         if self.validator is not None:
             self.validator.check(self.name, value)
         return value

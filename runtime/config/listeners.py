@@ -88,3 +88,14 @@ def _shown(entries: Sequence[str]) -> str:
 
 def _failed(entries: Sequence[str], why: str) -> ConfigError:
     return ConfigError(f"Error creating broker listeners from '{_shown(entries)}': {why}")
+
+
+def ip_overrides(text: str) -> dict[str, int]:
+    """``host:count`` pairs of max.connections.per.ip.overrides. Raises ConfigError."""
+    overrides: dict[str, int] = {}
+    for entry in filter(None, re.split(r"\s*,\s*", text.strip())):
+        host, _, count = entry.rpartition(":")
+        if not host or not count.strip().isdecimal():
+            raise ConfigError(f"max.connections.per.ip.overrides: {entry!r} is not host:count")
+        overrides[host.strip()] = int(count)
+    return overrides

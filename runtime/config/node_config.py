@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from runtime.config.broker_config import KEYS, defaults, parse_settings, require
 from runtime.config.definitions import Mode
-from runtime.config.listeners import Endpoint
+from runtime.config.listeners import Endpoint, ip_overrides
 from runtime.config.sources import Settings, plain
 from runtime.config.validators import split_address
 from runtime.config.values import ConfigError, Value
@@ -73,6 +73,8 @@ class NodeConfig:
         self.quorum_bootstrap: list[tuple[str, int]] = [
             _address(entry) for entry in self.get("controller.quorum.bootstrap.servers")
         ]
+        self.max_connections_overrides = ip_overrides(self.get("max.connections.per.ip.overrides"))
+        """Host to its most connections, instead of ``max.connections.per.ip``."""
         self.log_dirs: tuple[str, ...] = self.get("log.dirs") or self.get("log.dir")
         self.metadata_log_dir = str(get("metadata.log.dir") or self.log_dirs[0])
 

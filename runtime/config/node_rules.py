@@ -166,6 +166,13 @@ def _check_addresses(config: NodeConfig) -> None:
         raise ConfigError(
             "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address."
         )
+    known = {endpoint.name for endpoint in config.listeners} | set(config.controller_listener_names)
+    for name in config.get("early.start.listeners") or ():
+        if name not in known:
+            raise ConfigError(
+                f"early.start.listeners contains listener {name}, "
+                "but this is not contained in listeners or controller.listener.names"
+            )
     if not config.is_broker:
         return
     names = [endpoint.name for endpoint in advertised]
@@ -191,6 +198,12 @@ def _check_limits(get: Any) -> None:
         )
     if "classic" not in get("group.coordinator.rebalance.protocols"):
         raise ConfigError("Disabling the 'classic' protocol is not supported.")
+    _check_cordoned(get)
+    if get("offsets.topic.compression.codec") not in range(5):
+        raise ConfigError(f"Unknown compression type id: {get('offsets.topic.compression.codec')}")
+
+
+def _check_cordoned(get: Any) -> None:
     missing = [
         folder
         for folder in get("cordoned.log.dirs")
@@ -201,5 +214,3 @@ def _check_limits(get: Any) -> None:
             "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
             f"Missing entries : {', '.join(missing)}"
         )
-    if get("offsets.topic.compression.codec") not in range(5):
-        raise ConfigError(f"Unknown compression type id: {get('offsets.topic.compression.codec')}")

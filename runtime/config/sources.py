@@ -53,7 +53,7 @@ def from_overrides(pairs: Iterable[str]) -> Settings:
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """Settings of ``KAFKA_*`` variables as Kafka's image maps them: ``_`` is a dot, ``__`` is ``_``, ``___`` is ``-``."""
+    """Settings of ``KAFKA_*`` variables, as Kafka's image maps them (``__`` is ``_``, ``___`` is ``-``)."""
     settings: Settings = {}
     for variable in sorted(environment):
         if variable.startswith("KAFKA_") and not IMAGE_VARIABLES.fullmatch(variable):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from runtime.config.values import ConfigError, Value, invalid
+from runtime.config.values import ConfigError, Value, invalid, render
 
 
 class Validator(Protocol):
@@ -23,9 +23,9 @@ class Range:
     def check(self, name: str, value: Value) -> None:
         assert isinstance(value, int | float)
         if self.low is not None and value < self.low:
-            raise invalid(name, value, f"Value must be at least {self.low}")
+            raise invalid(name, render(value), f"Value must be at least {self.low}")
         if self.high is not None and value > self.high:
-            raise invalid(name, value, f"Value must be no more than {self.high}")
+            raise invalid(name, render(value), f"Value must be no more than {self.high}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A list without duplicates; with ``choices``, of these only."""
+    """A list; with ``choices``, of these only."""
 
     choices: tuple[str, ...] = ()
     may_be_empty: bool = False
@@ -51,8 +51,6 @@ class Names:
         if not value and not self.may_be_empty:
             valid = f"[{', '.join(self.choices)}]" if self.choices else "any non-empty value"
             raise ConfigError(f"Configuration '{name}' must not be empty. Valid values include: {valid}")
-        if len(set(value)) < len(value):
-            raise ConfigError(f"Configuration '{name}' values must not be duplicated.")
         for item in value:
             if self.choices:
                 OneOf(self.choices).check(name, item)

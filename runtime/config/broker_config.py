@@ -66,24 +66,7 @@ def parse_settings(settings: Settings) -> tuple[dict[str, Value], list[str]]:
             values[name] = key.parse(setting.value)
         except ConfigError as error:
             raise ConfigError(f"{setting.source}: {error}") from None
-    for name, other in INTERNAL: Final = frozenset(
-    {
-        "controller.performance.sample.period.ms",
-        "controller.performance.always.log.threshold.ms",
-        "server.max.startup.time.ms",
-        "unstable.api.versions.enable",
-        "unstable.feature.versions.enable",
-        "unclean.leader.election.interval.ms",
-        "producer.id.expiration.check.interval.ms",
-        "log.initial.task.delay.ms",
-        "internal.metadata.log.segment.bytes",
-        "internal.metadata.max.batch.size.in.bytes",
-        "internal.metadata.delete.delay.millis",
-    }
-)
-"""Keys that Kafka shows only where they are set."""
-
-ROLE_SYNONYMS:
+    for name, other in ROLE_SYNONYMS:
         if name not in values and other in values:
             values[name] = values[other]
     return values, warnings

@@ -26,7 +26,9 @@ APIS = {
     ApiKey.LIST_GROUPS: "cold",
     ApiKey.METADATA: "cold",
     ApiKey.CREATE_TOPICS: "failing",
+    ApiKey.API_VERSIONS: "versions",
 }
+VERSIONS = {ApiKey.PRODUCE: (0, 13), ApiKey.LIST_GROUPS: (0, 4), ApiKey.API_VERSIONS: (0, 4)}
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class FakeNode:
     cold: Callable[[RequestContext, Any], Answer] = lambda ctx, request: {"groups": ()}
     raw: Callable[[RequestContext, memoryview], Answer] = lambda ctx, body: ctx.respond([bytes(body)])
     error: Exception = field(default_factory=ValueError)
+    versions: dict[ApiKey, tuple[int, int]] = field(default_factory=lambda: dict(VERSIONS))
+    newest_api_versions: int = 4
 
 
 @dataclass

@@ -1,0 +1,20 @@
+"""ApiVersions as far as a channel needs it; the test may play an old peer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node.api import Answer, RequestContext
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+
+RAW = True
+
+
+def handle(node: Any, ctx: RequestContext, body: memoryview) -> Answer:
+    keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in node.versions.items()]
+    code = ErrorCode.NONE if ctx.version <= node.newest_api_versions else ErrorCode.UNSUPPORTED_VERSION
+    version = ctx.version if code == ErrorCode.NONE else 0
+    ctx.respond([messages.encode_response(ApiKey.API_VERSIONS, version, error_code=int(code), api_keys=keys)])
+    return None

@@ -1,0 +1,137 @@
+"""A channel connects when it is used, learns versions, matches answers, and says when a peer is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from node.api import RequestContext
+from node.outgoing import Channel, ChannelError
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from runtime.process import real_runtime
+from tests.unit.node.peers import Endpoint, Running, running, until
+
+
+@contextlib.asynccontextmanager
+async def linked(request_timeout: float = 5.0) -> AsyncIterator[tuple[Running, Channel]]:
+    async with running() as r:
+        host, port = r.server.bound["PLAINTEXT"]
+        channel = Channel(real_runtime(), host, port, "channel", request_timeout=request_timeout)
+        try:
+            yield r, channel
+        finally:
+            channel.close()
+
+
+async def test_a_request_is_sent_in_the_highest_version_both_sides_know() -> None:
+    async with linked() as (r, channel):
+        seen: list[tuple[int, str | None]] = []
+
+        def cold(ctx: RequestContext, request: Any) -> dict[str, Any]:
+            seen.append((ctx.version, ctx.client_id))
+            return {"groups": [{"group_id": "g"}]}
+
+        r.node.cold = cold
+        response = await channel.request(ApiKey.LIST_GROUPS, states_filter=[])
+        assert response.groups[0].group_id == "g"
+        assert seen == [(4, "channel")]
+
+
+async def test_an_old_peer_is_asked_for_its_versions_again_in_version_0() -> None:
+    async with linked() as (r, channel):
+        r.node.newest_api_versions = 2
+        r.node.versions[ApiKey.LIST_GROUPS] = (0, 1)
+        await channel.connect()
+        assert channel.choose(ApiKey.LIST_GROUPS) == 1
+
+
+async def test_a_version_the_peer_lacks_is_an_error_that_names_it() -> None:
+    async with linked() as (_, channel):
+        with pytest.raises(KafkaError, match=r"serves LIST_GROUPS in versions 0-4, not 5") as caught:
+            await channel.request(ApiKey.LIST_GROUPS, 5)
+        assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+        with pytest.raises(KafkaError, match="serves END_TXN in versions none"):
+            await channel.request(ApiKey.END_TXN)
+
+
+async def test_answers_find_the_requests_they_belong_to() -> None:
+    async with linked() as (_, channel):
+
+        async def echo(number: int) -> int:
+            return await channel.request_raw(ApiKey.PRODUCE, 9, [b"%d" % number], lambda body: int(bytes(body)))
+
+        assert await asyncio.gather(*(echo(number) for number in range(20))) == list(range(20))
+
+
+async def test_when_the_connection_breaks_what_waits_fails_and_the_next_request_connects_again() -> None:
+    async with linked() as (r, channel):
+        held: list[RequestContext] = []
+        r.node.raw = lambda ctx, body: held.append(ctx)
+        waiting = [asyncio.ensure_future(channel.request_raw(ApiKey.PRODUCE, 9, [b""], bytes)) for _ in range(2)]
+        await until(lambda: len(held) == 2)
+        held[0].disconnect("the test wants it")
+        for future in waiting:
+            with pytest.raises(ChannelError):
+                await future
+        assert not channel.connected
+        await channel.request(ApiKey.LIST_GROUPS)
+        assert channel.connected
+
+
+async def test_a_late_answer_times_out_and_the_connection_is_given_up() -> None:
+    async with linked(request_timeout=0.02) as (r, channel):
+        r.node.raw = lambda ctx, body: None
+        with pytest.raises(KafkaError, match=r"did not answer PRODUCE within 0\.02 s") as caught:
+            await channel.request_raw(ApiKey.PRODUCE, 9, [b""], bytes)
+        assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert not channel.connected
+
+
+async def test_a_cancelled_request_leaves_the_others_alone() -> None:
+    async with linked() as (r, channel):
+        held: list[RequestContext] = []
+        r.node.raw = lambda ctx, body: held.append(ctx)
+        futures = [asyncio.ensure_future(channel.request_raw(ApiKey.PRODUCE, 9, [b""], bytes)) for _ in range(2)]
+        await until(lambda: len(held) == 2)
+        futures[0].cancel()
+        for ctx in held:
+            ctx.respond([b"x"])
+        assert await futures[1] == b"x"
+
+
+async def test_a_request_without_an_answer_is_only_sent() -> None:
+    async with linked() as (r, channel):
+        got: list[bytes] = []
+
+        def raw(ctx: RequestContext, body: memoryview) -> None:
+            got.append(bytes(body))
+            ctx.no_response()
+
+        r.node.raw = raw
+        await channel.send_only(ApiKey.PRODUCE, 9, [b"once"])
+        await channel.request(ApiKey.LIST_GROUPS)
+        assert got == [b"once"]
+
+
+async def test_an_unreachable_peer_is_named_and_asked_again_only_after_a_pause() -> None:
+    async with running() as r:
+        host, port = r.server.bound["PLAINTEXT"]
+        await r.server.stop()
+        runtime = real_runtime()
+        channel = Channel(runtime, host, port, "channel")
+        with pytest.raises(ChannelError, match=rf"cannot connect to {host}:{port}"):
+            await channel.connect()
+        before = runtime.clock.monotonic()
+        with pytest.raises(ChannelError):
+            await channel.connect()
+        assert runtime.clock.monotonic() - before >= 0.03
+    async with running(endpoint=Endpoint(port=port)):
+        await channel.connect()
+        channel.close()
+    with pytest.raises(ChannelError, match="is closed"):
+        await channel.connect()

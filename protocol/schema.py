@@ -108,4 +108,5 @@ def decode_from(reader: Reader, schema: type[E], version: int) -> E:
 def _codec_for(schema: type[Entity], version: int) -> StructCodec:
     if not 0 <= version <= schema.__version__:
         raise DecodeError(f"{schema.__name__} has versions 0 to {schema.__version__}, not {version}")
-    return codec(schema, Layout(version >= schema.FLEXIBLE_SINCE, version))
+    form: Any = schema
+    return codec(form, Layout(version >= schema.FLEXIBLE_SINCE, version))

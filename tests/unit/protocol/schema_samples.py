@@ -18,8 +18,8 @@ E = TypeVar("E", bound=Entity)
 
 _VALUES: dict[str, Callable[[int], Any]] = {
     "int8": lambda n: n % 128,
-    "int16": lambda n: 1_000 + n,
-    "uint16": lambda n: 60_000 + n,
+    "int16": lambda n: (1_000 + n) % 32_768,
+    "uint16": lambda n: (60_000 + n) % 65_536,
     "int32": lambda n: -1_000_000 - n,
     "int64": lambda n: (1 << 40) + n,
     "float64": lambda n: n + 0.25,

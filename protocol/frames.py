@@ -183,8 +183,12 @@ def frame(parts: Sequence[Part]) -> list[Part]:
     """The parts of one message with their length in front."""
     size = 0
     for part in parts:
-        size += len(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.length
+        size += part_length(part)
     return [_LENGTH.pack(size), *parts]
+
+
+def part_length(part: Part) -> int:
+    return len(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.length
 
 
 def _refusal(size: int, max_size: int) -> str:

@@ -21,7 +21,8 @@ from protocol.leaders import (
     encode_node_endpoints,
 )
 from protocol.primitives import Data, Reader, Writer
-from protocol.scan import count_at, decoding, expect_end, length_at, nullable_text_at, tags_end, text_at, uuid_at
+from protocol.scan import count_at, decoding, expect_end, length_at, nullable_text_at, tags_end
+from protocol.topics import topic_at, write_topic
 
 ProduceTopic: TypeAlias = "tuple[str | None, UUID | None, list[tuple[int, memoryview | None]]]"
 
@@ -71,19 +72,14 @@ _INT32: Final = Struct(">i")
 @decoding
 def decode_produce_request(version: int, body: Data) -> ProduceRequest:
     """The request in ``body``; its records are views of ``body``. Raises DecodeError."""
-    flexible = version >= 9
-    by_id = version >= 13
+    flexible, by_id = version >= 9, version >= 13
     data = body if isinstance(body, memoryview) else memoryview(body)
     transactional_id, pos = nullable_text_at(data, 0, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, pos)
     topic_count, pos = count_at(data, pos + 6, flexible)
     topics: list[ProduceTopic] = []
     for _ in range(topic_count):
-        name = topic_id = None
-        if by_id:
-            topic_id, pos = uuid_at(data, pos)
-        else:
-            name, pos = text_at(data, pos, flexible)
+        name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count):
@@ -108,7 +104,7 @@ def decode_produce_request(version: int, body: Data) -> ProduceRequest:
 
 def encode_produce_request(version: int, request: ProduceRequest) -> bytes:
     """The body of a request. Topics need a name below v13 and an id from v13 on."""
-    flexible = version >= 9
+    flexible, by_id = version >= 9, version >= 13
     out = Writer()
     write_array = out.compact_array if flexible else out.array
     write_records = out.compact_nullable_blob if flexible else out.nullable_blob
@@ -116,7 +112,7 @@ def encode_produce_request(version: int, request: ProduceRequest) -> bytes:
     out += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
     write_array(len(request.topics))
     for name, topic_id, partitions in request.topics:
-        _write_topic(out, version, name, topic_id)
+        write_topic(out, name, topic_id, by_id, flexible)
         write_array(len(partitions))
         for partition, records in partitions:
             out.int32(partition)
@@ -143,11 +139,11 @@ def encode_produce_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """The body of a response. Old versions drop what they lack: codes are not translated here."""
-    flexible = version >= 9
+    flexible, by_id = version >= 9, version >= 13
     out = Writer()
     (out.compact_array if flexible else out.array)(len(topics))
     for name, topic_id, partitions in topics:
-        _write_topic(out, version, name, topic_id)
+        write_topic(out, name, topic_id, by_id, flexible)
         if flexible:
             out.compact_array(len(partitions))
             for result in partitions:
@@ -170,18 +166,6 @@ def encode_produce_response(
         else:
             out.append(0)
     return bytes(out)
-
-
-def _write_topic(out: Writer, version: int, name: str | None, topic_id: UUID | None) -> None:
-    if version >= 13:
-        assert topic_id is not None, f"Produce v{version} names topics by id"
-        out += topic_id.bytes
-        return
-    assert name is not None, f"Produce v{version} names topics by name"
-    if version >= 9:
-        out.compact_string(name)
-    else:
-        out.string(name)
 
 
 def _write_flexible(out: Writer, version: int, result: ProducedPartition) -> None:

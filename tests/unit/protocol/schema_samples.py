@@ -25,7 +25,7 @@ _VALUES: dict[str, Callable[[int], Any]] = {
     "float64": lambda n: n + 0.25,
     "bool": lambda n: n % 2 == 0,
     "string": lambda n: f"naïve-{n}",
-    "bytes": lambda n: bytes(range(n)),
+    "bytes": lambda n: bytes(range(n % 256)),
     "uuid": lambda n: UUID(int=(n << 64) + 7),
 }
 

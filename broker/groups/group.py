@@ -186,6 +186,5 @@ class Group:
         """Whether a live member of a consumer group is subscribed to a topic; all of them where that is unreadable."""
         from protocol.consumer_protocol import subscribed_topics
 
-        return any(
-            topic in subscribed_topics(metadata) for member in self.members.values() for _, metadata in member.protocols
-        )
+        read = (subscribed_topics(data) for member in self.members.values() for _, data in member.protocols)
+        return any(topics is None or topic in topics for topics in read)

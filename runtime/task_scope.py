@@ -35,14 +35,18 @@ class TaskScope:
 
     async def stop(self) -> None:
         """Cancel and wait. A task of the scope may call it: it is spared, and ends by itself."""
+        for task in self.cancel():
+            if not task.done():
+                await asyncio.wait((task,))
+
+    def cancel(self) -> list[asyncio.Task[object]]:
+        """Cancel all tasks but the caller's, in order of creation, without waiting; returns them."""
         self._stopped = True
         own = asyncio.current_task()
         waiting = [task for task in self._tasks if task is not own]
         for task in waiting:
             task.cancel()
-        for task in waiting:
-            if not task.done():
-                await asyncio.wait((task,))
+        return waiting
 
     def _ended(self, task: asyncio.Task[object]) -> None:
         del self._tasks[task]

@@ -67,8 +67,8 @@ class TcpConnection:
         self._linger: Timer | None = None
 
     def start(self) -> None:
-        self._handler.connection_made(self)
         self.resume_reading()
+        self._handler.connection_made(self)
 
     @property
     def peer(self) -> str:

@@ -1,0 +1,303 @@
+"""The simulated disk: files in memory that know what a power loss would leave of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lab.life import Life, SimulatedClock
+from runtime.disk import Bytes, File, P, T
+from runtime.randomness import Randomness
+
+UNLIMITED = 1 << 40
+OFFLOAD_SECONDS = (0.0001, 0.002)
+"""How long offloaded work takes, at random."""
+
+
+class Inode:
+    """The bytes of a file, whatever its name, and how many of them are synced."""
+
+    __slots__ = ("data", "modified_ms", "synced")
+
+    def __init__(self, now: int) -> None:
+        self.data = bytearray()
+        self.synced = 0
+        self.modified_ms = now
+
+
+class Storage:
+    """What outlives the process: names, bytes, faults. Folder entries are durable at once."""
+
+    def __init__(self, random: Randomness, *, capacity: int | None = None) -> None:
+        self.files: dict[str, Inode] = {}
+        self.folders: dict[str, None] = {"/": None}
+        self.locks: dict[str, Life] = {}
+        self.capacity = capacity
+        """Bytes that fit on the disk; None is no limit."""
+        self._random = random
+        self._faults: list[tuple[str, str, int]] = []
+
+    def fail(self, prefix: str, number: int, *, operation: str = "") -> None:
+        """From now on operations (one, or all) below ``prefix`` raise OSError with this errno."""
+        self._faults.append((prefix, operation, number))
+
+    def heal(self) -> None:
+        self._faults.clear()
+
+    def check(self, operation: str, path: str) -> None:
+        for prefix, only, number in self._faults:
+            if path.startswith(prefix) and only in ("", operation):
+                raise OSError(number, os.strerror(number), path)
+
+    def used(self) -> int:
+        return sum(len(inode.data) for inode in self.files.values())
+
+    def reserve(self, path: str, count: int) -> None:
+        if self.capacity is not None and self.used() + count > self.capacity:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def lose_power(self) -> None:
+        """Each file keeps its synced bytes, and of the others a random part, which may end in zeros."""
+        for path in sorted(self.files):
+            inode = self.files[path]
+            lost = len(inode.data) - inode.synced
+            if lost <= 0:
+                continue
+            kept = inode.synced + self._random.below(lost + 1)
+            del inode.data[kept:]
+            zeros = self._random.below(2) * self._random.below(kept - inode.synced + 1)
+            inode.data[kept - zeros :] = bytes(zeros)
+            inode.synced = kept
+
+
+class SimulatedHandle:
+    __slots__ = ("_inode", "_path")
+
+    def __init__(self, path: str, inode: Inode) -> None:
+        self._path = path
+        self._inode = inode
+
+    def fileno(self) -> int:
+        raise OSError(errno.ENOTSUP, "a simulated file has no descriptor", self._path)
+
+    def pread(self, length: int, position: int) -> bytes:
+        return bytes(self._inode.data[position : position + length])
+
+
+class SimulatedFile:
+    """Implements ``runtime.disk.File``."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode, *, read_only: bool) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._read_only = read_only
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    @property
+    def synced(self) -> int:
+        return self._inode.synced
+
+    def append(self, parts: Sequence[Bytes]) -> int:
+        self._check("append", write=True)
+        start = len(self._inode.data)
+        data = b"".join(parts)
+        self._disk.storage.reserve(self._path, len(data))
+        self._inode.data += data
+        self._touch()
+        return start
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._check("read")
+        return bytes(self._inode.data[position : position + length])
+
+    def pwrite(self, data: Bytes, position: int) -> None:
+        self._check("write", write=True)
+        size = len(self._inode.data)
+        self._disk.storage.reserve(self._path, max(0, position + len(data) - size))
+        if position > size:
+            self._inode.data += bytes(position - size)
+        self._inode.data[position : position + len(data)] = data
+        self._inode.synced = min(self._inode.synced, position)
+        self._touch()
+
+    def truncate(self, size: int) -> None:
+        self._check("truncate", write=True)
+        data = self._inode.data
+        if size > len(data):
+            self._disk.storage.reserve(self._path, size - len(data))
+            data += bytes(size - len(data))
+        else:
+            del data[size:]
+        self._inode.synced = min(self._inode.synced, size)
+        self._touch()
+
+    def sync(self) -> None:
+        self._check("sync")
+        self._inode.synced = len(self._inode.data)
+
+    def fileno(self) -> int:
+        return self.handle().fileno()
+
+    def handle(self) -> SimulatedHandle:
+        self._check("read")
+        return SimulatedHandle(self._path, self._inode)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _touch(self) -> None:
+        self._inode.modified_ms = self._disk.clock.time_ms()
+
+    def _check(self, operation: str, *, write: bool = False) -> None:
+        self._disk.check(operation, self._path)
+        if self._closed:
+            raise OSError(errno.EBADF, "file is closed", self._path)
+        if write and self._read_only:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+
+
+class SimulatedDisk:
+    """Implements ``runtime.disk.Disk`` for one run of one node."""
+
+    def __init__(self, storage: Storage, clock: SimulatedClock, random: Randomness, life: Life) -> None:
+        self.storage = storage
+        self.clock = clock
+        self._random = random
+        self._life = life
+
+    def check(self, operation: str, path: str) -> None:
+        self._life.check()
+        self.storage.check(operation, path)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        self.check("open", path)
+        inode = self.storage.files.get(path)
+        if inode is None:
+            if not create or posixpath.dirname(path) not in self.storage.folders:
+                raise _missing(path)
+            inode = self.storage.files[path] = Inode(self.clock.time_ms())
+        return SimulatedFile(self, path, inode, read_only=read_only)
+
+    def read(self, path: str) -> bytes:
+        self.check("read", path)
+        return bytes(self._inode(path).data)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        self.remove(temporary)
+        file = self.open(temporary, create=True)
+        file.append([data])
+        if sync:
+            file.sync()
+        self.rename(temporary, path, sync=sync)
+
+    def exists(self, path: str) -> bool:
+        return path in self.storage.files or path in self.storage.folders
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._inode(path).modified_ms
+
+    def list(self, folder: str) -> list[str]:
+        self.check("list", folder)
+        if folder not in self.storage.folders:
+            raise _missing(folder)
+        names = (*self.storage.files, *self.storage.folders)
+        return sorted(posixpath.basename(name) for name in names if posixpath.dirname(name) == folder and name != "/")
+
+    def make_folders(self, path: str) -> None:
+        self.check("write", path)
+        while path not in self.storage.folders:
+            if path in self.storage.files:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            self.storage.folders[path] = None
+            path = posixpath.dirname(path)
+
+    def rename(self, old: str, new: str, *, sync: bool = True) -> None:
+        self.check("rename", old)
+        if posixpath.dirname(new) not in self.storage.folders:
+            raise _missing(new)
+        if old in self.storage.files:
+            self.storage.files[new] = self.storage.files.pop(old)
+            return
+        if old not in self.storage.folders:
+            raise _missing(old)
+        for names in (self.storage.files, self.storage.folders):
+            _move(names, old, new)
+
+    def remove(self, path: str) -> None:
+        self.check("remove", path)
+        self.storage.files.pop(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        self.check("remove", path)
+        for names in (self.storage.files, self.storage.folders):
+            _drop(names, path)
+
+    def sync_folder(self, path: str) -> None:
+        self.check("sync", path)
+        if path not in self.storage.folders:
+            raise _missing(path)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        self.check("open", path)
+        holder = self.storage.locks.get(path)
+        if holder is not None and holder.alive:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        self.open(path, create=True).close()
+        self.storage.locks[path] = self._life
+        return lambda: self._unlock(path)
+
+    def _unlock(self, path: str) -> None:
+        if self.storage.locks.get(path) is self._life:
+            del self.storage.locks[path]
+
+    def usage(self, path: str) -> tuple[int, int]:
+        total = self.storage.capacity if self.storage.capacity is not None else UNLIMITED
+        return total, total - self.storage.used()
+
+    def map_read(self, file: File) -> memoryview:
+        return memoryview(file.pread(file.size, 0))
+
+    async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        await self.clock.sleep(self._random.uniform(*OFFLOAD_SECONDS))
+        self._life.check()
+        return work(*args, **kwargs)
+
+    def _inode(self, path: str) -> Inode:
+        inode = self.storage.files.get(path)
+        if inode is None:
+            raise _missing(path)
+        return inode
+
+
+def _missing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _below(names: dict[str, Any], folder: str) -> list[str]:
+    return [name for name in names if name == folder or name.startswith(folder + "/")]
+
+
+def _move(names: dict[str, Any], old: str, new: str) -> None:
+    for name in _below(names, old):
+        names[new + name[len(old) :]] = names.pop(name)
+
+
+def _drop(names: dict[str, Any], folder: str) -> None:
+    for name in _below(names, folder):
+        del names[name]

@@ -1,0 +1,52 @@
+"""An asyncio loop whose time is virtual: it jumps to the next timer as soon as nothing is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+class Stalled(RuntimeError):
+    """Nothing is ready, no timer is set, and the main task still waits: it would wait for ever."""
+
+
+class _TimeJump:
+    """Stands where asyncio's loop expects a selector: waiting for I/O becomes a step of the clock."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Stalled("the simulation has nothing left to do")
+        self._loop.advance(timeout)
+        return []
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """Runs tasks, futures and timeouts unchanged; ready call-backs in order, timers by time and then by order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._clock_resolution = 1e-9
+        self._selector = _TimeJump(self)
+        self.errors: list[dict[str, Any]] = []
+        """What call-backs and forgotten futures raised."""
+        self.set_exception_handler(lambda _loop, context: self.errors.append(context))
+
+    def time(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """There is no I/O."""
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps, so nothing has to be woken."""
+
+    def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> NoReturn:  # type: ignore[override]
+        raise RuntimeError("threads have no place in the simulation: use Disk.offload")

@@ -1,0 +1,81 @@
+"""The command `milena`: finds the subcommand, imports it alone, and turns a user's mistake into one sentence."""
+
+from __future__ import annotations
+
+import sys
+
+from milena.errors import UserError
+
+COMMANDS = {
+    "up": ("milena.up.command:main", "run a cluster of local processes"),
+    "down": ("milena.up.detached:down", "stop a cluster"),
+    "status": ("milena.up.detached:status", "show the nodes of a cluster"),
+    "logs": ("milena.up.detached:logs", "print the logs of a cluster's nodes"),
+    "node": ("milena.node:main", "run one node from its properties file"),
+    "topic": ("milena.topic:main", "create, list, describe, delete or alter topics"),
+    "group": ("milena.group:main", "list and describe consumer groups"),
+    "produce": ("milena.produce:main", "write lines of standard input as records"),
+    "consume": ("milena.consume:main", "print records"),
+    "log": ("milena.log:main", "look into log files: batches, records, indexes, checkpoints"),
+}
+EXAMPLES = """Examples:
+  milena up                                         one controller, brokers on 9092, 9093 and 9094
+  milena up --brokers 1 --port 19092 --topic t:6:1  one broker and a topic
+  milena topic create orders --partitions 6
+  echo hello | milena produce orders
+  milena consume orders --from-beginning
+  milena log dump milena-data/broker-1/data/orders-0/00000000000000000000.log
+  milena down
+
+`milena COMMAND --help` says more."""
+
+
+def help_text() -> str:
+    rows = "\n".join(f"  {name:<10}{about}" for name, (_, about) in COMMANDS.items())
+    return (
+        f"usage: milena COMMAND [options]\n\nKafka's protocol and files, in Python processes.\n\n{rows}\n\n{EXAMPLES}"
+    )
+
+
+def run(arguments: list[str]) -> int:
+    """Dispatch to a subcommand. Raises UserError."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name in ("-V", "--version"):
+        from importlib.metadata import version
+
+        print(f"milena {version('milena')}")
+        return 0
+    if name not in COMMANDS:
+        from milena.errors import UsageError
+        from milena.options import nearest
+
+        raise UsageError(f"no command {name}{nearest(name, list(COMMANDS))}; `milena --help` lists them")
+    from importlib import import_module
+
+    module, _, function = COMMANDS[name][0].partition(":")
+    code: int = getattr(import_module(module), function)(rest)
+    return code
+
+
+def main() -> int:
+    """The entry point. Returns the exit code."""
+    try:
+        return run(sys.argv[1:])
+    except UserError as error:
+        print(f"milena: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # who reads us has gone (`milena consume t | head`); keep Python from flushing into the closed pipe at exit
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

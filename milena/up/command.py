@@ -1,0 +1,87 @@
+"""`milena up`: run a cluster in the foreground, or start one and leave it running."""
+
+from __future__ import annotations
+
+import sys
+
+from milena.errors import UserError
+from milena.options import CommandLine, Option, key_value
+from milena.up.layout import DEFAULT_DIR, ClusterDir
+from milena.up.settings import BROKERS, HOST, PORT, load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from milena.options import Values
+
+
+def topic(text: str) -> tuple[str, str, str]:
+    """``name[:partitions[:replicas]]``. Raises ValueError."""
+    name, *counts = text.split(":")
+    if not name or len(counts) > 2 or not all(count.isdecimal() and int(count) > 0 for count in counts):
+        raise ValueError("write it as name:partitions:replicas, as in orders:6:1")
+    partitions, replicas = (*counts, *("1", "1")[len(counts) :])
+    return name, partitions, replicas
+
+
+COMMAND = CommandLine(
+    "up",
+    "Run one controller and some brokers as processes of this machine, in the foreground. When all brokers serve, one "
+    "line\n`ready bootstrap=HOST:PORT,...` goes to standard output. The same directory starts again with all its data, "
+    "and options\nthat are not given keep their values from the last start.",
+    options=[
+        Option("--brokers", "how many brokers", "N", default=BROKERS, convert=int),
+        Option("--port", "port of the first broker; the others take the next ones", "P", default=PORT, convert=int),
+        Option("--dir", "where everything of the cluster lies", "DIR", default=DEFAULT_DIR),
+        Option(
+            "--override",
+            "a configuration value, under Kafka's name, for every node",
+            "K=V",
+            many=True,
+            convert=key_value,
+        ),
+        Option("--topic", "create a topic before the ready line", "NAME:PARTITIONS:REPLICAS", many=True, convert=topic),
+        Option("--host", "the address to listen on; 0.0.0.0 for all", "HOST", default=HOST),
+        Option("--advertised-host", "the host name that clients are told", "HOST"),
+        Option("--cluster-id", "the id of a new cluster", "ID"),
+        Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True, convert=key_value),
+        Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
+        Option("--detach", "return when the cluster is ready and leave it running"),
+    ],
+    examples=[
+        "milena up",
+        "milena up --brokers 1 --port 19092 --dir /tmp/one --topic orders:6:1",
+        "milena up --detach && milena status && milena down",
+    ],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    values = COMMAND.parse(arguments)
+    if values.help:
+        print(COMMAND.help())
+        return 0
+    cluster = ClusterDir(values.dir)
+    if values.detach:
+        from milena.up.detached import start
+
+        return start(cluster, [word for word in arguments if word != "--detach"])
+    return run(cluster, values)
+
+
+def run(cluster: ClusterDir, values: Values) -> int:
+    """Run the cluster until it is told to stop."""
+    from milena.up.supervisor import Supervisor
+    from milena.up.view import TableView, View
+
+    try:
+        settings = load(cluster)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {cluster.settings}: {error}") from None
+    settings.take(values)
+    at_formatting = [word for name, level in values.feature for word in ("--feature", f"{name}={level}")]
+    if values.release_version:
+        at_formatting += ["--release-version", values.release_version]
+    view = TableView(f"Milena in {cluster.path}") if sys.stderr.isatty() else View()
+    return Supervisor(cluster, settings, view, {"controller": at_formatting}).run(values.topic)

@@ -1,0 +1,125 @@
+"""Clusters without a terminal: `milena up --detach`, and `milena down`, `status` and `logs` for any of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from milena.errors import UserError
+from milena.options import CommandLine, Option, Positional
+from milena.up import channel, locks, nodes_file, processes
+from milena.up.layout import DEFAULT_DIR, ClusterDir
+from milena.up.view import resident
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DIR = Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR)
+STOP_LIMIT = 90.0
+"""Seconds that `milena down` waits: the supervisor's own limits for brokers and controller come first."""
+
+DOWN = CommandLine("down", "Stop the cluster of a directory in order, however it was started.", [DIR])
+STATUS = CommandLine("status", "Show the nodes of a cluster. The exit code is 1 where any of them is down.", [DIR])
+LOGS = CommandLine(
+    "logs",
+    "Print the logs of a cluster's nodes.",
+    [
+        DIR,
+        Option("--follow", "go on as the logs grow", short="-f"),
+        Option("--lines", "so many of the last", "N", convert=int),
+    ],
+    [Positional("NODE", "a node's name or id; all without it", optional=True)],
+    ["milena logs broker-1 --lines 20", "milena logs --follow"],
+)
+
+
+def start(cluster: ClusterDir, arguments: list[str]) -> int:
+    """Run `milena up` in a session of its own, and return when it is ready."""
+    cluster.create()
+    log = os.open(cluster.own_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    begin = os.fstat(log).st_size
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-m", "milena", "up", *arguments],
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, writing, 1),
+            (os.POSIX_SPAWN_DUP2, log, 2),
+        ],
+        setsid=True,
+    )
+    os.close(writing)
+    os.close(log)
+    with os.fdopen(reading) as output:
+        line = output.readline()
+    if line.startswith("ready "):
+        print(line, end="", flush=True)
+        return 0
+    os.waitpid(pid, 0)
+    raise UserError(
+        processes.last_words(cluster.own_log, begin).removeprefix("milena: ") or "the cluster did not start"
+    )
+
+
+def known(path: str) -> ClusterDir:
+    """The cluster of a directory. Raises UserError where there is none."""
+    cluster = ClusterDir(path)
+    if not cluster.exists():
+        raise UserError(f"{cluster.path} holds no cluster (--dir names another directory)")
+    return cluster
+
+
+def down(arguments: Sequence[str]) -> int:
+    values = DOWN.parse(arguments)
+    if values.help:
+        print(DOWN.help())
+        return 0
+    cluster = known(values.dir)
+    if not locks.is_held(cluster.lock) or not channel.tell_supervisor(cluster, 0, channel.STOP):
+        print(f"nothing runs in {cluster.path}")
+        return 0
+    if locks.wait_released([cluster.lock], STOP_LIMIT):
+        raise UserError(f"the cluster in {cluster.path} did not stop within {STOP_LIMIT:.0f} seconds")
+    return 0
+
+
+def status(arguments: Sequence[str]) -> int:
+    values = STATUS.parse(arguments)
+    if values.help:
+        print(STATUS.help())
+        return 0
+    cluster = known(values.dir)
+    entries = nodes_file.read(cluster.nodes)
+    supervised = locks.is_held(cluster.lock)
+    print(f"{'node':<6}{'role':<12}{'state':<8}{'pid':>8}{'memory':>10}  listeners")
+    for entry in entries:
+        runs = entry["pid"] is not None and os.path.exists(f"/proc/{entry['pid']}") if supervised else False
+        listeners = " ".join(f"{name}://{address}" for name, address in entry["listeners"].items())
+        pid = entry["pid"] if runs else "-"
+        state = "up" if runs else "down"
+        memory = resident(entry["pid"]) if runs else ""
+        print(f"{entry['id']:<6}{','.join(entry['roles']):<12}{state:<8}{pid:>8}{memory:>10}  {listeners}")
+    return 0 if supervised and all(entry["pid"] is not None for entry in entries) else 1
+
+
+def logs(arguments: Sequence[str]) -> int:
+    """Through tail(1), which knows how to follow several files."""
+    values = LOGS.parse(arguments)
+    if values.help:
+        print(LOGS.help())
+        return 0
+    cluster = known(values.dir)
+    names = sorted(name for name in os.listdir(cluster.logs) if name.endswith(".log"))
+    if values.node is not None:
+        wanted = {f"{values.node}.log", f"broker-{values.node}.log", f"controller-{values.node}.log"}
+        names = [name for name in names if name in wanted]
+        if not names:
+            raise UserError(f"{cluster.logs} has no log of a node {values.node}")
+    count = f"-n{values.lines}" if values.lines is not None else "-n+1"
+    follow = ["-F"] if values.follow else []
+    return os.spawnvp(
+        os.P_WAIT, "tail", ["tail", count, *follow, *(os.path.join(cluster.logs, name) for name in names)]
+    )

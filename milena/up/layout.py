@@ -1,0 +1,61 @@
+"""Where things lie below the directory of a cluster.
+
+DIR/.lock              flock of the running `milena up`
+DIR/.alive, .status    named pipes: the supervisor's sign of life, and what nodes tell it
+DIR/nodes.json         the nodes as they are now
+DIR/settings           the options of the last start
+DIR/logs/NODE.log      standard error of each node
+DIR/NODE/server.properties, DIR/NODE/data
+"""
+
+from __future__ import annotations
+
+import os
+
+from milena.errors import UserError
+
+DEFAULT_DIR = "milena-data"
+
+
+class ClusterDir:
+    """The paths of one cluster. All absolute."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(os.path.expanduser(path))
+        if "," in self.path:
+            raise UserError(f"{self.path}: a cluster's directory cannot have a comma in its path (log.dirs is a list)")
+        self.lock = os.path.join(self.path, ".lock")
+        self.alive = os.path.join(self.path, ".alive")
+        self.status = os.path.join(self.path, ".status")
+        self.nodes = os.path.join(self.path, "nodes.json")
+        self.settings = os.path.join(self.path, "settings")
+        self.logs = os.path.join(self.path, "logs")
+        self.own_log = os.path.join(self.logs, "up.log")
+
+    def log(self, node: str) -> str:
+        return os.path.join(self.logs, f"{node}.log")
+
+    def folder(self, node: str) -> str:
+        return os.path.join(self.path, node)
+
+    def properties(self, node: str) -> str:
+        return os.path.join(self.path, node, "server.properties")
+
+    def data(self, node: str) -> str:
+        return os.path.join(self.path, node, "data")
+
+    def create(self) -> None:
+        """Make the folders. Raises UserError where that cannot be."""
+        try:
+            os.makedirs(self.logs, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot create {self.logs}: {error.strerror}") from None
+
+    def exists(self) -> bool:
+        return os.path.exists(self.settings)
+
+
+def cluster_of(properties: str) -> ClusterDir | None:
+    """The cluster that a node's properties file belongs to, or None for a node on its own."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(properties)))
+    return ClusterDir(folder) if os.path.exists(os.path.join(folder, "settings")) and "," not in folder else None

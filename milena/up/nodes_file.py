@@ -1,0 +1,76 @@
+"""``DIR/nodes.json``: the nodes of a cluster and where they are, kept true while they come and go.
+
+A list of ``{"id": 1, "roles": ["broker"], "pid": 4711, "listeners": {"PLAINTEXT": "127.0.0.1:9092"}, "log.dirs":
+[...]}``; ``pid`` is null while a node is down. Supervisor and nodes change it under a lock, by rename.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Entry = dict[str, Any]
+
+
+def read(path: str) -> list[Entry]:
+    """The entries, sorted by id; none where there is no file."""
+    import json
+
+    try:
+        with open(path) as file:
+            entries: list[Entry] = json.load(file)
+    except FileNotFoundError:
+        return []
+    return entries
+
+
+def write(path: str, entries: list[Entry]) -> None:
+    """Replace the whole list."""
+    with _locked(path):
+        _replace(path, entries)
+
+
+def renew(path: str, entry: Entry) -> None:
+    """Put one node's entry in the place of its former one."""
+    _change(path, lambda entries: [*(e for e in entries if e["id"] != entry["id"]), entry])
+
+
+def mark_down(path: str, node_id: int, pid: int) -> None:
+    """The process is gone: its pid becomes null, unless the node has come back under another one."""
+
+    def change(entries: list[Entry]) -> list[Entry]:
+        return [{**e, "pid": None} if e["id"] == node_id and e["pid"] == pid else e for e in entries]
+
+    _change(path, change)
+
+
+def _change(path: str, change: Callable[[list[Entry]], list[Entry]]) -> None:
+    with _locked(path):
+        _replace(path, change(read(path)))
+
+
+class _locked:
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def _replace(path: str, entries: list[Entry]) -> None:
+    import json
+
+    entries.sort(key=lambda entry: entry["id"])
+    scratch = f"{path}.{os.getpid()}.tmp"
+    with open(scratch, "w") as file:
+        json.dump(entries, file, indent=1)
+        file.write("\n")
+    os.replace(scratch, path)

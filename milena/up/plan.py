@@ -1,0 +1,87 @@
+"""The nodes of a cluster and the server.properties of each."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from milena.up.layout import ClusterDir
+    from milena.up.nodes_file import Entry
+    from milena.up.settings import Settings
+
+
+class NodePlan:
+    """One node as it shall run."""
+
+    def __init__(self, cluster: ClusterDir, node_id: int, role: str, listener: str, address: str) -> None:
+        self.id = node_id
+        self.role = role
+        self.name = f"{role}-{node_id}"
+        self.listener = listener
+        self.address = address
+        """``host:port`` as others reach it."""
+        self.properties = cluster.properties(self.name)
+        self.data = cluster.data(self.name)
+        self.log = cluster.log(self.name)
+
+    def entry(self, pid: int | None) -> Entry:
+        """What nodes.json says of it."""
+        return {
+            "id": self.id,
+            "roles": [self.role],
+            "pid": pid,
+            "listeners": {self.listener: self.address},
+            "log.dirs": [self.data],
+        }
+
+
+def nodes_of(cluster: ClusterDir, settings: Settings) -> list[NodePlan]:
+    """The controller first, then the brokers by id."""
+    controller = NodePlan(
+        cluster,
+        settings.controller_id,
+        "controller",
+        "CONTROLLER",
+        f"{settings.local_host}:{settings.controller_port}",
+    )
+    brokers = [
+        NodePlan(cluster, index, "broker", "PLAINTEXT", f"{settings.reachable_host}:{port}")
+        for index, port in enumerate(settings.ports, 1)
+    ]
+    return [controller, *brokers]
+
+
+def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -> None:
+    """Write a node's server.properties: what the cluster needs, then the overrides, which win."""
+    from milena.up.settings import bracketed
+
+    properties = {
+        "process.roles": node.role,
+        "node.id": str(node.id),
+        "controller.quorum.voters": f"{controller.id}@{controller.address}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": node.data,
+    }
+    if node.role == "controller":
+        properties["listeners"] = f"CONTROLLER://{controller.address}"
+    else:
+        port = settings.port + node.id - 1
+        properties["listeners"] = f"PLAINTEXT://{bracketed(settings.host)}:{port}"
+        properties["advertised.listeners"] = f"PLAINTEXT://{node.address}"
+        properties["offsets.topic.replication.factor"] = str(min(3, settings.brokers))
+        # As in the server.properties that Kafka is shipped with: nobody waits for more members on one machine.
+        properties["group.initial.rebalance.delay.ms"] = "0"
+    properties.update(settings.overrides)
+    os.makedirs(os.path.dirname(node.properties), exist_ok=True)
+    text = "".join(f"{key}={escaped(value)}\n" for key, value in properties.items())
+    with open(f"{node.properties}.tmp", "w") as file:
+        file.write(f"# Written by `milena up` at each start.\n{text}")
+    os.replace(f"{node.properties}.tmp", node.properties)
+
+
+def escaped(value: str) -> str:
+    """A value in the form of Java's properties files."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return f"\\{text}" if text.startswith(" ") else text

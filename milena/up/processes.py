@@ -1,0 +1,98 @@
+"""The processes of the nodes: start, look after, end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from milena.up.plan import NodePlan
+
+PARENT_FD = "MILENA_PARENT_FD"  # runtime.process reads it; importing it here would import asyncio
+
+
+class NodeProcess:
+    """One process of a node, child or adopted."""
+
+    def __init__(self, pid: int, log_start: int, *, child: bool) -> None:
+        self.pid = pid
+        self.log_start = log_start
+        """Where this process began to write in its log."""
+        self.child = child
+        self.watch = -1 if child else _watch(pid)
+
+    def exit_reason(self) -> str | None:
+        """Why the process has ended, in words; None while it runs."""
+        if not self.child:
+            return None if _runs(self.pid, self.watch) else "ended"
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def start(node: NodePlan, alive: int, environment: dict[str, str], options: list[str]) -> NodeProcess:
+    """Start a node in a process group of its own, so that Ctrl-C reaches only the supervisor.
+
+    ``alive`` is the descriptor whose end of file tells the node that its supervisor is gone.
+    """
+    log = os.open(node.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    log_start = os.fstat(log).st_size
+    os.set_inheritable(alive, True)
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-m", "milena", "node", node.properties, *options],
+            {**environment, PARENT_FD: str(alive)},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setpgroup=0,
+            setsigmask=(),
+        )
+    finally:
+        os.set_inheritable(alive, False)
+        os.close(log)
+    return NodeProcess(pid, log_start, child=True)
+
+
+def last_words(log: str, start: int) -> str:
+    """The last line that a process wrote into its log, for telling why it ended."""
+    with open(log, "rb") as file:
+        file.seek(max(start, os.fstat(file.fileno()).st_size - 4096, 0))
+        lines = file.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _watch(pid: int) -> int:
+    """A descriptor that becomes readable when a process ends that is not our child (Linux), else -1."""
+    if hasattr(os, "pidfd_open"):
+        try:
+            return os.pidfd_open(pid)
+        except OSError:
+            pass
+    return -1
+
+
+def _runs(pid: int, watch: int) -> bool:
+    if watch >= 0:
+        import select
+
+        if select.select([watch], [], [], 0)[0]:
+            os.close(watch)
+            return False
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,104 @@
+"""What a cluster is started with. Options that are not given keep the values of the directory's last start."""
+
+from __future__ import annotations
+
+import os
+
+from milena.errors import UserError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from milena.options import Values
+    from milena.up.layout import ClusterDir
+
+BROKERS = 3
+PORT = 9092
+HOST = "127.0.0.1"
+
+
+class Settings:
+    """The options of `milena up`, as far as a later start needs them."""
+
+    def __init__(self) -> None:
+        self.brokers = BROKERS
+        self.port = PORT
+        self.host = HOST
+        self.advertised_host = ""
+        self.cluster_id = ""
+        self.controller_port: int | None = None
+        self.overrides: list[tuple[str, str]] = []
+
+    @property
+    def controller_id(self) -> int:
+        return max(100, self.brokers + 1)
+
+    @property
+    def ports(self) -> range:
+        return range(self.port, self.port + self.brokers)
+
+    @property
+    def reachable_host(self) -> str:
+        """What clients are told: the advertised host, or where we listen."""
+        return bracketed(self.advertised_host or ("127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host))
+
+    @property
+    def local_host(self) -> str:
+        """Where the nodes reach each other."""
+        return bracketed("127.0.0.1" if self.host in ("0.0.0.0", "") else "::1" if self.host == "::" else self.host)
+
+    def take(self, values: Values) -> None:
+        """Apply what stood on the command line. Raises UserError."""
+        for key in ("brokers", "port", "host", "advertised_host", "cluster_id"):
+            if key in values.given:
+                setattr(self, key, getattr(values, key))
+        if "override" in values.given:
+            self.overrides = values.override
+        if self.brokers < 1:
+            raise UserError(f"--brokers {self.brokers}: a cluster has at least one broker")
+        if not 1 <= self.port <= 65535 - self.brokers + 1:
+            raise UserError(f"--port {self.port}: {self.brokers} ports from there on do not lie between 1 and 65535")
+
+
+def bracketed(host: str) -> str:
+    """IPv6 addresses in the form of listeners."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def load(cluster: ClusterDir) -> Settings:
+    """The settings of the last start, or the defaults."""
+    settings = Settings()
+    try:
+        with open(cluster.settings) as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return settings
+    for line in lines:
+        key, _, value = line.partition("=")
+        if key == "override":
+            name, _, text = value.partition("=")
+            settings.overrides.append((name, text))
+        elif key in ("brokers", "port", "controller_port"):
+            setattr(settings, key, int(value))
+        elif key in ("host", "advertised_host", "cluster_id"):
+            setattr(settings, key, value)
+    return settings
+
+
+def save(cluster: ClusterDir, settings: Settings) -> None:
+    """Write the settings, whole or not at all."""
+    keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port")
+    lines = [f"{key}={getattr(settings, key)}" for key in keys]
+    lines += [f"override={key}={value}" for key, value in settings.overrides]
+    with open(f"{cluster.settings}.tmp", "w") as file:
+        file.write("\n".join(lines) + "\n")
+    os.replace(f"{cluster.settings}.tmp", cluster.settings)
+
+
+def draw_cluster_id() -> str:
+    """A random id in Kafka's base64 form, which never starts with a dash."""
+    from binascii import b2a_base64
+
+    while True:
+        text = b2a_base64(os.urandom(16), newline=False).decode().rstrip("=").replace("+", "-").replace("/", "_")
+        if not text.startswith("-"):
+            return text

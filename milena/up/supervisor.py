@@ -1,0 +1,203 @@
+"""The supervisor: starts the nodes of a cluster, watches them, ends them in order.
+
+Life of a node here:  starting -> ready -> down -> (brought back by `milena node`) starting -> ready
+All nodes are started at once; the cluster is ready when every node has said that it is (a broker: unfenced).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+from milena.errors import UserError
+from milena.up import channel, locks, nodes_file, ports, processes
+from milena.up.plan import nodes_of, write_properties
+from milena.up.processes import NodeProcess
+from milena.up.settings import draw_cluster_id, save
+from milena.up.wakeups import ENDING, Wakeups
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from milena.up.layout import ClusterDir
+    from milena.up.plan import NodePlan
+    from milena.up.settings import Settings
+    from milena.up.view import View
+
+STARTING, READY, DOWN = "starting", "ready", "down"
+ORPHANS_END = 15.0
+"""Seconds to wait for nodes whose former supervisor was killed: they are on their way out."""
+STOP_LIMIT = 30.0
+"""Seconds that the nodes of one role may take to stop before they are killed."""
+PATIENCE = 0.5
+"""Seconds after which another Ctrl-C kills the nodes that are still stopping."""
+POLL = 0.1
+"""Seconds between looks at processes that are not our children, whose end no signal tells."""
+TICK_MS = 1000
+
+
+class SupervisedNode:
+    """A node and its present process."""
+
+    def __init__(self, plan: NodePlan) -> None:
+        self.plan = plan
+        self.process: NodeProcess | None = None
+        self.state = DOWN
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+
+class Supervisor:
+    """Owner of one cluster's processes. ``run`` returns the exit code."""
+
+    def __init__(self, cluster: ClusterDir, settings: Settings, view: View, node_options: dict[str, list[str]]) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._view = view
+        self._node_options = node_options
+        self._topics_left: list[tuple[str, str, str]] = []
+        self._stop_requested = False
+        self._announced = False
+        self.nodes: list[SupervisedNode] = []
+
+    def run(self, topics: list[tuple[str, str, str]]) -> int:
+        """Start everything and stay until told to stop. Raises UserError where the cluster cannot start."""
+        self._topics_left = topics
+        self._cluster.create()
+        lock = locks.lock_directory(self._cluster.path, self._cluster.lock)
+        try:
+            self._prepare()
+            self._wakeups = Wakeups()
+            self._channel = channel.SupervisorEnd(self._cluster)
+            try:
+                self._start_all()
+                self._watch()
+            finally:
+                self._stop_all()
+        finally:
+            os.close(lock)
+        return 0
+
+    def _prepare(self) -> None:
+        """What must hold before the first process is started."""
+        settings = self._settings
+        names = [name for name in os.listdir(self._cluster.path) if os.path.isdir(self._cluster.folder(name))]
+        held = locks.wait_released([os.path.join(self._cluster.data(name), ".lock") for name in names], ORPHANS_END)
+        if held:
+            raise UserError(f"{os.path.dirname(held)} is in use by a node that still runs")
+        ports.check(settings.host, settings.ports)
+        settings.controller_port = ports.free(settings.local_host.strip("[]"), settings.ports, settings.controller_port)
+        settings.cluster_id = settings.cluster_id or draw_cluster_id()
+        plans = nodes_of(self._cluster, settings)
+        for plan in plans:
+            write_properties(settings, plan, plans[0])
+        save(self._cluster, settings)
+        self.nodes = [SupervisedNode(plan) for plan in plans]
+
+    def _start_all(self) -> None:
+        environment = {**os.environ, "CLUSTER_ID": self._settings.cluster_id}
+        for node in self.nodes:
+            options = self._node_options.get(node.plan.role, [])
+            node.process = processes.start(node.plan, self._channel.for_children, environment, options)
+            node.state = STARTING
+        nodes_file.write(self._cluster.nodes, [node.plan.entry(node.pid) for node in self.nodes])
+        self._view.show(self.nodes)
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._channel.fd, select.POLLIN)
+        poll.register(self._wakeups.fd, select.POLLIN)
+        while not self._stop_requested:
+            poll.poll(TICK_MS)
+            self._stop_requested |= bool(self._wakeups.taken() & ENDING)
+            # The dead first: a node that was brought back at once speaks with another pid.
+            messages = self._channel.read()
+            self._bury()
+            for message in messages:
+                self._take(message)
+            self._announce()
+            self._view.show(self.nodes)
+
+    def _take(self, message: channel.Message) -> None:
+        if message.event == channel.STOP:
+            self._stop_requested = True
+        for node in self.nodes:
+            if node.plan.id != message.node_id:
+                continue
+            if node.process is None:
+                node.process = NodeProcess(message.pid, 0, child=False)
+                node.state = STARTING
+                self._view.tell(f"{node.plan.name} is back (pid {message.pid})")
+            if message.event == channel.READY and node.pid == message.pid:
+                node.state = READY
+
+    def _bury(self) -> None:
+        for node in self.nodes:
+            reason = node.process.exit_reason() if node.process else None
+            if node.process is None or reason is None:
+                continue
+            words = processes.last_words(node.plan.log, node.process.log_start)
+            nodes_file.mark_down(self._cluster.nodes, node.plan.id, node.process.pid)
+            node.process, node.state = None, DOWN
+            if not self._announced and not self._stop_requested:
+                raise UserError(
+                    f"{node.plan.name} {reason} before the cluster was ready: {words or 'no word in its log'}"
+                )
+            if not self._stop_requested:
+                self._view.tell(f"{node.plan.name} {reason}; this brings it back: milena node {node.plan.properties}")
+
+    def _announce(self) -> None:
+        """Say that the cluster is ready, once, after the topics that were asked for."""
+        if self._announced or any(node.state != READY for node in self.nodes):
+            return
+        bootstrap = ",".join(node.plan.address for node in self.nodes if node.plan.role == "broker")
+        for name, partitions, replicas in self._topics_left:
+            self._create_topic(bootstrap, name, partitions, replicas)
+        self._announced = True
+        self._view.ready(f"ready bootstrap={bootstrap}")
+
+    def _create_topic(self, bootstrap: str, name: str, partitions: str, replicas: str) -> None:
+        command = [sys.executable, "-I", "-m", "milena", "topic", "create", name, "--bootstrap-server", bootstrap]
+        command += ["--partitions", partitions, "--replicas", replicas, "--if-not-exists", "--quiet"]
+        log = os.open(self._cluster.own_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        start = os.fstat(log).st_size
+        actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+        pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)
+        os.close(log)
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
+            raise UserError(f"--topic {name}: {processes.last_words(self._cluster.own_log, start)}")
+
+    def _stop_all(self) -> None:
+        """Brokers first, so that they can hand over with the controller's help, then the controller."""
+        begin = time.monotonic()
+        for role in ("broker", "controller"):
+            running = self._still_running([node for node in self.nodes if node.plan.role == role])
+            signal_all(running, signal.SIGTERM)
+            deadline = time.monotonic() + STOP_LIMIT
+            while self._still_running(running) and time.monotonic() < deadline:
+                # Ctrl-C again means: now. (timeout(1) and make send their first signal twice.)
+                if signal.SIGINT in self._wakeups.wait(POLL) and time.monotonic() > begin + PATIENCE:
+                    deadline = 0
+            for node in self._still_running(running):
+                self._view.tell(f"{node.plan.name} does not stop and is killed")
+            signal_all(running, signal.SIGKILL)
+            while self._still_running(running):
+                self._wakeups.wait(POLL)
+        self._view.end(self.nodes)
+
+    def _still_running(self, nodes: list[SupervisedNode]) -> list[SupervisedNode]:
+        for node in nodes:
+            if node.process and node.process.exit_reason() is not None:
+                nodes_file.mark_down(self._cluster.nodes, node.plan.id, node.process.pid)
+                node.process, node.state = None, DOWN
+        return [node for node in nodes if node.process]
+
+
+def signal_all(nodes: list[SupervisedNode], number: int) -> None:
+    for node in nodes:
+        if node.process:
+            node.process.signal(number)

@@ -1,0 +1,35 @@
+"""Signals as bytes in a pipe, so that one poll waits for everything."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+
+class Wakeups:
+    """SIGTERM, SIGINT, SIGHUP and SIGCHLD of this process. One per process."""
+
+    def __init__(self) -> None:
+        self.fd, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        for number in (*ENDING, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+
+    def taken(self) -> Set[int]:
+        """The signals that have come since the last call."""
+        try:
+            return set(os.read(self.fd, 4096))
+        except BlockingIOError:
+            return set()
+
+    def wait(self, seconds: float) -> Set[int]:
+        """Wait for a signal, at most so long; returns what came."""
+        select.select([self.fd], [], [], seconds)
+        return self.taken()

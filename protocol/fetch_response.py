@@ -95,61 +95,57 @@ def encode_fetch_response(
 
     Old versions drop what they lack: codes are not translated here.
     """
-    flexible, by_id = version >= 12, version >= 13
+    if version < 12:
+        return _encode_legacy(version, topics, error_code, session_id, throttle_time_ms)
     parts: list[Part] = []
-    out = Writer()
-    if version >= 7:
-        out += _TOP.pack(throttle_time_ms, error_code, session_id)
-    else:
-        out += _INT32.pack(throttle_time_ms)
-    write_array = Writer.compact_array if flexible else Writer.array
-    write_array(out, len(topics))
+    out = Writer(_TOP.pack(throttle_time_ms, error_code, session_id))
+    out.compact_array(len(topics))
     for name, topic_id, partitions in topics:
-        write_topic(out, name, topic_id, by_id, flexible)
-        write_array(out, len(partitions))
+        write_topic(out, name, topic_id, version >= 13, True)
+        out.compact_array(len(partitions))
         for fetched in partitions:
-            if flexible:
-                _write_flexible(out, fetched)
+            index, code, watermark, stable, start, records, aborted, preferred, diverging, leader, snapshot = fetched
+            if aborted:
+                _write_aborted(out, fetched)
             else:
-                _write_legacy(out, version, fetched)
-            records = fetched.records
+                # An array's length + 1: 0 for null, 1 for empty.
+                empty = 0 if aborted is None else 1
+                out += _STATE_V12.pack(index, code, watermark, stable, start, empty, preferred)
             size = -1 if records is None else part_length(records)
-            write_array(out, size)
-            if records is not None and size:
+            if size <= 0:
+                out.append(size + 1)
+            else:
+                assert records is not None
+                out.uvarint(size + 1)
                 parts += (out, records)
                 out = Writer()
-            if flexible:
+            if diverging is None and leader is None and snapshot is None:
+                out.append(0)
+            else:
                 _write_tags(out, fetched)
-        if flexible:
-            out.append(0)
-    if flexible:
-        if node_endpoints and version >= 16:
-            out.append(1)
-            out.tag(0, encode_node_endpoints(node_endpoints))
-        else:
-            out.append(0)
-    if out:
-        parts.append(out)
+        out.append(0)
+    if node_endpoints and version >= 16:
+        out.append(1)
+        out.tag(0, encode_node_endpoints(node_endpoints))
+    else:
+        out.append(0)
+    parts.append(out)
     return parts
 
 
-def _write_flexible(out: Writer, fetched: FetchedPartition) -> None:
-    partition, error_code, high_watermark, last_stable, log_start, _, aborted, preferred, _, _, _ = fetched
-    if not aborted:
-        # An array's length + 1: none for null, 1 for empty.
-        empty = 0 if aborted is None else 1
-        out += _STATE_V12.pack(partition, error_code, high_watermark, last_stable, log_start, empty, preferred)
-        return
-    out += _STATE_V5.pack(partition, error_code, high_watermark, last_stable, log_start)
+def _write_aborted(out: Writer, fetched: FetchedPartition) -> None:
+    """A partition's state with aborted transactions."""
+    aborted = fetched.aborted or ()
+    out += _STATE_V5.pack(*fetched[:5])
     out.compact_array(len(aborted))
     for transaction in aborted:
         out += _PAIR.pack(*transaction)
         out.append(0)
-    out += _INT32.pack(preferred)
+    out.int32(fetched.preferred_read_replica)
 
 
 def _write_tags(out: Writer, fetched: FetchedPartition) -> None:
-    _, _, _, _, _, _, _, _, diverging, leader, snapshot = fetched
+    diverging, leader, snapshot = fetched[8:]
     out.append((diverging is not None) + (leader is not None) + (snapshot is not None))
     if diverging is not None:
         out.tag(0, _EPOCH_END.pack(*diverging) + b"\0")
@@ -159,17 +155,31 @@ def _write_tags(out: Writer, fetched: FetchedPartition) -> None:
         out.tag(2, _SNAPSHOT.pack(*snapshot) + b"\0")
 
 
-def _write_legacy(out: Writer, version: int, fetched: FetchedPartition) -> None:
-    partition, error_code, high_watermark, last_stable, log_start, _, aborted, preferred, _, _, _ = fetched
-    if version < 5:
-        out += _STATE_V4.pack(partition, error_code, high_watermark, last_stable)
-    else:
-        out += _STATE_V5.pack(partition, error_code, high_watermark, last_stable, log_start)
-    out.array(-1 if aborted is None else len(aborted))
-    for transaction in aborted or ():
-        out += _PAIR.pack(*transaction)
-    if version >= 11:
-        out += _INT32.pack(preferred)
+def _encode_legacy(
+    version: int, topics: Sequence[FetchedTopic], error_code: int, session_id: int, throttle_time_ms: int
+) -> list[Part]:
+    parts: list[Part] = []
+    out = Writer(_TOP.pack(throttle_time_ms, error_code, session_id) if version >= 7 else _INT32.pack(throttle_time_ms))
+    out.array(len(topics))
+    for name, topic_id, partitions in topics:
+        write_topic(out, name, topic_id, False, False)
+        out.array(len(partitions))
+        for fetched in partitions:
+            out += _STATE_V4.pack(*fetched[:4]) if version < 5 else _STATE_V5.pack(*fetched[:5])
+            aborted, records = fetched.aborted, fetched.records
+            out.array(-1 if aborted is None else len(aborted))
+            for transaction in aborted or ():
+                out += _PAIR.pack(*transaction)
+            if version >= 11:
+                out.int32(fetched.preferred_read_replica)
+            size = -1 if records is None else part_length(records)
+            out.int32(size)
+            if records is not None and size:
+                parts += (out, records)
+                out = Writer()
+    if out:
+        parts.append(out)
+    return parts
 
 
 @decoding

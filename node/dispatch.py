@@ -64,7 +64,7 @@ class Dispatcher:
             "kafka_network_requestmetrics_requestspersec_total",
             "Requests by API and version.",
             request=name,
-            version=str(version),
+            version=str(version) if known else "unsupported",
         )
         total_time = self._metrics.timing(
             "kafka_network_requestmetrics_totaltimems",

@@ -9,6 +9,7 @@ again is the caller's decision. A failed connect is not repeated before a growin
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -16,7 +17,13 @@ from typing import Any, Final, TypeVar
 from node.framing import KafkaFramer
 from protocol import messages
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.api_versions import (
+    ApiVersionsResponse,
+    ClientSoftware,
+    decode_api_versions_response,
+    encode_api_versions_request,
+)
+from protocol.errors import ErrorCode, KafkaError, error_name
 from protocol.frames import FrameBudget, ReceiveBuffers
 from protocol.headers import parse_response_header, request_header
 from protocol.primitives import DecodeError
@@ -26,13 +33,12 @@ from runtime.network import Connection, FileRange, Part
 
 T = TypeVar("T")
 
-SOFTWARE_NAME: Final = "milena"
-SOFTWARE_VERSION: Final = "0.1.0"
+SOFTWARE: Final = ClientSoftware("milena", "0.1.0")
 FIRST_BACKOFF: Final = 0.05
 LAST_BACKOFF: Final = 1.0
 JITTER: Final = 0.2
 MAX_RESPONSE_BYTES: Final = 256 << 20
-API_VERSIONS_VERSION: Final = 3
+API_VERSIONS_VERSION: Final = 4
 
 
 class ChannelError(ConnectionError):
@@ -92,7 +98,7 @@ class Channel:
         """
         link = await self._connected()
         chosen = self.choose(key, version)
-        body = messages.encode(messages.build_request(key, chosen, **fields))
+        body = messages.encode_request(key, chosen, **fields)
         return await self._exchange(
             link, key, chosen, [body], lambda data: messages.decode_response(key, chosen, data), timeout
         )
@@ -212,28 +218,20 @@ class Channel:
 
     async def _ask_versions(self, link: _Link) -> dict[int, VersionRange]:
         """ApiVersions, in v0 once more where the peer does not know our version (KIP-511)."""
-        version = API_VERSIONS_VERSION
-        while True:
-            body = messages.encode(
-                messages.build_request(
-                    ApiKey.API_VERSIONS,
-                    version,
-                    client_software_name=SOFTWARE_NAME,
-                    client_software_version=SOFTWARE_VERSION,
-                )
+        for version in (API_VERSIONS_VERSION, 0):
+            future = link.send(
+                ApiKey.API_VERSIONS,
+                version,
+                [encode_api_versions_request(version, SOFTWARE)],
+                functools.partial(decode_api_versions_response, version),
             )
-            future = link.send(ApiKey.API_VERSIONS, version, [body], bytes)
             assert future is not None
-            answer = memoryview(await future)
-            if int.from_bytes(answer[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION and version:
-                version = 0
-                continue
-            response = messages.decode_response(ApiKey.API_VERSIONS, version, answer)
-            if response.error_code:
-                raise ChannelError(f"{self.host}:{self.port} refused ApiVersions: {response.error_code!r}")
-            return {
-                int(api.api_key): VersionRange(int(api.min_version), int(api.max_version)) for api in response.api_keys
-            }
+            response: ApiVersionsResponse = await future
+            if response.error_code == ErrorCode.NONE:
+                return dict(response.keys)
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
+        raise ChannelError(f"{self.host}:{self.port} refused ApiVersions: {error_name(response.error_code)}")
 
 
 class _Link:

@@ -1,0 +1,1 @@
+"""API modules that both kinds of node serve."""

@@ -45,10 +45,10 @@ def register(state: ControllerState, request: Registration, now: float) -> Resul
     Raises KafkaError, in Kafka's order: INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION,
     BROKER_ID_NOT_REGISTERED, INVALID_REGISTRATION, UNSUPPORTED_VERSION.
     """
-    if request.cluster_id != state.settings.cluster_id:
+    if request.cluster_id != state.cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"This is cluster {state.settings.cluster_id}, not {request.cluster_id}.",
+            f"This is cluster {state.cluster_id}, not {request.cluster_id}.",
         )
     existing = state.image.brokers.get(request.broker_id)
     same = existing is not None and existing.incarnation == request.incarnation

@@ -19,38 +19,30 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.features import DIRECTORY_ASSIGNMENT, ELR_VERSION, NO_EPOCH_BUMP_ON_ISR_SHRINK
 from protocol.metadata_records import RegisterBrokerRecord, UnregisterBrokerRecord
 from protocol.types import MIGRATING_DIR, UNASSIGNED_DIR, LeaderEpoch, NodeId, Offset
+from runtime.config.node_config import NodeConfig
+from runtime.config.topic_config import effective_value
 
 _START: Final = Offset(0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the commands need of the node's configuration."""
-
-    node_id: NodeId
-    cluster_id: str
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    min_insync_replicas: int = 1
-    unclean_leader_election: bool = False
-    delete_topic_enable: bool = True
 
 
 @dataclass(slots=True)
 class ControllerState:
     """Image, partition index, broker sessions. ``next_offset`` is where the next record goes."""
 
-    settings: Settings
+    cluster_id: str
+    static_config: NodeConfig
     sessions: Sessions
     image: MetadataImage = field(default_factory=MetadataImage)
     index: PartitionIndex = field(default_factory=PartitionIndex)
     next_offset: Offset = _START
     registered_at: dict[int, Offset] = field(default_factory=dict)
     """Offset of each broker's last RegisterBroker record, which is its broker epoch or later."""
+    config: NodeConfig = field(init=False)
+    """The node's configuration under the dynamic ones of the image."""
     _replayer: Replayer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._replayer = Replayer(self.image)
+        self.load(self.image)
 
     @property
     def in_transaction(self) -> bool:
@@ -64,6 +56,7 @@ class ControllerState:
         self.index = PartitionIndex.of(image)
         self.next_offset = Offset(image.offset + 1)
         self.registered_at = dict.fromkeys(image.brokers, image.offset)
+        self._update_config()
 
     def replay(self, batch: Sequence[Any], *, base_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> Delta:
         """Take one batch of records into the image. Raises ReplayError where they cannot follow it."""
@@ -89,7 +82,15 @@ class ControllerState:
         self.next_offset = next_offset
         delta = self._replayer.take_delta()
         self.index.refresh(self.image, delta)
+        if any(resource == BROKER_RESOURCE for resource, _ in delta.configs):
+            self._update_config()
         return delta
+
+    def _update_config(self) -> None:
+        self.config = self.static_config.with_dynamic(
+            default=self.image.config(BROKER_RESOURCE, ""),
+            broker=self.image.config(BROKER_RESOURCE, str(self.static_config.node_id)),
+        )
 
     def checked_broker(self, broker_id: int, broker_epoch: int) -> BrokerImage:
         """The registration that a broker's request speaks for. Raises KafkaError(STALE_BROKER_EPOCH)."""
@@ -124,20 +125,12 @@ class ControllerState:
             return MIGRATING_DIR
         return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIR
 
-    def _topic_config(self, topic: str, key: str) -> str | None:
-        """A key's dynamic value for a topic; None where only the node's own configuration says something."""
-        node = str(self.settings.node_id)
-        for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, node), (BROKER_RESOURCE, "")):
-            value = self.image.config(*resource).get(key)
-            if value is not None:
-                return value
-        return None
-
     def min_isr(self, topic: str, replicas: int) -> int:
         """The effective ``min.insync.replicas``: never more than there are replicas."""
-        value = self._topic_config(topic, "min.insync.replicas")
-        return min(self.settings.min_insync_replicas if value is None else int(value), replicas)
+        value = effective_value(self.config, self.image.config(TOPIC_RESOURCE, topic), "min.insync.replicas")
+        assert isinstance(value, int)
+        return min(value, replicas)
 
     def unclean_elections(self, topic: str) -> bool:
-        value = self._topic_config(topic, "unclean.leader.election.enable")
-        return self.settings.unclean_leader_election if value is None else value.lower() == "true"
+        overrides = self.image.config(TOPIC_RESOURCE, topic)
+        return effective_value(self.config, overrides, "unclean.leader.election.enable") is True

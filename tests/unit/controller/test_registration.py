@@ -1,0 +1,109 @@
+"""Brokers register, once per incarnation."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from controller.brokers import unregister
+from protocol.errors import ErrorCode, KafkaError
+from protocol.features import RANGES
+from protocol.types import UNASSIGNED_DIR
+from tests.unit.controller.cluster import Cluster, directory, incarnation
+
+
+def refusal(cluster: Cluster, broker: int, **fields: Any) -> ErrorCode:
+    with pytest.raises(KafkaError) as failure:
+        cluster.register(broker, **fields)
+    return failure.value.code
+
+
+def test_the_broker_epoch_is_the_offset_of_the_registration_and_the_broker_starts_fenced() -> None:
+    cluster = Cluster()
+    expected = int(cluster.state.next_offset)
+    assert cluster.register(1) == expected
+    registered = cluster.state.image.brokers[1]
+    assert (registered.epoch, registered.fenced, registered.log_dirs) == (expected, True, (directory(1),))
+    assert registered.features["metadata.version"] == (7, 30)
+
+
+def test_a_second_incarnation_must_wait_for_the_session_of_the_first() -> None:
+    cluster = Cluster(1)
+    assert refusal(cluster, 1, run=1) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    cluster.now += 9.1
+    assert cluster.register(1, run=1) == cluster.state.next_offset - 1
+    assert cluster.state.image.brokers[1].incarnation == incarnation(1, 1)
+
+
+def test_the_same_incarnation_amends_its_registration_and_keeps_epoch_and_state() -> None:
+    cluster = Cluster(1)
+    before = cluster.state.image.brokers[1]
+    assert cluster.register(1, dirs=2) == before.epoch
+    after = cluster.state.image.brokers[1]
+    assert (after.fenced, after.log_dirs) == (False, (directory(1), directory(1, 1)))
+    assert not cluster.beat(1, metadata_offset=cluster.state.registered_at[1] - 1).caught_up
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"migrating": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ({"log_dirs": ()}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (UNASSIGNED_DIR,)}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (directory(2), directory(2))}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (directory(1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": {}}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": {"metadata.version": (7, 29)}}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": {"metadata.version": (7, 30), "group.version": (1, 1)}}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": {**RANGES, "kraft.version": (1, 1)}}, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_what_does_not_fit_the_cluster_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
+    assert refusal(Cluster(1), 2, **fields) is code
+
+
+def test_a_finalized_feature_that_a_broker_does_not_name_is_one_it_lacks() -> None:
+    cluster = Cluster(features={"group.version": 1})
+    named = {"metadata.version": (7, 30), "group.version": (0, 1)}
+    assert refusal(cluster, 1, features={"metadata.version": (7, 30)}) is ErrorCode.UNSUPPORTED_VERSION
+    assert cluster.register(1, features=named)
+
+
+def test_before_3_7_directories_are_not_asked_for() -> None:
+    cluster = Cluster(features={"metadata.version": 16})
+    cluster.register(1, log_dirs=())
+    assert cluster.state.image.brokers[1].log_dirs == ()
+
+
+def test_with_elr_an_unclean_restart_costs_the_isr_and_a_clean_one_the_leadership_only() -> None:
+    for clean in (False, True):
+        cluster = Cluster(2, features={"eligible.leader.replicas.version": 1})
+        cluster.assign_topic(1, 2)
+        epoch = cluster.state.image.brokers[1].epoch
+        cluster.now += 10
+        cluster.register(1, run=1, previous_epoch=epoch if clean else None)
+        partition = cluster.partition()
+        assert (partition.leader, partition.isr) == (-1, ())
+        assert partition.elr == ((1,) if clean else ())
+        assert cluster.state.image.brokers[1].epoch == cluster.state.next_offset - 1
+
+
+def test_an_unregistered_broker_leaves_its_isrs() -> None:
+    cluster = Cluster(1)
+    cluster.assign_topic(1)
+    cluster.commit(unregister(cluster.state, 1))
+    assert 1 not in cluster.state.image.brokers
+    assert (cluster.partition().leader, cluster.partition().isr) == (-1, (1,))
+    with pytest.raises(KafkaError) as failure:
+        unregister(cluster.state, 1)
+    assert failure.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_the_placement_default_of_a_broker_with_one_directory_is_that_one() -> None:
+    cluster = Cluster(1)
+    cluster.start_broker(2, dirs=2)
+    cluster.assign_topic(1, 2)
+    assert cluster.partition().directories == (directory(1), UUID(int=1))

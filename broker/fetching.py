@@ -45,7 +45,7 @@ class Found:
 
     @property
     def size(self) -> int:
-        return 0 if self.result is None or self.result.slice is None else self.result.slice.length
+        return 0 if self.result is None else self.result.slice.length
 
 
 class Fetch:

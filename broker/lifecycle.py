@@ -184,8 +184,8 @@ class Lifecycle:
             self._log.warning("heartbeat not answered", error=str(error))
             return FAILURE_PAUSE
         if response.error_code:
-            error = ErrorCode(int(response.error_code))
-            self._log.warning("heartbeat refused", error=error.name, broker_epoch=self.epoch)
+            code = ErrorCode(int(response.error_code))
+            self._log.warning("heartbeat refused", error=code.name, broker_epoch=self.epoch)
             return FAILURE_PAUSE
         self._understand(response)
         if self.state in (BrokerState.STARTING, BrokerState.RECOVERY, BrokerState.PENDING_CONTROLLED_SHUTDOWN):

@@ -5,7 +5,6 @@ Pure functions. The fields are those of Metadata and DescribeTopicPartitions, wh
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from node.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
@@ -19,13 +18,6 @@ TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8,
 """Kafka's bit field of all that may be done to a topic, for want of an authorizer."""
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED: Final = -(1 << 31)
-
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
-
-
-def is_valid_topic_name(name: str) -> bool:
-    """Kafka's rule: 1 to 249 of letters, digits, dot, underscore and hyphen; neither ``.`` nor ``..``."""
-    return name not in (".", "..") and _LEGAL.match(name) is not None
 
 
 def alive_brokers(image: MetadataImage, listener: str) -> list[tuple[BrokerImage, ListenerImage]]:

@@ -11,11 +11,13 @@ leader knows is the one of the metadata image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from broker.metadata_view import INTERNAL_TOPICS
+from broker.meters import TopicMeters
 from broker.purgatory import OffsetReached, Purgatory, Ticket
 from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
@@ -24,14 +26,7 @@ from storage.append_info import AppendInfo, Origin
 from storage.partition_log import LogSlice, PartitionLog
 
 ACKS_ALL: Final = -1
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
-    """Where a leader epoch ends in this log (KIP-101). Both None where the epoch is not known."""
-
-    epoch: LeaderEpoch | None
-    offset: Offset | None
+NOTHING: Final = LogSlice(None, 0, 0, Offset(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +38,28 @@ class ReadResult:
     log_start_offset: Offset
     upper: Offset
     """Exclusive bound of what this reader may see."""
-    slice: LogSlice | None = None
-    diverging: EpochEnd | None = None
+    slice: LogSlice = NOTHING
+    diverging: tuple[LeaderEpoch, Offset] | None = None
+    """The largest epoch that is not above the reader's, and where it ends here."""
+    aborted: Sequence[tuple[int, int]] | None = None
+    """(producer id, first offset) for readers of committed records."""
 
 
 class Partition:
     """A hosted replica. ``log`` is None while its directory is offline."""
 
-    def __init__(self, topic: str, index: int, topic_id: UUID, node_id: NodeId, purgatory: Purgatory) -> None:
+    def __init__(
+        self, topic: str, index: int, topic_id: UUID, node_id: NodeId, purgatory: Purgatory, meters: TopicMeters
+    ) -> None:
         self.topic: Final = topic
         self.index: Final = index
         self.topic_id: Final = topic_id
+        self.is_internal: Final = topic in INTERNAL_TOPICS
+        self.meters: Final = meters
         self.log: PartitionLog | None = None
         self.is_leader = False
+        self.term = 0
+        """Counts the times this replica became the leader: what was appended in an earlier one may be gone."""
         self.leader: NodeId | None = None
         self.leader_epoch = LeaderEpoch(-1)
         self.partition_epoch = PartitionEpoch(-1)
@@ -93,18 +97,29 @@ class Partition:
         log = self.online_log
         leads = image.leader == self._node_id
         if leads and (not self.is_leader or image.leader_epoch > self.leader_epoch):
-            self.leader_epoch_start_offset = Offset(log.log_end_offset)
-            log.epochs.assign(LeaderEpoch(image.leader_epoch), Offset(log.log_end_offset))
-        self.leader = NodeId(image.leader) if image.leader >= 0 else None
-        self.leader_epoch = LeaderEpoch(image.leader_epoch)
-        self.partition_epoch = PartitionEpoch(image.partition_epoch)
-        self.replicas = tuple(NodeId(replica) for replica in image.replicas)
-        self.isr = tuple(NodeId(replica) for replica in image.isr)
+            self.leader_epoch_start_offset = log.log_end_offset
+            log.assign_epoch(image.leader_epoch, log.log_end_offset)
+        self._note(image)
+        if leads and not self.is_leader:
+            self.term += 1
         self.is_leader = leads
         if leads:
             self.maybe_advance_high_watermark()
         self._purgatory.changed(self)
         return True
+
+    def _note(self, image: PartitionImage) -> None:
+        self.leader = image.leader if image.leader >= 0 else None
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.replicas = image.replicas
+        self.isr = image.isr
+
+    def note_offline(self, image: PartitionImage) -> None:
+        """The metadata has changed while the log is not to be had."""
+        self._note(image)
+        self.is_leader = False
+        self._purgatory.changed(self)
 
     def take_offline(self) -> None:
         """The log directory has failed."""
@@ -170,24 +185,37 @@ class Partition:
         if self.is_leader and self.high_watermark >= offset:
             callback(True)
             return None
-        epoch = self.leader_epoch
+        term = self.term
 
         def reached() -> bool | None:
-            if not self.is_leader or self.leader_epoch != epoch or self.log is None:
+            if not self.is_leader or self.term != term or self.log is None:
                 return None
             return bool(self.log.high_watermark >= offset)
 
         return self._purgatory.wait(OffsetReached(reached, callback), (self,), seconds)
 
+    def delete_records(self, offset: Offset | None) -> Offset:
+        """Move the log start up to ``offset``, None for the high watermark; returns the low watermark.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION where the topic's records are not to be deleted."""
+        log = self.require()
+        if "delete" not in log.config.cleanup_policy:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not let records go")
+        wanted = log.high_watermark if offset is None else offset
+        if wanted < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {wanted}")
+        if log.increment_log_start(wanted):
+            self._purgatory.changed(self)
+        return log.log_start_offset
+
     # -- reads
 
     def end_of_epoch(
         self, requested: LeaderEpoch, *, current_leader_epoch: int | None, leader: bool = True
-    ) -> EpochEnd:
-        """KIP-101. The end of the newest epoch is this log's end, not its high watermark."""
-        log = self.require(current_leader_epoch, leader=leader)
-        epoch, offset = log.leader_epoch_end_offset(requested)
-        return EpochEnd(epoch, offset)
+    ) -> tuple[LeaderEpoch | None, Offset | None]:
+        """Where a leader epoch ends in this log (KIP-101), both None where it is not known. The end of the newest epoch
+        is this log's end, not its high watermark."""
+        return self.require(current_leader_epoch, leader=leader).leader_epoch_end_offset(requested)
 
     def read(
         self,
@@ -206,10 +234,15 @@ class Partition:
         high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         upper = log.log_end_offset if follower else stable if committed else high_watermark
         if last_fetched_epoch is not None:
-            end = self.end_of_epoch(last_fetched_epoch, current_leader_epoch=current_leader_epoch, leader=only_leader)
-            if end.epoch is None or end.offset is None or offset < start:
+            epoch, end = log.leader_epoch_end_offset(last_fetched_epoch)
+            if epoch is None or end is None or offset < start:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if end.epoch < last_fetched_epoch or end.offset < offset:
-                return ReadResult(high_watermark, stable, start, upper, diverging=end)
+            if epoch < last_fetched_epoch or end < offset:
+                return ReadResult(high_watermark, stable, start, upper, diverging=(epoch, end))
         piece = log.read(offset, max_bytes, upper=upper, min_one=min_one)
-        return ReadResult(high_watermark, stable, start, upper, slice=piece)
+        aborted: Sequence[tuple[int, int]] | None = None
+        if committed and not follower:
+            aborted = ()
+            if piece.length:
+                aborted = [(one.producer_id, one.first_offset) for one in log.aborted_transactions(offset, upper)]
+        return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

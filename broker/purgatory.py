@@ -7,7 +7,8 @@ of ``changed``, in the order in which they began to wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from broker.deadlines import Deadline, Deadlines
@@ -52,6 +53,7 @@ class Purgatory:
         self.deadlines = Deadlines(clock)
         self._watchers: dict[Hashable, dict[Ticket, None]] = {}
         self._tickets: dict[Ticket, None] = {}
+        self._held: dict[Hashable, None] | None = None
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -84,10 +86,26 @@ class Purgatory:
         watchers = self._watchers.get(key)
         if watchers is None:
             return
+        if self._held is not None:
+            self._held[key] = None
+            return
         for ticket in tuple(watchers):
             if ticket in self._tickets and ticket.operation.ready(key):
                 self.leave(ticket)
                 ticket.operation.complete()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep changes back until the end of the block, so that a producer's answer leaves before the fetches that
+        its records complete. Not to be nested."""
+        assert self._held is None
+        self._held = {}
+        try:
+            yield
+        finally:
+            changed, self._held = self._held, None
+            for key in changed:
+                self.changed(key)
 
     def close(self) -> None:
         """Abandon every waiting operation, in the order in which they came."""

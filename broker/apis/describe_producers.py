@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.metadata_view import is_valid_topic_name
 from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_names import topic_name_problem
+from storage.producer_state import ProducerEntry
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -27,19 +28,10 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
 def _partition(node: Broker, topic: str, index: int) -> dict[str, Any]:
     error, producers = ErrorCode.NONE, list[dict[str, int]]()
     try:
-        if not is_valid_topic_name(topic):
+        if topic_name_problem(topic) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        producers = [
-            {
-                "producer_id": one.producer_id,
-                "producer_epoch": one.epoch,
-                "last_sequence": one.last_sequence,
-                "last_timestamp": one.last_timestamp,
-                "coordinator_epoch": one.coordinator_epoch,
-                "current_txn_start_offset": -1 if one.transaction_start is None else one.transaction_start,
-            }
-            for one in node.partitions.get(topic, index).online_log.producers.active()
-        ]
+        log = node.partitions.get(topic, index).online_log
+        producers = [_producer(producer_id, entry) for producer_id, entry in log.producers]
     except KafkaError as failure:
         error = failure.code
     return {
@@ -47,4 +39,15 @@ def _partition(node: Broker, topic: str, index: int) -> dict[str, Any]:
         "error_code": int(error),
         "error_message": None,
         "active_producers": producers,
+    }
+
+
+def _producer(producer_id: int, entry: ProducerEntry) -> dict[str, int]:
+    return {
+        "producer_id": producer_id,
+        "producer_epoch": entry.epoch,
+        "last_sequence": entry.last_sequence,
+        "last_timestamp": entry.last_timestamp,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_start_offset": -1 if entry.txn_first_offset is None else entry.txn_first_offset,
     }

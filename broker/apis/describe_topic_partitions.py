@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOPIC_OPERATIONS, PartitionView, is_valid_topic_name
+from broker.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOPIC_OPERATIONS, PartitionView
 from node.api import RequestContext
 from node.image import TopicImage
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_names import topic_name_problem
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -72,7 +73,7 @@ def _topic(view: PartitionView, topic: TopicImage, indexes: list[int]) -> dict[s
 
 
 def _missing(name: str) -> dict[str, Any]:
-    valid = is_valid_topic_name(name)
+    valid = topic_name_problem(name) is None
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
     return {
         "error_code": int(error),

@@ -19,12 +19,12 @@ from broker.metadata_view import (
     NOT_ASKED,
     PartitionView,
     alive_brokers,
-    is_valid_topic_name,
 )
 from node.api import RequestContext
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.topic_names import topic_name_problem
 from protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _named(
         topic = image.topics.get(name)
         if topic is not None:
             found.append(view.topic(topic, operations=operations))
-        elif is_valid_topic_name(name):
+        elif topic_name_problem(name) is None:
             missing.append(name)
             lost.append(_failed(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:

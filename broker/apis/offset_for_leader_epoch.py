@@ -31,13 +31,11 @@ def _answer(node: Broker, topic: str, one: Any) -> dict[str, Any]:
     fields = {"partition": one.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
     current = messages.get(one, "current_leader_epoch", -1)
     try:
-        end = node.partitions.get(topic, one.partition).end_of_epoch(
+        epoch, end = node.partitions.get(topic, one.partition).end_of_epoch(
             LeaderEpoch(one.leader_epoch), current_leader_epoch=None if current < 0 else current
         )
     except KafkaError as error:
         return fields | {"error_code": int(error.code)}
-    if end is not None:
-        fields |= {"leader_epoch": end.epoch, "end_offset": end.offset}
+    if epoch is not None and end is not None:
+        fields |= {"leader_epoch": epoch, "end_offset": end}
     return fields
-
-

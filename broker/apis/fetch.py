@@ -1,0 +1,166 @@
+"""Fetch (key 1), versions 4-18, from partitions led here.
+
+Records leave as ranges of the log's files, never through Python. A fetch is answered at once when it has enough, an
+error or a divergence; otherwise it waits for ``min_bytes`` or its time. Bounds: the high watermark, the last stable
+offset for readers of committed records, the log end for replicas.
+
+Differs from Kafka until replicas follow: consumers that send their rack (v11) are served by the leader alone.
+KIPs: 74 (limits), 98 (aborted transactions), 227 (sessions), 320 (epochs), 516 (topic ids, v13), 595 (divergence, v12),
+903 (replica state, v15), 951 (current leader, v16).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from broker.fetch_sessions import FetchPlan, Key, Wanted
+from broker.fetching import CONSUMER, Fetch, FetchLimits, Found
+from broker.leader_hints import LeaderHints
+from node.api import RequestContext
+from protocol.errors import ErrorCode, KafkaError
+from protocol.fetch_request import FetchRequest, decode_fetch_request
+from protocol.fetch_response import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchedPartition,
+    FetchedTopic,
+    encode_fetch_response,
+)
+from protocol.leaders import NodeEndpoint
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+RAW: Final = True
+
+_READ_COMMITTED: Final = 1
+_TOPIC_IDS_SINCE: Final = 13
+_STORAGE_ERROR_SINCE: Final = 6
+_LEADER_SINCE: Final = 16
+_LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+    request = decode_fetch_request(ctx.version, body)
+    try:
+        plan = node.sessions.plan(
+            request.session_id,
+            request.session_epoch,
+            _wanted(request),
+            _forgotten(request),
+            privileged=request.replica_id >= 0,
+            uses_topic_ids=ctx.version >= _TOPIC_IDS_SINCE,
+        )
+    except KafkaError as error:
+        ctx.respond(encode_fetch_response(ctx.version, (), error.code))  # type: ignore[arg-type]
+        return
+    max_bytes = min(request.max_bytes, node.fetch_max_bytes)
+    limits = FetchLimits(
+        max_bytes=max_bytes,
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_wait_ms=request.max_wait_ms,
+        committed=request.isolation_level == _READ_COMMITTED,
+        replica=request.replica_id,
+        only_leader=True,
+    )
+    fetch = Fetch(node.partitions, plan, limits, lambda found: _answer(node, ctx, plan, limits, found))
+    watch = fetch.begin()
+    if watch is not None:
+        node.purgatory.wait(fetch, watch, request.max_wait_ms / 1000)
+
+
+def _wanted(request: FetchRequest) -> list[Wanted]:
+    """The partitions of a request, each with -1 for "none" gone."""
+    return [
+        Wanted(
+            name,
+            topic_id,
+            one.partition,
+            one.fetch_offset,
+            one.max_bytes,
+            None if one.current_leader_epoch < 0 else one.current_leader_epoch,
+            None if one.last_fetched_epoch < 0 else one.last_fetched_epoch,
+            one.log_start_offset,
+        )
+        for name, topic_id, partitions in request.topics
+        for one in partitions
+    ]
+
+
+def _forgotten(request: FetchRequest) -> list[Key]:
+    return [
+        (topic_id if topic_id is not None else name or "", index)
+        for name, topic_id, indexes in request.forgotten_topics
+        for index in indexes
+    ]
+
+
+def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, found: list[Found]) -> None:
+    """Encode what was found, as far as the session has not told it before."""
+    if ctx.closed:
+        return
+    hints = LeaderHints(node.image, ctx.listener_name) if ctx.version >= _LEADER_SINCE else None
+    topics: list[FetchedTopic] = []
+    results: list[FetchedPartition] = []
+    name: str | None = None
+    topic_id: UUID | None = None
+    for one in found:
+        wanted = one.wanted
+        fetched = _fetched(one, ctx.version, limits, hints)
+        if not _is_news(plan, one, fetched):
+            continue
+        if not topics or wanted.topic != name or wanted.topic_id != topic_id:
+            name, topic_id, results = wanted.topic, wanted.topic_id, []
+            topics.append((name, topic_id, results))
+        results.append(fetched)
+    endpoints: tuple[NodeEndpoint, ...] = () if hints is None else hints.endpoints()
+    ctx.respond(
+        encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints)  # type: ignore[arg-type]
+    )
+
+
+def _is_news(plan: FetchPlan, one: Found, fetched: FetchedPartition) -> bool:
+    session = plan.session
+    if session is None:
+        return True
+    news = plan.selects(
+        one.wanted,
+        high_watermark=fetched.high_watermark,
+        log_start=fetched.log_start_offset,
+        always=bool(one.size) or fetched.diverging_epoch is not None,
+        failed=fetched.error_code != 0,
+    )
+    if one.size:
+        session.move_to_end(one.wanted)
+    return news
+
+
+def _fetched(one: Found, version: int, limits: FetchLimits, hints: LeaderHints | None) -> FetchedPartition:
+    wanted, result = one.wanted, one.result
+    if one.partition is not None:
+        meters = one.partition.meters
+        meters.fetches.value += 1
+        if result is None:
+            meters.failed_fetches.value += 1
+        elif limits.replica == CONSUMER:
+            meters.bytes_out.value += one.size
+    if result is None:
+        error = one.error
+        leader = None
+        if hints is not None and error in _LEADER_ERRORS:
+            leader = hints.leader(wanted.topic, wanted.topic_id, wanted.index)
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_SINCE:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return FetchedPartition(wanted.index, error, current_leader=leader)
+    diverging = result.diverging
+    return FetchedPartition(
+        wanted.index,
+        0,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        result.slice.part() if result.slice.length else b"",
+        None if result.aborted is None else [AbortedTransaction._make(one) for one in result.aborted],
+        diverging_epoch=None if diverging is None else EpochEndOffset(*diverging),
+    )

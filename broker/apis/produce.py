@@ -1,0 +1,181 @@
+"""Produce (key 0), versions 3-13.
+
+Decode, append, answer in one synchronous chain: no task, no copy of the records. acks=0 has no answer, and an error
+closes the connection so that the client asks for new metadata; acks=all answers when the high watermark has passed.
+Errors are told for each partition; from v10 on one that is led elsewhere comes with the leader and its endpoint.
+
+Transactions are refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) until they exist.
+KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current leader).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from broker.leader_hints import LeaderHints
+from broker.partition import ACKS_ALL
+from broker.producing import CommitWait, Uncommitted
+from node.api import RequestContext
+from protocol.errors import ErrorCode, KafkaError
+from protocol.leaders import NodeEndpoint
+from protocol.produce import (
+    ProducedPartition,
+    ProducedTopic,
+    ProduceRequest,
+    RecordError,
+    decode_produce_request,
+    encode_produce_response,
+)
+from protocol.types import Offset
+from storage.append_info import InvalidRecords
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+RAW: Final = True
+
+ADMIN_CLIENT: Final = "__admin_client"
+"""Kafka lets the client of this id write to internal topics."""
+_ZSTD: Final = 4
+_ZSTD_SINCE: Final = 7
+_CODEC: Final = 0x07
+_TRANSACTIONAL: Final = 0x10
+_ATTRIBUTES: Final = 22
+"""Position of the low byte of a batch's attributes."""
+_LEADER_SINCE: Final = 10
+
+
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+    request = decode_produce_request(ctx.version, body)
+    with node.purgatory.held():
+        _produce(node, ctx, request)
+
+
+def _produce(node: Broker, ctx: RequestContext, request: ProduceRequest) -> None:
+    """Append and answer. Whoever waits for the records hears of them after the answer is on its way."""
+    acks = request.acks
+    refused = _refusal(node, ctx, request)
+    waiting: list[_Open] = []
+    topics: list[ProducedTopic] = []
+    for name, topic_id, partitions in request.topics:
+        results: list[ProducedPartition] = []
+        for index, records in partitions:
+            if refused is not None:
+                results.append(ProducedPartition(index, refused))
+                continue
+            result, append = _append(node, ctx, name, topic_id, index, records, acks)
+            if append is not None:
+                waiting.append(_Open(append, results, len(results)))
+            results.append(result)
+        topics.append((name, topic_id, results))
+    if acks == 0:
+        _answer_nothing(ctx, topics)
+    elif not waiting:
+        _answer(node, ctx, topics)
+    else:
+
+        def committed() -> None:
+            for one in waiting:
+                if one.append.error:
+                    one.results[one.place] = ProducedPartition(one.results[one.place].partition, one.append.error)
+            _answer(node, ctx, topics)
+
+        wait = CommitWait([one.append for one in waiting], committed)
+        keys = dict.fromkeys(one.append.partition for one in waiting)
+        node.purgatory.wait(wait, keys, request.timeout_ms / 1000)
+
+
+class _Open(NamedTuple):
+    """An append that is not committed yet, and where its result stands."""
+
+    append: Uncommitted
+    results: list[ProducedPartition]
+    place: int
+
+
+def _refusal(node: Broker, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:
+    """The error that all partitions get, None for none."""
+    if request.transactional_id is not None:
+        node.refuse_transactions(ctx, request.transactional_id)
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    for _, _, partitions in request.topics:
+        for _, records in partitions:
+            if records is not None and len(records) > _ATTRIBUTES and records[_ATTRIBUTES] & _TRANSACTIONAL:
+                return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return None if request.acks in (0, 1, ACKS_ALL) else ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def _append(
+    node: Broker,
+    ctx: RequestContext,
+    name: str | None,
+    topic_id: UUID | None,
+    index: int,
+    records: memoryview | None,
+    acks: int,
+) -> tuple[ProducedPartition, Uncommitted | None]:
+    """One partition's result, with the append where its commit is to be awaited."""
+    try:
+        if topic_id is None:
+            assert name is not None
+            partition = node.partitions.get(name, index)
+        else:
+            partition = node.partitions.get_by_id(topic_id, index)
+    except KafkaError as error:
+        return ProducedPartition(index, error.code), None
+    meters = partition.meters
+    meters.produces.value += 1
+    try:
+        if partition.is_internal and ctx.client_id != ADMIN_CLIENT:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
+        if not records:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one record batch for each partition")
+        if ctx.version < _ZSTD_SINCE and len(records) > _ATTRIBUTES and records[_ATTRIBUTES] & _CODEC == _ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+        info = partition.append(records, acks)
+    except KafkaError as error:
+        meters.failed_produces.value += 1
+        errors = tuple(map(RecordError._make, error.record_errors)) if isinstance(error, InvalidRecords) else ()
+        return ProducedPartition(index, error.code, record_errors=errors, error_message=error.message), None
+    meters.messages_in.value += info.last_offset - info.first_offset + 1
+    meters.bytes_in.value += info.size
+    result = ProducedPartition(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
+    if acks != ACKS_ALL:
+        return result, None
+    append = Uncommitted(partition, partition.term, Offset(info.last_offset + 1))
+    if not append.check():
+        return result, append
+    return (ProducedPartition(index, append.error) if append.error else result), None
+
+
+def _answer(node: Broker, ctx: RequestContext, topics: list[ProducedTopic]) -> None:
+    if ctx.closed:
+        return
+    endpoints: tuple[NodeEndpoint, ...] = ()
+    if ctx.version >= _LEADER_SINCE and any(
+        result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for _, _, results in topics for result in results
+    ):
+        hints = LeaderHints(node.image, ctx.listener_name)
+        topics = [
+            (name, topic_id, [_with_leader(hints, name, topic_id, one) for one in results])
+            for name, topic_id, results in topics
+        ]
+        endpoints = hints.endpoints()
+    ctx.respond([encode_produce_response(ctx.version, topics, 0, endpoints)])
+
+
+def _with_leader(
+    hints: LeaderHints, name: str | None, topic_id: UUID | None, one: ProducedPartition
+) -> ProducedPartition:
+    if one.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return one
+    return one._replace(current_leader=hints.leader(name, topic_id, one.partition))
+
+
+def _answer_nothing(ctx: RequestContext, topics: list[ProducedTopic]) -> None:
+    failed = next((one for _, _, results in topics for one in results if one.error_code), None)
+    if failed is None:
+        ctx.no_response()
+    else:
+        ctx.disconnect(f"produce with acks=0 failed: {ErrorCode(failed.error_code).name}")

@@ -1,0 +1,205 @@
+"""Makes this broker's partitions what the metadata image says they are.
+
+A delta only names what has changed; the work is to compare the image as it is now with what is hosted, so that it may
+come late, together, or twice. A few partitions are done at once, within the publication: a new topic is served
+before anybody hears of it. Many are done in slices, with the loop free in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+from uuid import UUID
+
+from storage.log_manager import LogManager
+
+from broker.config_store import ConfigStore
+from broker.directory_assigner import DirectoryAssigner
+from broker.meters import BrokerMeters
+from broker.partition import Partition
+from broker.partitions import PartitionSet
+from broker.purgatory import Purgatory
+from node.image import Delta, MetadataImage, PartitionImage, TopicImage
+from protocol.errors import KafkaError
+from protocol.features import DIRECTORY_ASSIGNMENT
+from protocol.types import LOST_DIR, OFFSETS_TOPIC, LeaderEpoch, NodeId
+from runtime.clock import Clock
+from runtime.logging import get_logger
+from runtime.tasks import Tasks
+
+AT_ONCE: Final = 16
+"""So many partitions are done within a publication, and in one slice of a longer work."""
+
+
+class Coordinator(Protocol):
+    """Who follows the leadership of an internal topic (``broker.groups``)."""
+
+    def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None: ...
+
+    def resigned(self, index: int) -> None: ...
+
+    def topics_deleted(self, topics: list[str]) -> None: ...
+
+
+class Applier:
+    """The one who creates, leads, follows and deletes partitions."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        image: Callable[[], MetadataImage],
+        partitions: PartitionSet,
+        logs: LogManager,
+        configs: ConfigStore,
+        purgatory: Purgatory,
+        meters: BrokerMeters,
+        groups: Coordinator,
+        assigner: DirectoryAssigner,
+        clock: Clock,
+    ) -> None:
+        self.applied_offset = -1
+        """The image is carried out up to here."""
+        self._node_id = node_id
+        self._image = image
+        self._partitions = partitions
+        self._logs = logs
+        self._configs = configs
+        self._purgatory = purgatory
+        self._meters = meters
+        self._groups = groups
+        self._assigner = assigner
+        self._clock = clock
+        self._todo: dict[tuple[str, int], None] = {}
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._started = False
+        self._log = get_logger("applier")
+
+    def start(self, tasks: Tasks) -> None:
+        """The logs are loaded: carry out the whole image, and from now on what changes."""
+        self._started = True
+        tasks.spawn(self._run(), name="metadata applier")
+        self.publish(Delta(all=True))
+
+    async def caught_up(self) -> None:
+        """Until everything published so far is carried out."""
+        await self._idle.wait()
+
+    def publish(self, delta: Delta) -> None:
+        """The image has changed. Before ``start`` there is nothing to do: the whole of it will be read then."""
+        if not self._started:
+            return
+        image = self._image()
+        self._configs.publish(delta)
+        if delta.deleted_topics:
+            self._groups.topics_deleted([topic.name for topic in delta.deleted_topics])
+        for key in self._touched(delta, image):
+            self._todo[key] = None
+        if not self._work.is_set() and len(self._todo) <= AT_ONCE:
+            self._slice()
+        self._note_progress()
+
+    def _touched(self, delta: Delta, image: MetadataImage) -> list[tuple[str, int]]:
+        hosted = self._partitions
+        if delta.all:
+            keys = [(partition.topic, partition.index) for partition in hosted]
+            return keys + [(topic.name, index) for topic, index, _ in image.partitions_of(self._node_id)]
+        keys = [(topic.name, index) for topic in delta.deleted_topics for index in topic.partitions]
+        keys += [(name, index) for name, indexes in delta.topics.items() for index in sorted(indexes)]
+        return [
+            (name, index)
+            for name, index in keys
+            if hosted.find(name, index) is not None or self._is_here(image.partition(name, index))
+        ]
+
+    def _is_here(self, partition: PartitionImage | None) -> bool:
+        return partition is not None and self._node_id in partition.replicas
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._slice()
+            self._note_progress()
+            await self._clock.sleep(0)
+
+    def _slice(self) -> None:
+        for key in list(self._todo)[:AT_ONCE]:
+            del self._todo[key]
+            self._reconcile(*key)
+
+    def _note_progress(self) -> None:
+        if self._todo:
+            self._work.set()
+            self._idle.clear()
+        else:
+            self.applied_offset = self._image().offset
+            self._work.clear()
+            self._idle.set()
+
+    # -- one partition
+
+    def _reconcile(self, name: str, index: int) -> None:
+        image = self._image()
+        topic = image.topics.get(name)
+        wanted = topic.partitions.get(index) if topic is not None else None
+        hosted = self._partitions.find(name, index)
+        if hosted is not None and (topic is None or topic.id != hosted.topic_id or not self._is_here(wanted)):
+            self._remove(hosted, topic_is_gone=topic is None)
+            hosted = None
+        if topic is None or wanted is None or not self._is_here(wanted):
+            return
+        if hosted is None:
+            hosted = self._host(topic, index, wanted)
+        self._take_role(hosted, wanted)
+
+    def _host(self, topic: TopicImage, index: int, wanted: PartitionImage) -> Partition:
+        partition = Partition(topic.name, index, topic.id, self._node_id, self._purgatory, self._meters.of(topic.name))
+        directory = wanted.directory_of(self._node_id)
+        try:
+            partition.log = self._logs.get_or_create(
+                topic.name,
+                index,
+                topic.id,
+                self._configs.topic(topic.name),
+                directory=directory,
+                is_new=wanted.leader_epoch == 0 and wanted.partition_epoch == 0,
+            )
+        except KafkaError as error:
+            self._log.error("partition is offline", topic=topic.name, partition=index, reason=error.message)
+        self._partitions.add(partition)
+        if partition.log is not None:
+            self._assign_directory(partition, directory)
+        return partition
+
+    def _assign_directory(self, partition: Partition, recorded: UUID | None) -> None:
+        assert partition.log is not None
+        actual = self._logs.directory_id(partition.log)
+        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded and recorded != LOST_DIR:
+            self._assigner.assign(partition.topic_id, partition.index, actual)
+
+    def _take_role(self, partition: Partition, wanted: PartitionImage) -> None:
+        if partition.log is None:
+            partition.note_offline(wanted)
+            return
+        led_in = partition.leader_epoch if partition.is_leader else None
+        try:
+            partition.become(wanted)
+        except KafkaError as error:
+            self._log.error("role not taken", topic=partition.topic, partition=partition.index, reason=error.message)
+        if partition.topic == OFFSETS_TOPIC:
+            leads_in = partition.leader_epoch if partition.is_leader else None
+            if led_in is not None and leads_in is None:
+                self._groups.resigned(partition.index)
+            elif leads_in is not None and led_in != leads_in:
+                self._groups.elected(partition.index, leads_in, partition)
+
+    def _remove(self, partition: Partition, *, topic_is_gone: bool) -> None:
+        log = partition.log
+        if partition.topic == OFFSETS_TOPIC and partition.is_leader:
+            self._groups.resigned(partition.index)
+        self._partitions.remove(partition)
+        if topic_is_gone:
+            self._meters.forget(partition.topic)
+        if log is not None:
+            self._logs.delete(log)

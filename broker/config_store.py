@@ -1,0 +1,64 @@
+"""The effective configuration of this broker and of its topics, renewed as the metadata changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.partitions import PartitionSet
+from node.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
+from runtime.config.node_config import NodeConfig
+from runtime.config.topic_config import TopicConfig
+from runtime.logging import get_logger
+
+
+class ConfigStore:
+    """Overlays the dynamic configuration on the static one. Equal topic configurations are shared."""
+
+    def __init__(self, static: NodeConfig, image: Callable[[], MetadataImage], partitions: PartitionSet) -> None:
+        self.node = static
+        self._image = image
+        self._partitions = partitions
+        self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        self._warned_of_compaction: set[str] = set()
+        self._listeners: list[Callable[[NodeConfig], None]] = []
+        self._log = get_logger("config")
+
+    def on_change(self, listener: Callable[[NodeConfig], None]) -> None:
+        """Call ``listener`` with the new configuration of the broker whenever it changes."""
+        self._listeners.append(listener)
+
+    def topic(self, name: str) -> TopicConfig:
+        """A topic's effective values on this broker."""
+        overrides = self._image().config(TOPIC_RESOURCE, name)
+        key = tuple(sorted(overrides.items()))
+        config = self._shared.get(key)
+        if config is None:
+            config = self._shared[key] = TopicConfig.effective(self.node, overrides)
+        if config.compacted and name not in self._warned_of_compaction:
+            self._warned_of_compaction.add(name)
+            self._log.warning("cleanup.policy=compact is accepted, but nothing is compacted yet", topic=name)
+        return config
+
+    def publish(self, delta: Delta) -> None:
+        """Take up what has changed, and hand it to the logs at once."""
+        mine = {(BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(self.node.node_id))}
+        if delta.all or delta.configs & mine:
+            self._renew_node()
+        elif delta.configs:
+            changed = {name for kind, name in delta.configs if kind == TOPIC_RESOURCE}
+            self._renew_topics(lambda name: name in changed)
+
+    def _renew_node(self) -> None:
+        image = self._image()
+        self.node = self.node.with_dynamic(
+            default=image.config(BROKER_RESOURCE, ""), broker=image.config(BROKER_RESOURCE, str(self.node.node_id))
+        )
+        self._shared.clear()
+        for listener in self._listeners:
+            listener(self.node)
+        self._renew_topics(lambda _: True)
+
+    def _renew_topics(self, concerned: Callable[[str], bool]) -> None:
+        for partition in self._partitions:
+            if partition.log is not None and concerned(partition.topic):
+                partition.log.config = self.topic(partition.topic)

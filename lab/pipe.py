@@ -109,17 +109,24 @@ class SimulatedConnection:
             self._schedule_arrival()
 
     def _flush(self) -> None:
-        """Hand over to the kernel what fits."""
-        while self._open and self._queue and self._held < WINDOW:
-            room = WINDOW - self._held
+        """Hand over to the kernel what fits, in one piece."""
+        if not self._open:
+            return
+        pieces = []
+        failure: OSError | None = None
+        while self._queue and self._held < WINDOW and failure is None:
             try:
-                data = self._take(room)
+                piece = self._take(WINDOW - self._held)
             except OSError as error:
-                self._end(error)
-                return
-            self._held += len(data)
-            self._unsent -= len(data)
-            self._transmit(data)
+                failure = error
+            else:
+                pieces.append(piece)
+                self._held += len(piece)
+                self._unsent -= len(piece)
+        if pieces:
+            self._transmit(b"".join(pieces))
+        if failure is not None:
+            self._end(failure)
         if not self._open or self._queue:
             return
         if self._closing:

@@ -39,7 +39,7 @@ def _describe(node: Broker, ctx: RequestContext, group_id: str) -> dict[str, Any
         return {"error_code": error.code, "authorized_operations": NOT_ASKED}
     if group is not None:
         return _group(group)
-    dead = {"group_state": GroupState.DEAD.value}
+    dead: dict[str, Any] = {"group_state": GroupState.DEAD.value}
     if ctx.version >= 6:
         dead |= {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": f"Group {group_id} not found."}
     return dead

@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from protocol.hashing import partition_for_group
-
 from broker.groups import offsets, store
 from broker.groups.group import Group
 from broker.groups.model import GroupSettings
 from broker.groups.shard import OffsetsLog, Shard
 from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import partition_for_group
 from protocol.types import LeaderEpoch
 from runtime.context import Runtime
 from runtime.logging import get_logger
@@ -28,7 +27,7 @@ log = get_logger("groups")
 class LoadableLog(OffsetsLog, Protocol):
     """A partition of ``__consumer_offsets`` that can also be read from its start."""
 
-    def read_all(self) -> AsyncIterator[bytes | memoryview]:
+    def read_all(self) -> AsyncIterator[memoryview]:
         """Pieces of whole batches from the log start to the present end, giving way to others between them."""
         ...
 

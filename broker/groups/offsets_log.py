@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from storage.append_info import Origin
-
 from broker.partition import ACKS_ALL, Partition
 from protocol.batch import iter_batches
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch, Offset
 from runtime.clock import Clock
+from storage.append_info import Origin
 
 LOAD_PIECE: Final = 1 << 20
 """Bytes read at once while loading; other work goes on between the pieces."""

@@ -6,14 +6,15 @@ in between, requests are answered COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINAT
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from broker.groups import offsets, store
 from broker.groups.group import Group
 from broker.groups.model import GroupSettings
-from broker.groups.shard import OffsetsLog, Shard
+from broker.groups.offsets_log import PartitionOffsetsLog
+from broker.groups.shard import Shard
+from broker.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.hashing import partition_for_group
 from protocol.types import LeaderEpoch
@@ -22,14 +23,6 @@ from runtime.logging import get_logger
 from runtime.tasks import Tasks
 
 log = get_logger("groups")
-
-
-class LoadableLog(OffsetsLog, Protocol):
-    """A partition of ``__consumer_offsets`` that can also be read from its start."""
-
-    def read_all(self) -> AsyncIterator[memoryview]:
-        """Pieces of whole batches from the log start to the present end, giving way to others between them."""
-        ...
 
 
 @dataclass(slots=True)
@@ -49,6 +42,7 @@ class GroupCoordinator:
         *,
         partition_count: Callable[[], int],
         settings: GroupSettings,
+        commit_timeout_ms: int,
         retention_ms: int,
         check_interval_ms: int,
     ) -> None:
@@ -56,6 +50,7 @@ class GroupCoordinator:
         self._tasks = tasks
         self._partition_count = partition_count
         self.settings = settings
+        self._commit_timeout_ms = commit_timeout_ms
         self._retention_ms = retention_ms
         self._check_interval_ms = check_interval_ms
         self._led: dict[int, _Led] = {}
@@ -65,21 +60,25 @@ class GroupCoordinator:
 
     # -- leadership
 
-    def elected(self, partition: int, leader_epoch: LeaderEpoch, offsets_log: LoadableLog) -> None:
+    def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None:
         """This broker leads a partition of ``__consumer_offsets``: load its groups. A newer epoch loads anew."""
-        self.resigned(partition)
+        known = self._led.get(index)
+        if known is not None and known.leader_epoch == leader_epoch:
+            return
+        self.resigned(index)
         runtime = self._runtime
+        offsets_log = PartitionOffsetsLog(partition, leader_epoch, runtime.clock, self._commit_timeout_ms)
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
         led = _Led(leader_epoch, shard)
-        self._led[partition] = led
-        self._tasks.spawn(self._load(partition, led, offsets_log), name=f"group-load-{partition}")
+        self._led[index] = led
+        self._tasks.spawn(self._load(index, led, offsets_log), name=f"group-load-{index}")
 
-    def resigned(self, partition: int) -> None:
-        led = self._led.pop(partition, None)
+    def resigned(self, index: int) -> None:
+        led = self._led.pop(index, None)
         if led is not None:
             led.shard.close()
 
-    async def _load(self, partition: int, led: _Led, offsets_log: LoadableLog) -> None:
+    async def _load(self, partition: int, led: _Led, offsets_log: PartitionOffsetsLog) -> None:
         loader = store.Loader(led.shard.new_group)
         async for piece in offsets_log.read_all():
             if self._led.get(partition) is not led:

@@ -15,8 +15,10 @@ from broker.groups.model import GroupSettings
 from broker.groups.offsets_log import PartitionOffsetsLog
 from broker.groups.shard import Shard
 from broker.partition import Partition
+from protocol.batch import CorruptBatch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.hashing import partition_for_group
+from protocol.primitives import DecodeError
 from protocol.types import LeaderEpoch
 from runtime.context import Runtime
 from runtime.logging import get_logger
@@ -80,10 +82,16 @@ class GroupCoordinator:
 
     async def _load(self, partition: int, led: _Led, offsets_log: PartitionOffsetsLog) -> None:
         loader = store.Loader(led.shard.new_group)
-        async for piece in offsets_log.read_all():
-            if self._led.get(partition) is not led:
-                return
-            loader.apply(piece)
+        try:
+            async for piece in offsets_log.read_all():
+                loader.apply(piece)
+                if self._led.get(partition) is not led:
+                    return
+        except (KafkaError, CorruptBatch, DecodeError) as error:
+            log.error("groups_not_loaded", partition=partition, leader_epoch=led.leader_epoch, reason=str(error))
+            if self._led.get(partition) is led:
+                self.resigned(partition)
+            return
         if self._led.get(partition) is not led:
             return
         now = self._runtime.clock.time_ms()

@@ -18,6 +18,8 @@ __all__ = ["Codec", "DecompressionBomb", "compress", "decompress"]
 
 _GZIP_WINDOW: Final = 31
 """15 bits of window, and 16 for gzip's header instead of zlib's."""
+_GZIP_MEMBERS: Final = 64
+"""Clients write one. zlib copies the rest of the stream after each, which must not be done 50,000 times."""
 _ZSTD_DEFAULT_LEVEL: Final = 3
 
 _INT32: Final = Struct(">i")
@@ -90,7 +92,7 @@ def _decompress_gzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     """All members of the stream, as Java reads them."""
     out = bytearray()
     rest: bytes | bytearray | memoryview = data
-    while True:
+    for _ in range(_GZIP_MEMBERS):
         stream = zlib.decompressobj(_GZIP_WINDOW)
         try:
             out += stream.decompress(rest, limit - len(out) + 1)
@@ -103,6 +105,7 @@ def _decompress_gzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         rest = stream.unused_data
         if not rest:
             return bytes(out)
+    raise CorruptBatch(f"gzip: a stream of more than {_GZIP_MEMBERS} members")
 
 
 def _compress_snappy(data: memoryview) -> bytes:
@@ -145,7 +148,7 @@ def _decompress_snappy_block(block: memoryview, left: int, limit: int) -> bytes:
             raise DecompressionBomb(limit)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
-        raise CorruptBatch(f"snappy: {error}") from None
+        raise CorruptBatch(f"a stream of snappy: {error}") from None
 
 
 def _compress_lz4(data: memoryview, level: int | None) -> bytes:
@@ -178,7 +181,7 @@ def _decompress_frames(codec: ModuleType, data: bytes | bytearray | memoryview, 
             return bytes(memoryview(out)[:written])
         except errors as error:
             if str(error) != "failed to write whole buffer":
-                raise CorruptBatch(f"{codec.__name__}: {error}") from None
+                raise CorruptBatch(f"a stream of {codec.__name__}: {error}") from None
         if size == limit:
             raise DecompressionBomb(limit)
         size = min(limit, size * _GROWTH)

@@ -99,7 +99,7 @@ def validate_lengths(batch: BatchView) -> None:
                     raw = raw & 0x7F | second << 7
                     position += 1
                 else:
-                    raw, position = _read_raw(data, position - 1, 5)
+                    raw, position = _read_raw(data, position - 1, 32)
             if raw & 1:
                 raise CorruptBatch(f"record {count} has a negative length")
             position += raw >> 1
@@ -200,24 +200,26 @@ def build_batch(
     )
 
 
-def _read_raw(data: bytes | memoryview, position: int, longest: int) -> tuple[int, int]:
-    """An unsigned varint of at most ``longest`` bytes, and the position after it. IndexError at the end."""
+def _read_raw(data: bytes | memoryview, position: int, bits: int) -> tuple[int, int]:
+    """The unsigned form of a varint of at most ``bits`` bits, and the position after it. IndexError at the end."""
     raw = shift = 0
-    for _ in range(longest):
+    while shift < bits:
         byte = data[position]
         position += 1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if raw >> bits:
+                break
             return raw, position
         shift += 7
-    raise CorruptBatch(f"a varint of more than {longest} bytes")
+    raise CorruptBatch(f"a varint of more than {bits} bits")
 
 
-def _read_varint(data: bytes, position: int, longest: int = 5) -> tuple[int, int]:
+def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
     raw = data[position]
     if raw < 0x80:
         return (raw >> 1) ^ -(raw & 1), position + 1
-    raw, position = _read_raw(data, position, longest)
+    raw, position = _read_raw(data, position, bits)
     return (raw >> 1) ^ -(raw & 1), position
 
 
@@ -238,7 +240,7 @@ def _read_record(data: bytes, position: int) -> tuple[Record, int]:
     end = position + length
     if length < 0 or end > len(data):
         raise CorruptBatch(f"a record of {length} bytes where {len(data) - position} are left")
-    timestamp_delta, position = _read_varint(data, position + 1, 10)
+    timestamp_delta, position = _read_varint(data, position + 1, 64)
     offset_delta, position = _read_varint(data, position)
     key, position = _read_bytes(data, position)
     value, position = _read_bytes(data, position)

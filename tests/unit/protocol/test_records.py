@@ -1,0 +1,223 @@
+"""Records: written and read back with every codec, counted, refused when damaged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.batch import BatchView, Codec, CorruptBatch, TimestampType, iter_batches, pack_batch
+from protocol.compression import DecompressionBomb
+from protocol.records import (
+    BatchBuilder,
+    Record,
+    build_batch,
+    iter_records,
+    offset_of,
+    timestamp_of,
+    validate_lengths,
+)
+from protocol.types import Offset, ProducerEpoch, ProducerId
+
+BYTES = st.none() | st.binary(max_size=200)
+HEADERS = st.lists(st.tuples(st.text(max_size=20), BYTES), max_size=4).map(tuple)
+INT32 = st.integers(0, 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+RECORDS = st.lists(st.builds(Record, INT32, INT64, BYTES, BYTES, HEADERS), max_size=20)
+
+
+def view(batch: bytes) -> BatchView:
+    return BatchView(memoryview(bytearray(batch)))
+
+
+@given(RECORDS, st.sampled_from(Codec))
+def test_records_come_back_through_every_codec(records: list[Record], codec: Codec) -> None:
+    batch = view(build_batch(records, codec=codec, base_timestamp=0, max_timestamp=0))
+    assert batch.is_valid and batch.codec is codec and batch.count == len(records)
+    assert list(iter_records(batch)) == records
+
+
+@given(RECORDS)
+def test_the_lengths_of_a_batch_that_was_written_are_valid(records: list[Record]) -> None:
+    validate_lengths(view(build_batch(records, base_timestamp=0, max_timestamp=0)))
+
+
+@given(RECORDS, st.data())
+def test_valid_lengths_are_what_a_full_reading_finds(records: list[Record], data: st.DataObject) -> None:
+    """The quick walk refuses what a reading of the record lengths alone would refuse, and nothing more."""
+    batch = view(build_batch(records, base_timestamp=0, max_timestamp=0))
+    if len(batch.records):
+        batch.records[data.draw(st.integers(0, len(batch.records) - 1))] = data.draw(st.integers(0, 255))
+    accepted = not refuses(validate_lengths, batch)
+    assert accepted == (slow_lengths(bytes(batch.records)) == batch.count)
+
+
+def slow_lengths(data: bytes) -> int | None:
+    """The number of records whose lengths fill ``data``, read bit by bit; None where they do not."""
+    count = 0
+    while data:
+        groups = list(data[:5])
+        last = next((index for index, byte in enumerate(groups) if byte < 128), None)
+        if last is None:
+            return None
+        raw = int("".join(f"{byte % 128:07b}" for byte in reversed(groups[: last + 1])), 2)
+        if raw % 2 or raw >= 1 << 32 or last + 1 + raw // 2 > len(data):
+            return None
+        data = data[last + 1 + raw // 2 :]
+        count += 1
+    return count
+
+
+def refuses(check: Callable[[BatchView], None], batch: BatchView) -> bool:
+    try:
+        check(batch)
+    except CorruptBatch:
+        return True
+    return False
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 16, 17, 20, 21, 22, 23, 24, 30, 57, 60, -1]) | st.integers(0, 400), max_size=4),
+    st.sampled_from(Codec),
+    st.data(),
+)
+def test_any_changed_batch_decodes_or_is_corrupt(places: list[int], codec: Codec, data: st.DataObject) -> None:
+    records = [Record(n, n, b"key%d" % n, b"value" * n, (("h", b"x"), ("n", None))) for n in range(12)]
+    batch = bytearray(build_batch(records, codec=codec, base_timestamp=5))
+    for place in places:
+        batch[place % len(batch)] = data.draw(st.integers(0, 255))
+    cut = batch[: data.draw(st.integers(0, len(batch)) | st.just(len(batch)))]
+    with contextlib.suppress(CorruptBatch):
+        for found in iter_batches(memoryview(cut)):
+            _ = found.codec, found.is_valid, found.last_offset, found.last_sequence, repr(found)
+            if not found.is_compressed:
+                refuses(validate_lengths, found)
+            for record in iter_records(found, limit=10_000):
+                _ = offset_of(found, record), timestamp_of(found, record)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_decodes_or_is_corrupt(garbage: bytes) -> None:
+    with contextlib.suppress(CorruptBatch):
+        for found in iter_batches(memoryview(garbage)):
+            list(iter_records(found, limit=10_000))
+
+
+@given(st.binary(max_size=100), st.integers(-2, 2**31 - 1))
+def test_garbage_in_place_of_records_decodes_or_is_corrupt(garbage: bytes, count: int) -> None:
+    packed = pack_batch(garbage, count=count, last_offset_delta=0, base_timestamp=0, max_timestamp=0)
+    with contextlib.suppress(CorruptBatch):
+        list(iter_records(BatchView(memoryview(packed))))
+
+
+def test_timestamps_are_milliseconds_relative_to_the_first() -> None:
+    batch = view(build_batch([Record(0, 0, None, b""), Record(1, -7, None, b"")], base_timestamp=1_700_000_000_123))
+    assert [timestamp_of(batch, record) for record in iter_records(batch)] == [1_700_000_000_123, 1_700_000_000_116]
+    assert batch.max_timestamp == 1_700_000_000_123
+
+
+def test_log_append_time_is_the_timestamp_of_every_record() -> None:
+    batch = view(build_batch([Record(0, 0, None, b""), Record(1, 9, None, b"")], base_timestamp=100))
+    batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, 5_000)
+    again = BatchView(batch.memory)
+    assert [timestamp_of(again, record) for record in iter_records(again)] == [5_000, 5_000]
+
+
+def test_records_without_a_timestamp_have_none() -> None:
+    batch = view(build_batch([Record(0, 0, None, b"")]))
+    assert [timestamp_of(batch, record) for record in iter_records(batch)] == [-1]
+
+
+def test_offsets_count_from_the_base_and_may_have_gaps() -> None:
+    batch = view(build_batch([Record(0, 0, None, b""), Record(5, 0, None, b"")], base_offset=Offset(100)))
+    assert [offset_of(batch, record) for record in iter_records(batch)] == [100, 105]
+    assert batch.next_offset == 106
+
+
+def test_a_header_key_that_is_not_utf8_is_written_back_unchanged() -> None:
+    batch = build_batch([Record(0, 0, None, None, (("k\udcff", b"v"),))])
+    assert b"k\xff" in batch
+    assert build_batch(iter_records(view(batch))) == batch
+
+
+def test_a_builder_numbers_its_records_and_takes_the_first_timestamp_as_base() -> None:
+    builder = BatchBuilder()
+    builder.append(timestamp=50, key=b"a", value=b"1", headers=[("h", None)])
+    builder.append(timestamp=40, value=None)
+    batch = view(
+        builder.build(codec=Codec.LZ4, producer_id=ProducerId(3), producer_epoch=ProducerEpoch(0), base_sequence=8)
+    )
+    assert list(iter_records(batch)) == [Record(0, 0, b"a", b"1", (("h", None),)), Record(1, -10, None, None)]
+    assert (batch.base_timestamp, batch.max_timestamp, batch.producer_id, batch.last_sequence) == (50, 50, 3, 9)
+
+
+@given(BYTES, BYTES)
+def test_a_builder_knows_its_size_and_whether_a_record_fits(key: bytes | None, value: bytes | None) -> None:
+    builder = BatchBuilder()
+    before = builder.size
+    builder.append(timestamp=2**62, key=key, value=value)
+    builder.append(timestamp=0, key=key, value=value)
+    assert builder.size == len(builder.build())
+    assert BatchBuilder().room_for(key, value, limit=before + 42 + len(key or b"") + len(value or b""))
+    assert not BatchBuilder().room_for(key, value, limit=before)
+
+
+@pytest.mark.parametrize(
+    ("records", "count", "why"),
+    [
+        ("", 1, "end before"),
+        ("0c00000001", 1, "6 bytes where 4"),
+        ("01", 1, "-1 bytes"),
+        ("0c0000000101", 1, "6 bytes where 5"),
+        ("0c000000010100", 2, "end before"),
+        ("0c000000010100" + "00", 1, "1 bytes follow"),
+        ("0c000000010100", 0, "7 bytes follow"),
+        ("0c000000030100", 1, "a length of -2"),
+        ("0c000000016400", 1, "50 bytes are announced"),
+        ("0c000000010101", 1, "-1 headers"),
+        ("0c000000010102", 1, "end before"),
+        ("10000000010102" + "01" + "01", 1, "without a key"),
+        ("0e000000010100" + "00", 1, "7 bytes has fields of 6"),
+        ("ffffffffff7f", 1, "32 bits"),
+        ("ffffffffffffff", 1, "32 bits"),
+        ("0c000000010100", -1, "count of -1"),
+    ],
+)
+def test_damaged_records_are_refused_with_the_reason(records: str, count: int, why: str) -> None:
+    packed = pack_batch(bytes.fromhex(records), count=count, last_offset_delta=0, base_timestamp=0, max_timestamp=0)
+    with pytest.raises(CorruptBatch, match=why):
+        list(iter_records(BatchView(memoryview(packed))))
+
+
+@pytest.mark.parametrize(
+    ("records", "count", "why"),
+    [
+        ("02aa", 2, "counts 2 records, the batch has 1"),
+        ("02aa02", 1, "reaches 1 bytes beyond"),
+        ("01", 1, "negative"),
+        ("02aaff", 2, "is cut"),
+        ("ffffffffff01", 1, "32 bits"),
+    ],
+)
+def test_invalid_lengths_are_refused_with_the_reason(records: str, count: int, why: str) -> None:
+    packed = pack_batch(bytes.fromhex(records), count=count, last_offset_delta=0, base_timestamp=0, max_timestamp=0)
+    with pytest.raises(CorruptBatch, match=why):
+        validate_lengths(BatchView(memoryview(packed)))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_that_grows_beyond_the_limit_is_a_bomb(codec: Codec) -> None:
+    batch = view(build_batch([Record(0, 0, None, bytes(100_000))], codec=codec))
+    assert len(list(iter_records(batch, limit=200_000))) == 1
+    if codec is not Codec.NONE:
+        with pytest.raises(DecompressionBomb):
+            list(iter_records(batch, limit=50_000))
+
+
+def test_a_large_record_has_its_length_in_several_bytes() -> None:
+    batch = view(build_batch([Record(0, 0, None, bytes(3_000_000)), Record(1, 0, None, b"")]))
+    validate_lengths(batch)
+    assert [len(record.value or b"") for record in iter_records(batch)] == [3_000_000, 0]

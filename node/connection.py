@@ -106,6 +106,10 @@ class ServerConnection:
         if self._paused:
             self._continue()
 
+    def released(self) -> None:
+        """The server serves from now on."""
+        self._continue()
+
     def close(self, reason: str) -> None:
         """Send what is queued, then close. Idempotent."""
         if self.closed:
@@ -154,6 +158,7 @@ class ServerConnection:
         assert self._connection is not None
         return (
             self._blocking is not None
+            or self._server.holding
             or len(self._slots) >= MAX_PIPELINED
             or self._connection.unsent() > SEND_HIGH_WATER
         )

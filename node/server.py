@@ -93,7 +93,10 @@ class Server:
         limits: ServerLimits,
         metrics: Metrics,
         rules: Rules,
+        holding: bool = False,
     ) -> None:
+        """``holding``: connections are accepted, but their requests wait for ``serve``."""
+        self.holding = holding
         self.runtime = runtime
         self.rules = rules
         self.monotonic = runtime.clock.monotonic
@@ -136,6 +139,12 @@ class Server:
             self._listeners.append(listener)
             self.bound[endpoint.name] = (listener.host, listener.port)
         self._schedule_sweep()
+
+    def serve(self) -> None:
+        """Begin to run requests, those first that came while the server was holding them."""
+        self.holding = False
+        for connection in list(self._connections):
+            connection.released()
 
     def stop_accepting(self) -> None:
         for listener in self._listeners:

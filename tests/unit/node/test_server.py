@@ -69,6 +69,21 @@ class TestAnswers:
             await client.close()
 
 
+class TestHolding:
+    async def test_a_held_server_accepts_and_answers_once_it_serves(self) -> None:
+        async with running() as r:
+            r.server.holding = True
+            client = await r.client()
+            for number in range(3):
+                client.send_raw(ApiKey.PRODUCE, 9, b"%d" % number)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.reader.read(1)
+            r.server.serve()
+            assert [(await client.receive())[1] for _ in range(3)] == [b"0", b"1", b"2"]
+            await client.close()
+
+
 class TestOrderOfEffects:
     async def test_nothing_overtakes_a_cold_request_that_waits(self) -> None:
         async with running() as r:

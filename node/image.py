@@ -125,7 +125,6 @@ class Delta:
 
     ``topics`` maps each topic that was created or whose partitions changed to the changed partition ids;
     ``deleted_topics`` holds the removed ones as they were. A topic deleted and created anew is in both.
-    ``all`` says that the image was replaced by a snapshot: everything may have changed.
     """
 
     topics: dict[str, set[int]] = field(default_factory=dict)
@@ -136,7 +135,6 @@ class Delta:
     features: set[str] = field(default_factory=set)
     producer_ids: bool = False
     opaque: bool = False
-    all: bool = False
 
     def __bool__(self) -> bool:
         return bool(
@@ -148,7 +146,6 @@ class Delta:
             or self.features
             or self.producer_ids
             or self.opaque
-            or self.all
         )
 
 

@@ -1,0 +1,167 @@
+"""Appending to a log, as its leader or as a follower (kafka-behaviour F3, F4, B5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from protocol.batch import NO_TIMESTAMP, BatchView
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import LeaderEpoch, Offset
+from runtime.disk import Bytes
+from storage.append_info import AppendInfo, Origin
+from storage.end_marker import read_end_marker
+from storage.producer_state import EndMarker, KeptBatch
+from storage.txn_index import AbortedTxn
+from storage.validation import split_batches, validate
+
+if TYPE_CHECKING:
+    from storage.partition_log import PartitionLog
+
+_LOG_APPEND_TIME: Final = "LogAppendTime"
+
+
+def append_one(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch, origin: Origin) -> AppendInfo:
+    """Append the one batch of a client or coordinator. Raises KafkaError, OSError; nothing is written then."""
+    batches = split_batches(records)
+    if len(batches) != 1:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}")
+    now = log.context.clock.time_ms()
+    config = log.config
+    batch = validate(batches[0], config, origin, now)
+    marker = None
+    if batch.has_producer_id:
+        if batch.is_control:
+            marker = read_end_marker(batch)
+            if marker is not None:
+                log.producers.check_marker(marker)
+        else:
+            if origin is Origin.CLIENT and (kept := log.producers.duplicate_of(batch)) is not None:
+                return _repeated(log, kept)
+            log.producers.check_batch(batch, sequenced=origin is Origin.CLIENT)
+    _check_fits(log, batch.size_in_bytes)
+    first = log.log_end_offset
+    batch.assign(first, leader_epoch)
+    if marker is not None:
+        marker = marker._replace(offset=first)
+    _write(log, batch.memory, (batch,), now)
+    if batch.has_producer_id:
+        _note_producer(log, batch, marker)
+    append_time = batch.max_timestamp if config.message_timestamp_type == _LOG_APPEND_TIME else NO_TIMESTAMP
+    return AppendInfo(
+        first,
+        batch.last_offset,
+        batch.max_timestamp,
+        append_time,
+        log.log_start_offset,
+        batch.size_in_bytes,
+    )
+
+
+def append_raft(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch) -> AppendInfo:
+    """Append the controller's batches, which get their offsets and epoch here. Raises KafkaError, OSError."""
+    batches = split_batches(records)
+    offset = log.log_end_offset
+    for batch in batches:
+        _check_crc(batch)
+        batch.assign(offset, leader_epoch)
+        offset = batch.next_offset
+    return _append_all(log, records, batches)
+
+
+def append_fetched(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch | None) -> AppendInfo:
+    """Append what a leader sent, as it is. Batches of an epoch above ``leader_epoch`` are left out, with all after.
+
+    Raises KafkaError (CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR for offsets out of order), OSError.
+    """
+    accepted: list[BatchView] = []
+    next_offset = log.log_end_offset
+    for batch in split_batches(records):
+        if leader_epoch is not None and batch.leader_epoch > leader_epoch:
+            break
+        if batch.base_offset < next_offset or batch.last_offset_delta < 0:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{log.topic}-{log.partition}: a batch at {batch.base_offset}, where {next_offset} is the next offset",
+            )
+        _check_crc(batch)
+        accepted.append(batch)
+        next_offset = batch.next_offset
+    return _append_all(log, records, accepted)
+
+
+def _append_all(log: PartitionLog, records: memoryview, batches: Sequence[BatchView]) -> AppendInfo:
+    end = log.log_end_offset
+    if not batches:
+        return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, NO_TIMESTAMP, log.log_start_offset, 0)
+    size = sum(batch.size_in_bytes for batch in batches)
+    _check_fits(log, size)
+    _write(log, records[:size], batches, log.context.clock.time_ms())
+    for batch in batches:
+        if batch.has_producer_id:
+            _note_producer(log, batch, read_end_marker(batch) if batch.is_control else None)
+    newest = max(batch.max_timestamp for batch in batches)
+    return AppendInfo(
+        Offset(batches[0].base_offset), batches[-1].last_offset, newest, NO_TIMESTAMP, log.log_start_offset, size
+    )
+
+
+def _repeated(log: PartitionLog, kept: KeptBatch) -> AppendInfo:
+    return AppendInfo(
+        kept.first_offset, kept.last_offset, kept.timestamp, kept.timestamp, log.log_start_offset, 0, duplicate=True
+    )
+
+
+def _check_crc(batch: BatchView) -> None:
+    if not batch.is_valid:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch at {batch.base_offset} is not {batch.crc}"
+        )
+
+
+def _check_fits(log: PartitionLog, size: int) -> None:
+    if size > log.config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{size} bytes do not fit into a segment: segment.bytes is {log.config.segment_bytes}",
+        )
+
+
+def _write(log: PartitionLog, data: Bytes, batches: Sequence[BatchView], now: int) -> None:
+    """Roll if it must be, write, and move the end of the log."""
+    config = log.config
+    last = batches[-1]
+    segment = log.segments.active
+    if segment.must_roll(
+        size=len(data),
+        last_offset=last.last_offset,
+        max_timestamp=max(batch.max_timestamp for batch in batches),
+        now=now,
+        config=config,
+    ):
+        segment = log.roll(Offset(batches[0].base_offset))
+    epochs = log.epochs
+    for batch in batches:
+        if batch.leader_epoch != epochs.latest and batch.leader_epoch >= 0:
+            epochs.assign(batch.leader_epoch, Offset(batch.base_offset))
+    if epochs.dirty:
+        log.save_epochs()
+    segment.append(data, batches, config.index_interval_bytes)
+    log.log_end_offset = last.next_offset
+    if log.log_end_offset - log.recovery_point >= config.flush_messages:
+        log.flush()
+
+
+def _note_producer(log: PartitionLog, batch: BatchView, marker: EndMarker | None) -> None:
+    state = log.producers
+    if not batch.is_control:
+        state.add_batch(batch)
+    elif marker is not None and (completed := state.end_txn(marker)) is not None and completed.aborted:
+        log.add_aborted(
+            AbortedTxn(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                state.stable_offset_after(completed),
+            )
+        )

@@ -1,0 +1,87 @@
+"""How Kafka names the folders and files of a log.
+
+A partition's folder is ``topic-partition``; a folder on its way out or not yet in use carries a random id and a
+suffix (``topic-partition.<32 hex digits>-delete``, ``-stray``, ``-future``). A segment's files are its base offset in
+20 digits with a suffix each.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"
+"""Added to a file that goes after ``file.delete.delay.ms``."""
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+TEMPORARY: Final = ".tmp"
+
+EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
+
+_DIGITS: Final = 20
+_LONGEST_NAME: Final = 255
+
+
+class FolderKind(Enum):
+    """What a partition's folder is for, by its suffix."""
+
+    CURRENT = ""
+    DELETE = "-delete"
+    STRAY = "-stray"
+    FUTURE = "-future"
+
+
+class PartitionFolder(NamedTuple):
+    """A folder's name, taken apart."""
+
+    topic: str
+    partition: int
+    kind: FolderKind
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+def offset_of_file(name: str) -> int | None:
+    """The offset that a segment's or snapshot's file name begins with; None for other files."""
+    digits, dot, _ = name.partition(".")
+    return int(digits) if dot and len(digits) == _DIGITS and digits.isdecimal() else None
+
+
+def partition_folder(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def marked_folder(topic: str, partition: int, unique: str, kind: FolderKind) -> str:
+    """The name of a folder under a mark; ``unique`` is a random id in hex. Long topic names are cut to fit."""
+    tail = f"-{partition}.{unique}{kind.value}"
+    return topic[: _LONGEST_NAME - len(tail)] + tail
+
+
+def parse_partition_folder(name: str) -> PartitionFolder:
+    """Raises ValueError for a folder that Kafka would not have made."""
+    kind = next((kind for kind in FolderKind if kind.value and name.endswith(kind.value)), FolderKind.CURRENT)
+    plain = name
+    if kind is not FolderKind.CURRENT:
+        plain, dot, unique = name[: -len(kind.value)].rpartition(".")
+        if not dot or not unique:
+            plain, kind = name, FolderKind.CURRENT
+    topic, dash, digits = plain.rpartition("-")
+    if not dash or not topic or not (digits.isascii() and digits.isdecimal()):
+        raise ValueError(f"folder {name!r} is not named TOPIC-PARTITION: log directories hold only partitions")
+    return PartitionFolder(topic, int(digits), kind)

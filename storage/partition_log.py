@@ -1,0 +1,363 @@
+"""The log of one partition: appending, reading, cutting, and the offsets that bound all of it.
+
+::
+
+    log start <= local log start <= recovery point <= log end,   log start <= high watermark <= log end
+
+A log has one owner, which calls it on the loop; ``open`` and the ``run`` of a flush may happen in a worker. Errors of
+the disk take its whole directory offline and come out as KafkaError KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from protocol.batch import FIRST_OFFSET
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import LeaderEpoch, Offset
+from runtime.clock import Clock
+from runtime.config.topic_config import TopicConfig
+from runtime.disk import Disk
+from storage import log_append, log_search, retention, truncation
+from storage.append_info import AppendInfo, Origin
+from storage.checkpoints import encode_epochs
+from storage.context import LogContext
+from storage.epoch_cache import LeaderEpochCache
+from storage.flush import FlushPlan
+from storage.guard import guarded
+from storage.log_read import LogSlice, aborted_between, find_slice
+from storage.log_search import TimedRecord
+from storage.names import EPOCHS, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
+from storage.producer_files import ProducerFiles
+from storage.producer_state import ProducerState
+from storage.segment import Segment
+from storage.segments import Segments
+from storage.txn_index import AbortedTxn
+
+
+class PartitionLog:
+    """Made by ``storage.loading.open_log``, or ``open`` for a log outside of a LogManager."""
+
+    __slots__ = (
+        "_unsynced",
+        "config",
+        "context",
+        "epochs",
+        "folder",
+        "folder_changed",
+        "high_watermark",
+        "last_flush_ms",
+        "local_log_start_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "producer_files",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic",
+        "topic_id",
+        "truncations",
+    )
+
+    def __init__(
+        self,
+        context: LogContext,
+        folder: str,
+        topic: str,
+        partition: int,
+        topic_id: UUID | None,
+        config: TopicConfig,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        producer_files: ProducerFiles,
+        *,
+        log_start: Offset,
+        log_end: Offset,
+        recovery_point: Offset,
+    ) -> None:
+        self.context = context
+        self.folder = folder
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.producer_files = producer_files
+        self.log_start_offset = log_start
+        self.local_log_start_offset = log_start
+        self.log_end_offset = log_end
+        self.high_watermark = log_start
+        self.recovery_point = max(recovery_point, log_start)
+        self.last_flush_ms = context.clock.time_ms()
+        self.truncations = 0
+        self.folder_changed = False
+        self._unsynced: set[str] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        folder: str,
+        topic: str,
+        partition: int,
+        topic_id: UUID | None,
+        config: TopicConfig,
+        *,
+        recovery_point: Offset = FIRST_OFFSET,
+        log_start_offset: Offset = FIRST_OFFSET,
+        clean: bool = False,
+    ) -> PartitionLog:
+        """A log of its own, recovered from ``recovery_point`` on unless it was closed ``clean``. Raises OSError."""
+        from storage.loading import open_log
+
+        return open_log(
+            LogContext(disk, clock),
+            folder,
+            topic,
+            partition,
+            topic_id,
+            config,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            clean=clean,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.partition} {self.log_start_offset}..{self.log_end_offset}>"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self.segments.size
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The high watermark, or the first offset of an undecided transaction below it."""
+        unstable = self.producers.first_unstable
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def update_config(self, config: TopicConfig) -> None:
+        self.config = config
+
+    # Writing
+
+    @guarded
+    def append_as_leader(
+        self, records: memoryview, *, leader_epoch: LeaderEpoch, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo:
+        """Check ``records``, give them offsets and ``leader_epoch`` in place, and write them.
+
+        One batch, or from RAFT any number. Raises KafkaError with Kafka's code (InvalidRecords where single records
+        are at fault); nothing has been written then.
+        """
+        if origin is Origin.RAFT:
+            return log_append.append_raft(self, records, leader_epoch)
+        return log_append.append_one(self, records, leader_epoch, origin)
+
+    @guarded
+    def append_as_follower(self, records: memoryview, *, leader_epoch: LeaderEpoch | None = None) -> AppendInfo:
+        """Write what the leader sent, as it is; a partial batch at the end is left out.
+
+        ``leader_epoch``: the epoch this follower knows; batches of a later one are left out. Raises KafkaError.
+        """
+        return log_append.append_fetched(self, records, leader_epoch)
+
+    @guarded
+    def assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
+        """Note a leader epoch before anything is written in it, as a new leader does. Raises KafkaError."""
+        self.epochs.assign(epoch, start)
+        self.save_epochs()
+
+    @guarded
+    def roll(self, base: Offset = FIRST_OFFSET) -> Segment:
+        """Begin a new segment, at ``base`` or the end of the log if that is greater. Raises KafkaError."""
+        base = max(base, self.log_end_offset)
+        active = self.segments.active
+        if active.base_offset == base:
+            return active
+        active.seal()
+        segment = Segment.create(self.context, self.folder, base, self.config)
+        self.segments.add(segment)
+        snapshot = self.producer_files.take(self.folder, self.producers, base)
+        for path in (active.path(OFFSET_INDEX), active.path(TIME_INDEX), snapshot):
+            if path is not None:
+                self.must_sync(path)
+        self.folder_changed = True
+        self.context.rolled(self)
+        return segment
+
+    def add_aborted(self, entry: AbortedTxn) -> None:
+        """Note an aborted transaction whose marker was just written. Raises OSError."""
+        active = self.segments.active
+        active.add_aborted(entry)
+        self.must_sync(active.path(TXN_INDEX))
+
+    def save_epochs(self) -> None:
+        """Bring the file of leader epochs up to date. It is synced before the recovery point passes it: until then
+        the epochs of a crashed log come from its batches. Raises OSError."""
+        if self.epochs.dirty:
+            path = f"{self.folder}/{EPOCHS}"
+            self.context.disk.write_atomic(path, encode_epochs(self.epochs.entries), sync=False)
+            self.epochs.dirty = False
+            self.must_sync(path)
+
+    # Reading
+
+    @guarded
+    def read(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> LogSlice:
+        """The bytes from the batch that holds ``offset`` on, as far as they lie before ``upper`` and in one segment.
+
+        A first batch larger than ``max_bytes`` comes whole with ``min_one`` and not at all without. Raises KafkaError
+        OFFSET_OUT_OF_RANGE for offsets before the log's start or after its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        return find_slice(self, offset, max_bytes, upper, min_one)
+
+    @guarded
+    def read_bytes(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> memoryview:
+        """What ``read`` finds, read."""
+        return find_slice(self, offset, max_bytes, upper, min_one).read()
+
+    @guarded
+    def offset_for_timestamp(self, timestamp: int) -> TimedRecord | None:
+        """The first record at ``timestamp`` (ms) or later. Raises KafkaError."""
+        return log_search.first_at_or_after(self, timestamp, self.local_log_start_offset)
+
+    @guarded
+    def max_timestamp_offset(self) -> TimedRecord | None:
+        """The first record with the largest timestamp. Raises KafkaError."""
+        return log_search.of_largest_timestamp(self)
+
+    @guarded
+    def aborted_transactions(self, start: Offset, upper: Offset) -> list[AbortedTxn]:
+        """The aborted transactions with records in ``[start, upper)``. Raises KafkaError."""
+        return aborted_between(self, start, upper)
+
+    def leader_epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset | None]:
+        """Where ``epoch``, or the next smaller one known, ends (B2); both None where nothing can be said."""
+        return self.epochs.end_offset_for(epoch, log_end=self.log_end_offset) or (None, None)
+
+    # Moving the bounds
+
+    def set_high_watermark(self, offset: Offset) -> None:
+        """Take ``offset``, or the bound of the log that it lies beyond. It may move back only by the owner's will."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.producers.replicated_to(self.high_watermark)
+
+    @guarded
+    def increment_log_start(self, offset: Offset) -> bool:
+        """Move the start of the log up to ``offset``; False where it is there already.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {self.high_watermark}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        truncation.move_start(self, offset)
+        return True
+
+    @guarded
+    def truncate_to(self, offset: Offset) -> bool:
+        """Remove the records from ``offset`` on, with the epochs that began there; False where there were none.
+
+        Raises KafkaError.
+        """
+        return truncation.truncate_to(self, offset)
+
+    @guarded
+    def truncate_fully_and_start_at(self, offset: Offset, *, log_start: Offset | None = None) -> None:
+        """Remove everything; the next record gets ``offset``. ``log_start``: a start in the tier. Raises KafkaError."""
+        truncation.start_over(self, offset, log_start)
+
+    @guarded
+    def delete_old_segments(self, now: int) -> int:
+        """Delete the segments that retention lets go at ``now`` (ms); how many. Raises KafkaError."""
+        return retention.delete_old_segments(self, now)
+
+    def drop(self, segments: Iterable[Segment]) -> None:
+        """Rename the files of segments that are no longer part of the log; they go later. Raises OSError."""
+        due = self.context.clock.time_ms() + self.config.file_delete_delay_ms
+        for segment in segments:
+            marked: list[str | None] = [*segment.mark_deleted()]
+            marked.append(self.producer_files.mark_deleted(self.folder, segment.base_offset))
+            for path in marked:
+                if path is not None:
+                    self.context.deletions.later(due, path)
+
+    # Surviving
+
+    def must_sync(self, path: str) -> None:
+        """A small file was written: it must be synced before the recovery point moves past it."""
+        if self._unsynced is None:
+            self._unsynced = set()
+        self._unsynced.add(path)
+
+    @guarded
+    def plan_flush(self, upto: Offset | None = None) -> FlushPlan | None:
+        """What to sync so that the records before ``upto`` (the log end) survive; None where all do."""
+        upto = self.log_end_offset if upto is None else upto
+        if upto <= self.recovery_point and not self._unsynced:
+            return None
+        behind = self.segments.since(self.recovery_point) if upto > self.recovery_point else ()
+        plan = FlushPlan(
+            self.context.disk,
+            upto,
+            self.truncations,
+            tuple(segment.file() for segment in behind if segment.base_offset < upto),
+            tuple(sorted(self._unsynced or ())),
+            self.folder if self.folder_changed else None,
+        )
+        self._unsynced = None
+        self.folder_changed = False
+        return plan
+
+    def flushed(self, plan: FlushPlan) -> None:
+        """``plan`` has run: the recovery point moves up, unless the log was cut meanwhile."""
+        if plan.truncations == self.truncations and plan.upto > self.recovery_point:
+            self.recovery_point = plan.upto
+        self.last_flush_ms = self.context.clock.time_ms()
+
+    @guarded
+    def flush(self) -> None:
+        """Sync everything written so far, here and now. Raises KafkaError."""
+        plan = self.plan_flush()
+        if plan is not None:
+            plan.run()
+            self.flushed(plan)
+
+    @guarded
+    def close(self) -> None:
+        """Write indexes, epochs and a snapshot of the producers, and give back all handles. Flush afterwards to be
+        sure of everything. Raises KafkaError."""
+        self.save_epochs()
+        for segment in self.segments:
+            segment.write_indexes()
+            segment.close()
+        active = self.segments.active
+        snapshot = self.producer_files.take(self.folder, self.producers, self.log_end_offset)
+        for path in (active.path(OFFSET_INDEX), active.path(TIME_INDEX), snapshot):
+            if path is not None:
+                self.must_sync(path)
+
+    def release(self) -> None:
+        """Give back all handles without touching the disk, which may have failed."""
+        for segment in self.segments:
+            segment.close()
+
+    def move_to(self, folder: str) -> None:
+        """The folder has been renamed."""
+        self.release()
+        self.folder = folder
+        self._unsynced = None
+        for segment in self.segments:
+            segment.folder = folder

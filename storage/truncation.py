@@ -1,0 +1,90 @@
+"""Cutting a log at its end or its start (kafka-behaviour B1, B5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.types import Offset
+from storage.replay import replay_producers
+from storage.segment import Segment
+
+if TYPE_CHECKING:
+    from storage.partition_log import PartitionLog
+
+
+def truncate_to(log: PartitionLog, offset: Offset) -> bool:
+    """Remove the records from ``offset`` on. Raises ValueError below zero, CorruptBatch, OSError."""
+    if offset < 0:
+        raise ValueError(f"{log} cannot be truncated to {offset}")
+    if offset >= log.log_end_offset:
+        # The epoch of a leader that wrote nothing begins at the log's end, and goes.
+        log.epochs.truncate_from_end(log.log_end_offset)
+        log.save_epochs()
+        return False
+    if offset < log.high_watermark:
+        log.context.events.warning(
+            "truncating below the high watermark",
+            topic=log.topic,
+            partition=log.partition,
+            offset=offset,
+            high_watermark=log.high_watermark,
+        )
+    if offset < log.segments[0].base_offset:
+        start_over(log, offset, None)
+        return True
+    log.truncations += 1
+    log.drop(log.segments.take_beyond(offset))
+    active = log.segments.active
+    active.truncate_to(offset)
+    log.log_end_offset = offset
+    log.log_start_offset = min(log.log_start_offset, offset)
+    log.local_log_start_offset = min(log.local_log_start_offset, offset)
+    log.epochs.truncate_from_end(offset)
+    log.save_epochs()
+    _reload_producers(log)
+    _lower_bounds(log)
+    return True
+
+
+def start_over(log: PartitionLog, offset: Offset, log_start: Offset | None) -> None:
+    """Remove everything; the log goes on at ``offset``. Raises OSError."""
+    log.truncations += 1
+    log.drop(log.segments.take_from(0))
+    log.segments.add(Segment.create(log.context, log.folder, offset, log.config))
+    log.folder_changed = True
+    log.log_end_offset = log.local_log_start_offset = offset
+    log.log_start_offset = offset if log_start is None else log_start
+    log.epochs.clear()
+    log.save_epochs()
+    log.producers.clear()
+    log.producer_files.remove_all(log.folder)
+    _lower_bounds(log)
+    log.set_high_watermark(offset)
+
+
+def move_start(log: PartitionLog, offset: Offset) -> None:
+    """The records before ``offset`` are no longer part of the log. Raises OSError."""
+    log.log_start_offset = offset
+    log.local_log_start_offset = max(log.local_log_start_offset, offset)
+    log.recovery_point = max(log.recovery_point, offset)
+    log.epochs.truncate_from_start(offset)
+    log.save_epochs()
+    log.producers.replicated_to(offset)
+    log.producer_files.log_start_moved(offset)
+
+
+def _reload_producers(log: PartitionLog) -> None:
+    """As of the new end: the newest snapshot before it, and the batches since."""
+    log.producer_files.keep_within(log.folder, log.log_start_offset, log.log_end_offset)
+    start = log.producer_files.load(log.folder, log.producers, upto=log.log_end_offset, log_start=log.log_start_offset)
+    replay_producers(log.segments, log.producers, start, log.log_end_offset)
+    snapshot = log.producer_files.take(log.folder, log.producers, log.log_end_offset)
+    if snapshot is not None:
+        log.must_sync(snapshot)
+
+
+def _lower_bounds(log: PartitionLog) -> None:
+    log.set_high_watermark(log.high_watermark)
+    if log.recovery_point > log.log_end_offset:
+        log.recovery_point = log.log_end_offset
+        log.context.truncated()

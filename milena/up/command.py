@@ -32,7 +32,13 @@ COMMAND = CommandLine(
     "and options\nthat are not given keep their values from the last start.",
     options=[
         Option("--brokers", "how many brokers", "N", default=BROKERS, convert=int),
-        Option("--port", "port of the first broker; the others take the next ones", "P", default=PORT, convert=int),
+        Option(
+            "--port",
+            "port of the first broker; the others take the next ones; 0: free ones",
+            "P",
+            default=PORT,
+            convert=int,
+        ),
         Option("--dir", "where everything of the cluster lies", "DIR", default=DEFAULT_DIR),
         Option(
             "--override",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 
 from milena.errors import UserError
+
+LOWEST, HIGHEST = 10_000, 32_000
 
 
 def check(host: str, ports: range) -> None:
@@ -29,15 +32,13 @@ def refusal(host: str, port: int) -> int | None:
         return error.errno
 
 
-def free(host: str, avoid: range, preferred: int | None = None) -> int:
-    """A free port outside of ``avoid``: the preferred one where it still is."""
-    if preferred is not None and preferred not in avoid and refusal(host, preferred) is None:
-        return preferred
+def free(host: str, count: int, avoid: range = range(0)) -> range:
+    """Consecutive free ports below those that the system gives to outgoing connections."""
     while True:
-        with _bound(host, 0) as bound:
-            port: int = bound.getsockname()[1]
-        if port not in avoid:
-            return port
+        first = LOWEST + int.from_bytes(os.urandom(2), "big") % (HIGHEST - LOWEST - count)
+        ports = range(first, first + count)
+        if not set(ports) & set(avoid) and all(refusal(host, port) is None for port in ports):
+            return ports
 
 
 def _bound(host: str, port: int) -> socket.socket:

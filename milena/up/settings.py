@@ -55,7 +55,7 @@ class Settings:
             self.overrides = values.override
         if self.brokers < 1:
             raise UserError(f"--brokers {self.brokers}: a cluster has at least one broker")
-        if not 1 <= self.port <= 65535 - self.brokers + 1:
+        if not 0 <= self.port <= 65535 - self.brokers + 1:
             raise UserError(f"--port {self.port}: {self.brokers} ports from there on do not lie between 1 and 65535")
 
 

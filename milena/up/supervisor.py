@@ -89,8 +89,12 @@ class Supervisor:
         held = locks.wait_released([os.path.join(self._cluster.data(name), ".lock") for name in names], ORPHANS_END)
         if held:
             raise UserError(f"{os.path.dirname(held)} is in use by a node that still runs")
+        if settings.port == 0:
+            settings.port = ports.free(settings.host, settings.brokers)[0]
         ports.check(settings.host, settings.ports)
-        settings.controller_port = ports.free(settings.local_host.strip("[]"), settings.ports, settings.controller_port)
+        local = settings.local_host.strip("[]")
+        if settings.controller_port is None or ports.refusal(local, settings.controller_port) is not None:
+            settings.controller_port = ports.free(local, 1, avoid=settings.ports)[0]
         settings.cluster_id = settings.cluster_id or draw_cluster_id()
         plans = nodes_of(self._cluster, settings)
         for plan in plans:
@@ -99,7 +103,8 @@ class Supervisor:
         self.nodes = [SupervisedNode(plan) for plan in plans]
 
     def _start_all(self) -> None:
-        environment = {**os.environ, "CLUSTER_ID": self._settings.cluster_id}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("KAFKA_")}
+        environment |= {"CLUSTER_ID": self._settings.cluster_id}
         for node in self.nodes:
             options = self._node_options.get(node.plan.role, [])
             node.process = processes.start(node.plan, self._channel.for_children, environment, options)

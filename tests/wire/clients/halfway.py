@@ -1,0 +1,37 @@
+"""Something that happens in another thread, once, while a client goes on sending."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Halfway:
+    """Calls ``action`` when ``reached`` has seen enough; ``join`` waits for it and raises what it raised."""
+
+    def __init__(self, count: int, action: Callable[[], None]) -> None:
+        self._wanted = max(count // 2, 1)
+        self._action = action
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._thread is not None
+
+    def reached(self, acknowledged: int) -> None:
+        if self._thread is None and acknowledged >= self._wanted:
+            self._thread = threading.Thread(target=self._run, name="halfway")
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._action()
+        except BaseException as error:  # handed to the test's thread in join
+            self._error = error
+
+    def join(self) -> None:
+        assert self._thread is not None, "the client never reached the half of its records"
+        self._thread.join()
+        if self._error is not None:
+            raise self._error

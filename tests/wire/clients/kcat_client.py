@@ -1,0 +1,71 @@
+"""kcat: librdkafka behind a command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+
+from tests.wire.clients import Record
+from tests.wire.clients.halfway import Halfway
+
+LIMIT = 90
+
+
+class KcatClient:
+    """Keys and values are text here: kcat reads lines. It acknowledges all or, by its exit code, nothing."""
+
+    name = "kcat"
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        halfway: Callable[[], None] = lambda: None,
+    ) -> list[int]:
+        settings = {
+            "enable.idempotence": "true",
+            "linger.ms": "2",
+            "batch.num.messages": "200",
+            "reconnect.backoff.max.ms": "200",
+            "retry.backoff.ms": "50",
+        }
+        command = ["kcat", "-b", bootstrap, "-P", "-t", topic, "-z", codec, "-K", "\t"]
+        command += [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
+        middle = Halfway(2, halfway)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as kcat:
+            assert kcat.stdin is not None and kcat.stderr is not None
+            errors: list[bytes] = []
+            reader = threading.Thread(target=errors.extend, args=(kcat.stderr,))
+            reader.start()
+            for index, (key, value) in enumerate(records):
+                if index == len(records) // 2:
+                    kcat.stdin.flush()
+                    middle.reached(1)
+                kcat.stdin.write((key or b"") + b"\t" + (value or b"") + b"\n")
+            middle.join()
+            kcat.stdin.close()
+            code = kcat.wait(LIMIT)
+            reader.join()
+        assert code == 0, b"".join(errors).decode()
+        return list(range(len(records)))
+
+    def consume(self, bootstrap: str, topic: str, count: int, *, group: str) -> list[tuple[int, int, Record]]:
+        command = ["kcat", "-b", bootstrap, "-c", str(count), "-J", "-u", "-X", "auto.offset.reset=earliest"]
+        command += ["-X", "check.crcs=true", "-G", group, topic]
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        found = []
+        for line in done.stdout.splitlines():
+            message = json.loads(line)
+            record = (text(message["key"]), text(message["payload"]))
+            found.append((message["partition"], message["offset"], record))
+        return found
+
+
+def text(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()

@@ -1,0 +1,34 @@
+"""Clusters for the wire tests: one of three brokers for the session, others by ``milena_start``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from milena.local_cluster import LocalCluster
+from tests.wire.clients import WireClient, all_clients
+
+RECORDS = int(os.environ.get("MILENA_RECORDS", "5000"))
+"""How many records the kill tests send. CI's long form sends 100,000."""
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers, shared by all tests that do not harm them."""
+    with LocalCluster.start(tmp_path_factory.mktemp("wire"), brokers=3) as running:
+        yield running
+
+
+@pytest.fixture(params=all_clients(), ids=lambda client: client.name)
+def client(request: pytest.FixtureRequest) -> WireClient:
+    found: WireClient = request.param
+    return found
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of the test's own."""
+    name = "".join(character if character.isalnum() else "-" for character in request.node.name)
+    return f"{name[:200]}-{os.urandom(3).hex()}"

@@ -1,0 +1,18 @@
+"""Memory of a process as the kernel counts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+MIB = 1 << 20
+
+
+def resident(pid: int | None) -> int:
+    """Bytes of resident memory. Skips the test where there is no /proc."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():
+        pytest.skip("needs Linux's /proc")
+    (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024

@@ -25,7 +25,7 @@ class _TimeJump:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Runs tasks, futures and timeouts unchanged; ready call-backs in order, timers by time and then by order."""
+    """Runs tasks, futures and timeouts unchanged; ready call-backs in order, timers by their time."""
 
     def __init__(self) -> None:
         super().__init__()

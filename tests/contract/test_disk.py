@@ -1,0 +1,180 @@
+"""The contract of files and folders."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tests.contract.worlds import Surroundings, in_both_worlds
+
+
+@in_both_worlds
+async def test_appends_go_to_the_end_and_say_where(it: Surroundings) -> None:
+    file = it.runtime.disk.open(f"{it.folder}/f", create=True)
+    assert file.append([b"abc"]) == 0
+    assert file.append([b"d", bytearray(b"e"), memoryview(b"fg"), b""]) == 3
+    assert file.size == 7
+    assert file.pread(3, 2) == b"cde"
+    assert file.pread(100, 5) == b"fg"
+    assert file.pread(1, 100) == b""
+
+
+@in_both_worlds
+async def test_an_append_may_have_many_parts(it: Surroundings) -> None:
+    file = it.runtime.disk.open(f"{it.folder}/f", create=True)
+    parts = [b"%d;" % number for number in range(3000)]
+    file.append(parts)
+    assert file.pread(file.size, 0) == b"".join(parts)
+
+
+@in_both_worlds
+async def test_a_file_knows_what_is_synced(it: Surroundings) -> None:
+    file = it.runtime.disk.open(f"{it.folder}/f", create=True)
+    file.append([b"0123456789"])
+    assert file.synced == 0
+    file.sync()
+    assert file.synced == 10
+    file.append([b"abc"])
+    assert file.synced == 10
+    file.pwrite(b"X", 7)
+    assert (file.synced, file.size) == (7, 13)
+    file.truncate(4)
+    assert (file.synced, file.size) == (4, 4)
+    file.truncate(6)
+    assert (file.synced, file.pread(9, 0)) == (4, b"0123\0\0")
+
+
+@in_both_worlds
+async def test_writing_past_the_end_fills_with_zeros(it: Surroundings) -> None:
+    file = it.runtime.disk.open(f"{it.folder}/f", create=True)
+    file.pwrite(b"ab", 3)
+    assert (file.size, file.pread(9, 0)) == (5, b"\0\0\0ab")
+    assert file.append([b"c"]) == 5
+
+
+@in_both_worlds
+async def test_what_is_written_is_there_when_opened_again(it: Surroundings) -> None:
+    disk = it.runtime.disk
+    file = disk.open(f"{it.folder}/f", create=True)
+    file.append([b"abc"])
+    file.close()
+    file.close()
+    again = disk.open(f"{it.folder}/f", create=True)
+    assert (again.size, again.pread(3, 0), again.path) == (3, b"abc", f"{it.folder}/f")
+
+
+@in_both_worlds
+async def test_a_closed_file_refuses_and_its_handle_does_not(it: Surroundings) -> None:
+    file = it.runtime.disk.open(f"{it.folder}/f", create=True)
+    file.append([b"abc"])
+    handle = file.handle()
+    file.close()
+    for call in (lambda: file.append([b"d"]), lambda: file.pread(1, 0), file.sync, file.handle):
+        with pytest.raises(OSError) as raised:
+            call()
+        assert raised.value.errno == errno.EBADF
+    it.runtime.disk.remove(file.path)
+    assert handle.pread(3, 0) == b"abc"
+
+
+@in_both_worlds
+async def test_read_only_files_refuse_writes(it: Surroundings) -> None:
+    it.runtime.disk.write_atomic(f"{it.folder}/f", b"abc")
+    file = it.runtime.disk.open(f"{it.folder}/f", read_only=True)
+    assert file.pread(3, 0) == b"abc"
+    with pytest.raises(OSError):
+        file.append([b"d"])
+    assert file.size == 3
+
+
+@in_both_worlds
+async def test_missing_files_and_folders_are_named(it: Surroundings) -> None:
+    disk, missing = it.runtime.disk, f"{it.folder}/no/f"
+
+    def names(call: object) -> bool:
+        with pytest.raises(FileNotFoundError) as raised:
+            assert callable(call)
+            call()
+        return missing in (raised.value.filename, raised.value.filename2)
+
+    assert names(lambda: disk.open(missing))
+    assert names(lambda: disk.open(missing, create=True))
+    assert names(lambda: disk.read(missing))
+    assert names(lambda: disk.size(missing))
+    assert names(lambda: disk.list(missing))
+    assert names(lambda: disk.rename(missing, f"{it.folder}/g"))
+    assert not disk.exists(missing)
+    disk.remove(missing)
+    disk.remove_tree(missing)
+
+
+@in_both_worlds
+async def test_an_atomic_write_replaces_the_whole_file(it: Surroundings) -> None:
+    disk, path = it.runtime.disk, f"{it.folder}/f"
+    disk.write_atomic(path, b"a long first content")
+    disk.write_atomic(path, b"second")
+    assert disk.read(path) == b"second"
+    assert disk.list(it.folder) == ["f"]
+    assert disk.size(path) == 6
+
+
+@in_both_worlds
+async def test_folders_are_listed_in_order_made_renamed_and_removed(it: Surroundings) -> None:
+    disk, folder = it.runtime.disk, it.folder
+    disk.make_folders(f"{folder}/b/deep")
+    disk.make_folders(f"{folder}/b/deep")
+    disk.write_atomic(f"{folder}/b/deep/f", b"abc")
+    disk.write_atomic(f"{folder}/a", b"", sync=False)
+    assert disk.list(folder) == ["a", "b"]
+    file = disk.open(f"{folder}/b/deep/f")
+    disk.rename(f"{folder}/b", f"{folder}/c")
+    assert disk.list(f"{folder}/c") == ["deep"]
+    assert disk.read(f"{folder}/c/deep/f") == file.pread(3, 0) == b"abc"
+    disk.sync_folder(f"{folder}/c")
+    disk.remove_tree(f"{folder}/c")
+    assert disk.list(folder) == ["a"]
+    disk.remove(f"{folder}/a")
+    assert disk.list(folder) == []
+
+
+@in_both_worlds
+async def test_a_lock_is_held_once(it: Surroundings) -> None:
+    path = f"{it.folder}/.lock"
+    release = it.runtime.disk.lock(path)
+    with pytest.raises(BlockingIOError):
+        it.runtime.disk.lock(path)
+    release()
+    it.runtime.disk.lock(path)()
+
+
+@in_both_worlds
+async def test_a_mapped_file_shows_its_bytes(it: Surroundings) -> None:
+    file = it.runtime.disk.open(f"{it.folder}/f", create=True)
+    assert len(it.runtime.disk.map_read(file)) == 0
+    file.append([b"abc"])
+    view = it.runtime.disk.map_read(file)
+    assert bytes(view) == b"abc"
+    assert view.readonly
+    view.release()
+
+
+@in_both_worlds
+async def test_offloaded_work_gives_its_result_or_raises(it: Surroundings) -> None:
+    disk = it.runtime.disk
+
+    def divide(number: int, *, by: int) -> int:
+        return number // by
+
+    assert await disk.offload(divide, 12, by=4) == 3
+    with pytest.raises(ZeroDivisionError):
+        await disk.offload(divide, 12, by=0)
+
+
+@in_both_worlds
+async def test_the_disk_knows_space_and_ages(it: Surroundings) -> None:
+    disk = it.runtime.disk
+    total, usable = disk.usage(it.folder)
+    assert 0 < usable <= total
+    disk.write_atomic(f"{it.folder}/f", b"abc")
+    assert abs(disk.modified_ms(f"{it.folder}/f") - it.runtime.clock.time_ms()) < 5_000

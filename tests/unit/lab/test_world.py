@@ -1,0 +1,202 @@
+"""The simulated surroundings: one seed, one history; crashes, power losses, full disks and cut links."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lab.loop import Stalled
+from lab.world import World, simulate
+from tests.contract.peers import Peer
+
+
+async def chatter(world: World) -> str:
+    """Three machines talk to each other at random times."""
+    received = 0
+
+    def answer(peer: Peer, frame: bytes) -> None:
+        nonlocal received
+        received += 1
+        if len(frame) < 20:
+            peer.connection.send([frame + b"x\n"])
+
+    machines = [world.machine(f"node{number}") for number in range(3)]
+    runtimes = [machine.start() for machine in machines]
+    for runtime in runtimes:
+        await runtime.network.listen("", 9092, lambda: ((peer := Peer(on_frame=answer)).framer, peer))
+    for runtime in runtimes:
+        for machine in machines:
+            peer = Peer(on_frame=answer)
+            await runtime.network.connect(machine.name, 9092, peer.framer, peer, timeout=1)
+            peer.connection.send([b"hello\n"])
+            await runtime.clock.sleep(runtime.random.uniform(0, 0.001))
+    await runtimes[0].clock.sleep(1)
+    assert received == 9 * 16
+    return world.digest()
+
+
+def test_a_seed_has_one_history() -> None:
+    assert simulate(chatter, seed=7) == simulate(chatter, seed=7)
+    assert simulate(chatter, seed=7) != simulate(chatter, seed=8)
+
+
+def test_a_seed_has_one_history_in_any_process() -> None:
+    lines = [
+        "from lab.world import simulate",
+        "from tests.unit.lab.test_world import chatter",
+        "print(simulate(chatter, seed=3))",
+    ]
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", "\n".join(lines)],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_an_hour_takes_no_time() -> None:
+    async def scenario(world: World) -> float:
+        clock = world.machine("node").start().clock
+        await clock.sleep(3600)
+        return clock.monotonic()
+
+    assert simulate(scenario, seed=1) == pytest.approx(3600)
+
+
+def test_waiting_for_ever_is_an_error() -> None:
+    async def scenario(_world: World) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Stalled):
+        simulate(scenario, seed=1)
+
+
+def test_what_a_call_back_raises_fails_the_simulation() -> None:
+    async def scenario(world: World) -> None:
+        clock = world.machine("node").start().clock
+        clock.call_later(0.1, lambda: 1 // 0)
+        await clock.sleep(1)
+
+    with pytest.raises(ZeroDivisionError):
+        simulate(scenario, seed=1)
+
+
+def test_a_killed_process_leaves_its_files_and_its_locks() -> None:
+    async def scenario(world: World) -> None:
+        machine = world.machine("node")
+        disk = machine.start().disk
+        disk.make_folders("/data")
+        disk.lock("/data/.lock")
+        file = disk.open("/data/f", create=True)
+        file.append([b"unsynced"])
+        machine.kill()
+        with pytest.raises(OSError, match="node is dead"):
+            file.append([b"too late"])
+        again = machine.start().disk
+        again.lock("/data/.lock")
+        assert again.read("/data/f") == b"unsynced"
+
+    simulate(scenario, seed=1)
+
+
+def test_a_power_loss_leaves_synced_bytes_and_perhaps_some_more() -> None:
+    async def scenario(world: World) -> int:
+        machine = world.machine("node")
+        disk = machine.start().disk
+        file = disk.open("/f", create=True)
+        file.append([b"synced"])
+        file.sync()
+        file.append([b"lost" * 100])
+        machine.power_off()
+        left = machine.start().disk.read("/f")
+        assert left.startswith(b"synced")
+        assert (b"synced" + b"lost" * 100).startswith(left.rstrip(b"\0"))
+        return len(left)
+
+    lengths = {simulate(scenario, seed=seed) for seed in range(20)}
+    assert len(lengths) > 5
+    assert lengths <= set(range(6, 407))
+
+
+def test_a_dead_process_does_nothing_more() -> None:
+    async def scenario(world: World) -> list[str]:
+        machine, done = world.machine("node"), list[str]()
+        runtime = machine.start()
+
+        async def work() -> None:
+            try:
+                await runtime.clock.sleep(10)
+            finally:
+                done.append("unwound")
+                runtime.disk.write_atomic("/f", b"")
+
+        runtime.new_tasks("scope").spawn(work(), name="work")
+        runtime.clock.call_later(5, lambda: done.append("timer"))
+        await runtime.clock.sleep(1)
+        machine.kill()
+        await asyncio.sleep(20)
+        assert not machine.start().disk.exists("/f")
+        assert machine.failures == []
+        return done
+
+    assert simulate(scenario, seed=1) == ["unwound"]
+
+
+def test_a_failed_task_ends_its_machines_process() -> None:
+    async def scenario(world: World) -> None:
+        machine = world.machine("node")
+        runtime = machine.start()
+
+        async def work() -> None:
+            raise AssertionError("broken invariant")
+
+        runtime.new_tasks("scope").spawn(work(), name="work")
+        await asyncio.sleep(0.01)
+        assert not machine.alive
+        assert [description for description, _ in machine.failures] == ["task scope/work failed"]
+
+    simulate(scenario, seed=1)
+
+
+def test_a_full_disk_refuses_and_keeps_what_it_has() -> None:
+    async def scenario(world: World) -> None:
+        machine = world.machine("node")
+        machine.storage.capacity = 10
+        disk = machine.start().disk
+        file = disk.open("/f", create=True)
+        file.append([b"123456"])
+        with pytest.raises(OSError) as raised:
+            file.append([b"1234", b"5"])
+        assert raised.value.errno == errno.ENOSPC
+        assert file.size == 6
+        assert disk.usage("/") == (10, 4)
+
+    simulate(scenario, seed=1)
+
+
+def test_a_failing_folder_fails_alone() -> None:
+    async def scenario(world: World) -> None:
+        machine = world.machine("node")
+        disk = machine.start().disk
+        for folder in ("/one", "/two"):
+            disk.make_folders(folder)
+        good, bad = disk.open("/one/f", create=True), disk.open("/two/f", create=True)
+        machine.storage.fail("/two", errno.EIO, operation="append")
+        good.append([b"x"])
+        with pytest.raises(OSError):
+            bad.append([b"x"])
+        bad.sync()
+        machine.storage.heal()
+        bad.append([b"x"])
+
+    simulate(scenario, seed=1)

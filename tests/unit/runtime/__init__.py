@@ -1,0 +1,1 @@
+"""Tests of the real adapters and the configuration."""

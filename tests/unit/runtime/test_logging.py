@@ -1,0 +1,70 @@
+"""Log lines: JSON for machines, text for people."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from runtime import logging
+from runtime.logging import get_logger
+
+
+@pytest.fixture(autouse=True)
+def unchanged_configuration() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+def test_an_event_is_one_line_of_json() -> None:
+    stream = io.StringIO()
+    logging.configure(stream)
+    get_logger("replication", node=3).info("leader changed", topic="a\nb", epoch=7)
+    line = json.loads(stream.getvalue())
+    assert stream.getvalue().count("\n") == 1
+    assert list(line)[:4] == ["timestamp", "level", "component", "event"]
+    assert line | {"timestamp": ""} == {
+        "timestamp": "",
+        "level": "info",
+        "component": "replication",
+        "event": "leader changed",
+        "node": 3,
+        "topic": "a\nb",
+        "epoch": 7,
+    }
+
+
+def test_an_event_reads_well_on_a_terminal() -> None:
+    stream = io.StringIO()
+    logging.configure(stream, human=True)
+    get_logger("replication").warning("leader changed", topic="a", epoch=7)
+    assert stream.getvalue().endswith(" replication: leader changed topic=a epoch=7\n")
+    assert "warning" in stream.getvalue()
+
+
+def test_an_exception_comes_with_its_trace() -> None:
+    stream = io.StringIO()
+    logging.configure(stream)
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        get_logger("x").error("failed", exc_info=error)
+    assert "ValueError: broken" in json.loads(stream.getvalue())["exception"]
+
+
+def test_events_below_the_level_are_left_out() -> None:
+    stream = io.StringIO()
+    logging.configure(stream, level="warning")
+    get_logger("x").info("quiet")
+    get_logger("x").error("loud")
+    assert "quiet" not in stream.getvalue()
+    assert "loud" in stream.getvalue()
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ValueError, match="'loud' is none of debug, info, warning, error, critical"):
+        logging.configure(level="loud")

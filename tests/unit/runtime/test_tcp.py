@@ -1,0 +1,128 @@
+"""The real network where the simulated one has nothing to show: backlogs, half-open peers, descriptors, lingering."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from runtime import tcp
+from runtime.clock import Timer
+from runtime.system_clock import SystemClock
+from runtime.tcp import TcpNetwork
+from tests.contract.peers import Peer
+
+
+class HastyClock(SystemClock):
+    """Timers fire almost at once."""
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        return super().call_later(min(delay, 0.02), callback)
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = socket.socket()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used.fileno() + 1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        used.close()
+
+
+async def test_connecting_gives_up_after_its_timeout() -> None:
+    with closing(socket.socket()) as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        waiting = [socket.create_connection(full.getsockname())]
+        peer, port = Peer(), full.getsockname()[1]
+        with pytest.raises(TimeoutError, match=r"took longer than 0\.1 s"):
+            await TcpNetwork(SystemClock()).connect("127.0.0.1", port, peer.framer, peer, timeout=0.1)
+        for sock in waiting:
+            sock.close()
+
+
+async def test_a_peer_that_shuts_down_its_sending_side_is_gone() -> None:
+    server = Peer()
+    listener = await TcpNetwork(SystemClock()).listen("127.0.0.1", 0, lambda: (server.framer, server))
+    with closing(socket.create_connection(("127.0.0.1", listener.port))) as client:
+        client.sendall(b"last\nhalf")
+        client.shutdown(socket.SHUT_WR)
+        await server.until(lambda: len(server.lost) == 1)
+    assert server.frames == [b"last"]
+    assert server.lost == [None]
+    listener.close()
+
+
+async def test_a_reset_is_reported() -> None:
+    server = Peer()
+    listener = await TcpNetwork(SystemClock()).listen("127.0.0.1", 0, lambda: (server.framer, server))
+    client = socket.create_connection(("127.0.0.1", listener.port))
+    await server.until(lambda: hasattr(server, "connection"))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    client.close()
+    await server.until(lambda: len(server.lost) == 1)
+    assert isinstance(server.lost[0], ConnectionResetError)
+    assert server.connection.peer == "closed"
+    listener.close()
+
+
+async def test_a_closing_connection_does_not_wait_for_ever_for_a_peer_that_reads_nothing() -> None:
+    server = Peer()
+    listener = await TcpNetwork(HastyClock()).listen("127.0.0.1", 0, lambda: (server.framer, server))
+    with closing(socket.create_connection(("127.0.0.1", listener.port))):
+        await server.until(lambda: hasattr(server, "connection"))
+        server.connection.send([bytes(32 * 1024 * 1024)])
+        server.connection.close()
+        await server.until(lambda: server.lost == [None])
+    listener.close()
+
+
+async def test_without_descriptors_accepting_pauses_and_goes_on() -> None:
+    server = Peer()
+    listener = await TcpNetwork(SystemClock()).listen("127.0.0.1", 0, lambda: (server.framer, server))
+    with closing(socket.socket()) as client:
+        with no_more_descriptors():
+            client.connect(("127.0.0.1", listener.port))
+            await asyncio.sleep(0.01)
+            assert not hasattr(server, "connection")
+        await server.until(lambda: hasattr(server, "connection"))
+        server.abort()
+    listener.close()
+
+
+async def test_a_connection_without_delay_and_with_keep_alive() -> None:
+    server, client = Peer(), Peer()
+    network = TcpNetwork(SystemClock())
+    listener = await network.listen("127.0.0.1", 0, lambda: (server.framer, server))
+    connection = await network.connect("127.0.0.1", listener.port, client.framer, client, timeout=1)
+    assert isinstance(connection, tcp.TcpConnection)
+    with socket.socket(fileno=socket.dup(connection._fd)) as sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    await server.until(lambda: hasattr(server, "connection"))
+    for peer in (server, client):
+        peer.abort()
+    listener.close()
+    await asyncio.sleep(0)
+
+
+async def test_ipv6_peers_are_named_in_brackets() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    server, client = Peer(), Peer()
+    network = TcpNetwork(SystemClock())
+    listener = await network.listen("::1", 0, lambda: (server.framer, server))
+    await network.connect("::1", listener.port, client.framer, client, timeout=1)
+    assert client.connection.peer == f"[::1]:{listener.port}"
+    await server.until(lambda: hasattr(server, "connection"))
+    for peer in (server, client):
+        peer.abort()
+    listener.close()
+    await asyncio.sleep(0)

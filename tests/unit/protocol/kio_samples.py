@@ -6,12 +6,15 @@ import dataclasses
 import io
 import random
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from types import UnionType
 from typing import Any, get_args, get_origin
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
+
+from protocol.api_keys import ApiKey
 
 _INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
@@ -73,3 +76,9 @@ def _primitive(kafka_type: str, rnd: random.Random) -> Any:
         case "datetime_i64":
             return datetime.fromtimestamp(rnd.randrange(2**31), tz=UTC)
     raise AssertionError(kafka_type)
+
+
+def kio_class(key: ApiKey, version: int, kind: str) -> Any:
+    """kio's class of a message; ``kind`` is request or response."""
+    module = import_module(f"kio.schema.{key.name.lower()}.v{version}")
+    return next(getattr(module, name) for name in module.__all__ if name.lower().endswith(kind))

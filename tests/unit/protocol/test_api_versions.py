@@ -1,0 +1,110 @@
+"""ApiVersions by hand, beside kio's schema."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.api_versions import (
+    ApiVersionsAnswers,
+    ClientSoftware,
+    decode_api_versions_request,
+    decode_api_versions_response,
+    encode_api_versions_request,
+    error_body,
+)
+from protocol.errors import ErrorCode
+from protocol.primitives import DecodeError
+from protocol.registry import Role, VersionRange, advertised
+
+FEATURES = {"metadata.version": VersionRange(7, 30), "transaction.version": VersionRange(0, 2)}
+
+
+def answers() -> ApiVersionsAnswers:
+    made = ApiVersionsAnswers(Role.BROKER, FEATURES)
+    made.set_finalized({"metadata.version": 30, "transaction.version": 0}, epoch=42)
+    return made
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("role", Role)
+def test_every_version_lists_what_the_role_serves(role: Role, version: int) -> None:
+    body = ApiVersionsAnswers(role, FEATURES).body(version)
+    response = messages.decode_response(ApiKey.API_VERSIONS, version, body)
+    assert response.error_code == 0
+    assert {api.api_key: (api.min_version, api.max_version) for api in response.api_keys} == advertised(role)
+    assert messages.encode(response) == body
+    assert decode_api_versions_response(version, body).keys == advertised(role)
+
+
+def test_features_come_with_version_3_and_those_from_level_0_with_version_4() -> None:
+    assert not hasattr(messages.decode_response(ApiKey.API_VERSIONS, 2, answers().body(2)), "supported_features")
+    for version, expected in ((3, ["metadata.version"]), (4, ["metadata.version", "transaction.version"])):
+        response = messages.decode_response(ApiKey.API_VERSIONS, version, answers().body(version))
+        assert [feature.name for feature in response.supported_features] == expected
+        assert response.finalized_features_epoch == 42
+        (finalized,) = response.finalized_features
+        assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == (
+            "metadata.version",
+            30,
+            30,
+        )
+
+
+def test_the_answer_changes_with_the_finalized_features() -> None:
+    made = answers()
+    before = made.body(4)
+    made.set_finalized({"metadata.version": 30, "transaction.version": 2}, epoch=50)
+    read = decode_api_versions_response(4, made.body(4))
+    assert made.body(4) != before
+    assert (read.finalized, read.finalized_epoch) == ({"metadata.version": 30, "transaction.version": 2}, 50)
+    assert read.supported == FEATURES
+
+
+@pytest.mark.parametrize("version", [5, 99, -1])
+def test_an_unknown_version_is_answered_in_version_0_with_the_range_of_this_api_alone(version: int) -> None:
+    body = answers().body(version)
+    assert body == bytes.fromhex("0023 00000001 0012 0000 0004")
+    read = decode_api_versions_response(version, body)
+    assert (read.error_code, read.keys) == (ErrorCode.UNSUPPORTED_VERSION, {18: (0, 4)})
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_refusal_has_the_form_of_its_version(version: int) -> None:
+    body = error_body(version, ErrorCode.INVALID_REQUEST)
+    assert messages.decode_response(ApiKey.API_VERSIONS, version, body).error_code == ErrorCode.INVALID_REQUEST
+    assert decode_api_versions_response(version, body).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_requests_carry_the_client_software_from_version_3_on() -> None:
+    software = ClientSoftware("milena", "0.1")
+    for version in range(5):
+        data = encode_api_versions_request(version, software)
+        named = {"client_software_name": "milena", "client_software_version": "0.1"}
+        assert data == messages.encode_request(ApiKey.API_VERSIONS, version, **named)
+        assert decode_api_versions_request(version, data) == (software if version >= 3 else None)
+    with_tag = encode_api_versions_request(4, software)[:-1] + b"\x01\x00\x02hi"
+    assert decode_api_versions_request(4, with_tag) == software
+    with pytest.raises(DecodeError):
+        decode_api_versions_request(0, b"\x00")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "valid"),
+    [
+        ("librdkafka", "2.6.0", True),
+        ("apache-kafka-java", "4.3.1", True),
+        ("a", "1", True),
+        ("", "1", False),
+        ("a", "", False),
+        ("-a", "1", False),
+        ("a.", "1", False),
+        ("a b", "1", False),
+        ("a\n", "1", False),
+    ],
+)
+def test_names_of_software_are_letters_and_digits_with_dots_and_hyphens_inside(
+    name: str, version: str, valid: bool
+) -> None:
+    assert ClientSoftware(name, version).valid is valid

@@ -1,0 +1,231 @@
+"""Messages over kio's classes: equal to kio where kio is right, and right where it is not."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from uuid import UUID
+
+import kio.schema
+import pytest
+from kio.serial import entity_reader
+
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.field_names import FIELD_NAMES
+from protocol.primitives import DecodeError, Reader, Writer
+from protocol.registry import REGISTRY, Api
+from protocol.structs import codec
+from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
+
+HUGE_COUNT = b"\xff\xff\xff\xff\x07"
+
+
+@pytest.mark.parametrize("api", REGISTRY.values(), ids=lambda api: api.key.name)
+def test_every_version_of_every_message_is_read_and_written_as_kio_does(api: Api) -> None:
+    for version in range(api.kafka.min, api.kafka.max + 1):
+        for kind, decode in (("request", messages.decode_request), ("response", messages.decode_response)):
+            cls = kio_class(api.key, version, kind)
+            rnd = random.Random(f"{api.key} {version} {kind}")
+            for _ in range(5):
+                original = sample(cls, rnd)
+                data = kio_bytes(original)
+                ours = decode(api.key, version, data)
+                assert type(ours) is cls
+                assert messages.encode(ours) == data
+                assert entity_reader(cls)(messages.encode(ours), 0)[0] == entity_reader(cls)(data, 0)[0]
+
+
+@pytest.mark.parametrize("api", REGISTRY.values(), ids=lambda api: api.key.name)
+def test_a_message_of_defaults_can_be_built_in_every_version_and_read_back(api: Api) -> None:
+    for version in range(api.kafka.min, api.kafka.max + 1):
+        request = messages.build_request(api.key, version)
+        assert messages.decode_request(api.key, version, messages.encode(request)) == request
+        response = messages.build_response(api.key, version)
+        assert messages.encode(response) == messages.encode_response(api.key, version)
+
+
+def test_a_response_is_built_from_nested_plain_data_under_kafkas_names() -> None:
+    data = messages.encode_response(
+        ApiKey.CREATE_TOPICS,
+        7,
+        throttle_time_ms=12,
+        topics=[
+            {"name": "a", "topic_id": UUID(int=9), "error_code": 36, "error_message": "there already"},
+            {"name": "b", "num_partitions": 3, "configs": [{"name": "k", "value": "v"}]},
+        ],
+    )
+    response = messages.decode_response(ApiKey.CREATE_TOPICS, 7, data)
+    assert response.throttle_time == 12
+    assert messages.get(response, "throttle_time_ms", None) == 12
+    first, second = response.topics
+    assert (first.name, first.topic_id, first.error_code) == ("a", UUID(int=9), 36)
+    assert (second.topic_id, second.error_code, second.error_message) == (None, 0, None)
+    assert (second.num_partitions, second.replication_factor) == (3, -1)
+    assert second.configs[0].value == "v"
+    assert messages.encode_response(ApiKey.CREATE_TOPICS, 7, throttle_time=12, topics=response.topics) == data
+
+
+def test_a_field_of_another_version_is_dropped_and_one_of_no_version_is_an_error() -> None:
+    modern = {"name": "t", "topic_id": UUID(int=1), "partitions": []}
+    old = messages.build_response(ApiKey.METADATA, 1, topics=[modern], cluster_id="c", throttle_time_ms=1)
+    assert not hasattr(old, "cluster_id")
+    assert old.topics[0].name == "t"
+    with pytest.raises(TypeError, match="MetadataResponseTopic has no field 'partition_count'"):
+        messages.encode_response(ApiKey.METADATA, 12, topics=[{"name": "t", "partition_count": 1}])
+
+
+def test_get_reads_what_an_old_version_lacks() -> None:
+    request = messages.build_request(ApiKey.JOIN_GROUP, 0, group_id="g", session_timeout_ms=6_000)
+    assert messages.get(request, "session_timeout_ms", 0) == 6_000
+    assert messages.get(request, "rebalance_timeout_ms", -1) == -1
+    assert messages.get(request, "group_instance_id", None) is None
+
+
+def test_the_list_of_field_names_is_kios() -> None:
+    modules = [
+        path for path in Path(kio.schema.__path__[0]).glob("*/v*/re*.py") if path.stem in ("request", "response")
+    ]
+    declared = {name for path in modules for name in re.findall(r"^    ([a-z]\w*): ", path.read_text(), re.MULTILINE)}
+    assert declared == FIELD_NAMES, "write protocol/field_names.py anew"
+
+
+def with_unknown_tags(data: bytes, marker: bytes) -> bytes:
+    """Every empty tag section that ``marker`` stands in front of gets two unknown fields."""
+    assert marker in data
+    return data.replace(marker + b"\x00", marker + b"\x02\x5c\x03abc\x8f\x4e\x00")
+
+
+def test_unknown_tagged_fields_are_skipped_at_every_level() -> None:
+    # Each level ends with a string that marks where its tags begin.
+    out = Writer()
+    out.compact_array(1)
+    out.compact_string("t")
+    out.int32(1)
+    out.int16(1)
+    out.compact_array(0)
+    out.compact_array(1)
+    out.compact_string("key")
+    out.compact_string("<config>")
+    out.append(0)
+    out.raw(b"\x00")
+    out.int32(1000)
+    out.boolean(False)
+    out.append(0)
+    plain = bytes(out)
+    expected = messages.decode_request(ApiKey.CREATE_TOPICS, 7, plain)
+    nested = with_unknown_tags(plain, b"<config>")
+    assert messages.decode_request(ApiKey.CREATE_TOPICS, 7, nested) == expected
+    topic_tags = nested.replace(b"\x00\x00\x00\x03\xe8", b"\x01\x07\x00\x00\x00\x03\xe8")
+    everywhere = topic_tags[:-1] + b"\x01\x63\x02hi"
+    assert messages.decode_request(ApiKey.CREATE_TOPICS, 7, everywhere) == expected
+    with pytest.raises(KeyError):
+        entity_reader(type(expected))(everywhere, 0)
+
+
+def test_an_unknown_tag_beside_a_known_one_leaves_the_known_one() -> None:
+    data = messages.encode_request(ApiKey.BROKER_HEARTBEAT, 2, broker_id=1, offline_log_dirs=[UUID(int=5)])
+    assert data[-20] == 1, "one tag, of 17 bytes"
+    extended = data[:-20] + b"\x02" + data[-19:] + b"\x63\x01!"
+    request = messages.decode_request(ApiKey.BROKER_HEARTBEAT, 2, extended)
+    assert request == messages.decode_request(ApiKey.BROKER_HEARTBEAT, 2, data)
+    assert request.offline_log_dirs == (UUID(int=5),)
+
+
+def test_a_known_tag_with_bytes_left_over_is_refused() -> None:
+    data = messages.encode_request(ApiKey.BROKER_HEARTBEAT, 2, broker_id=1, offline_log_dirs=[UUID(int=5)])
+    longer = data[:-18] + bytes([data[-18] + 1]) + data[-17:] + b"?"
+    with pytest.raises(DecodeError, match="left over"):
+        messages.decode_request(ApiKey.BROKER_HEARTBEAT, 2, longer)
+
+
+@pytest.mark.parametrize("version", [0, 1, 4, 9, 12])
+def test_trailing_and_missing_bytes_are_refused(version: int) -> None:
+    data = messages.encode_request(ApiKey.METADATA, version, topics=[{"name": "topic"}])
+    messages.decode_request(ApiKey.METADATA, version, data)
+    with pytest.raises(DecodeError, match="left over"):
+        messages.decode_request(ApiKey.METADATA, version, data + b"\x00")
+    for size in range(len(data)):
+        with pytest.raises(DecodeError):
+            messages.decode_request(ApiKey.METADATA, version, data[:size])
+
+
+def test_an_array_that_claims_more_elements_than_there_are_bytes_is_refused_before_anything_is_allocated() -> None:
+    # kio's reader allocates 34 GB here and the process is gone.
+    with pytest.raises(DecodeError, match="an array of"):
+        messages.decode_request(ApiKey.CREATE_TOPICS, 7, HUGE_COUNT)
+    with pytest.raises(DecodeError, match="an array of"):
+        messages.decode_request(ApiKey.CREATE_TOPICS, 4, b"\x7f\xff\xff\xff")
+    with pytest.raises(DecodeError, match="an array of"):
+        messages.decode_request(ApiKey.CREATE_TOPICS, 4, b"\xff\xff\xff\xfe")
+
+
+def test_random_bytes_are_refused_or_read_but_never_break_the_reader() -> None:
+    rnd = random.Random(4)
+    for key in (
+        ApiKey.METADATA,
+        ApiKey.JOIN_GROUP,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.OFFSET_COMMIT,
+    ):
+        versions = REGISTRY[key].kafka
+        for _ in range(500):
+            version = rnd.randint(versions.min, versions.max)
+            data = bytes(rnd.choice([0, 0, 1, 2, 3, 0x80, 0xFF, rnd.randrange(256)]) for _ in range(rnd.randrange(60)))
+            try:
+                messages.decode_request(key, version, data)
+            except DecodeError:
+                continue
+
+
+def test_null_is_refused_where_the_schema_has_none() -> None:
+    with pytest.raises(DecodeError, match="null where an array"):
+        messages.decode_request(ApiKey.CREATE_TOPICS, 7, b"\x00" + bytes(6))
+    with pytest.raises(TypeError, match="None where an array"):
+        messages.encode_request(ApiKey.CREATE_TOPICS, 7, topics=None)
+
+
+def test_a_nullable_struct_is_there_or_null() -> None:
+    without = messages.encode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[])
+    assert messages.decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, without).cursor is None
+    cursor = {"topic_name": "t", "partition_index": 3}
+    with_cursor = messages.encode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], cursor=cursor)
+    assert messages.decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, with_cursor).cursor.partition_index == 3
+
+
+def test_times_are_milliseconds_even_where_kio_keeps_seconds() -> None:
+    state = {"error_code": 0, "transaction_start_time_ms": 1_700_000_000_123}
+    data = messages.encode_response(ApiKey.DESCRIBE_TRANSACTIONS, 0, transaction_states=[state])
+    (read,) = messages.decode_response(ApiKey.DESCRIBE_TRANSACTIONS, 0, data).transaction_states
+    assert messages.get(read, "transaction_start_time_ms", None) == 1_700_000_000_123
+    long = messages.encode_request(ApiKey.OFFSET_COMMIT, 2, group_id="g", retention_time_ms=2**63 - 1)
+    assert messages.decode_request(ApiKey.OFFSET_COMMIT, 2, long).retention_time == 2**63 - 1
+
+
+def test_an_unknown_version_is_a_lookup_error() -> None:
+    with pytest.raises(LookupError, match="METADATA version 99"):
+        messages.decode_request(ApiKey.METADATA, 99, b"")
+
+
+def test_a_codec_reads_in_the_middle_of_other_bytes() -> None:
+    entity = messages.build_request(ApiKey.HEARTBEAT, 0, group_id="g", generation_id=1, member_id="m")
+    writer = Writer(b"before")
+    cls: Any = type(entity)
+    codec(cls).write(writer, entity)
+    writer.raw(b"after")
+    reader = Reader(bytes(writer), 6)
+    assert codec(cls).read(reader) == entity
+    assert bytes(reader.rest()) == b"after"
+
+
+def test_messages_import_neither_hypothesis_nor_kios_serializers() -> None:
+    script = (
+        "import sys; from protocol import messages; messages.build_request(3, 12); "
+        "print('hypothesis' in sys.modules, 'kio.serial' in sys.modules, 'asyncio' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "False"]

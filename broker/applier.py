@@ -80,7 +80,10 @@ class Applier:
         """The logs are loaded: carry out the whole image, and from now on what changes."""
         self._started = True
         tasks.spawn(self._run(), name="metadata applier")
-        self.publish(Delta(all=True))
+        self._configs.renew()
+        for topic, index, _ in self._image().partitions_of(self._node_id):
+            self._todo[topic.name, index] = None
+        self._note_progress()
 
     async def caught_up(self) -> None:
         """Until everything published so far is carried out."""
@@ -90,21 +93,18 @@ class Applier:
         """The image has changed. Before ``start`` there is nothing to do: the whole of it will be read then."""
         if not self._started:
             return
-        image = self._image()
         self._configs.publish(delta)
-        if delta.deleted_topics:
-            self._groups.topics_deleted([topic.name for topic in delta.deleted_topics])
-        for key in self._touched(delta, image):
+        for key in self._touched(delta):
             self._todo[key] = None
         if not self._work.is_set() and len(self._todo) <= AT_ONCE:
             self._slice()
+        if delta.deleted_topics:
+            self._groups.topics_deleted([topic.name for topic in delta.deleted_topics])
         self._note_progress()
 
-    def _touched(self, delta: Delta, image: MetadataImage) -> list[tuple[str, int]]:
-        hosted = self._partitions
-        if delta.all:
-            keys = [(partition.topic, partition.index) for partition in hosted]
-            return keys + [(topic.name, index) for topic, index, _ in image.partitions_of(self._node_id)]
+    def _touched(self, delta: Delta) -> list[tuple[str, int]]:
+        """The named partitions that are hosted here, or should be."""
+        hosted, image = self._partitions, self._image()
         keys = [(topic.name, index) for topic in delta.deleted_topics for index in topic.partitions]
         keys += [(name, index) for name, indexes in delta.topics.items() for index in sorted(indexes)]
         return [

@@ -41,14 +41,14 @@ class ConfigStore:
 
     def publish(self, delta: Delta) -> None:
         """Take up what has changed, and hand it to the logs at once."""
-        mine = {(BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(self.node.node_id))}
-        if delta.all or delta.configs & mine:
-            self._renew_node()
+        if delta.configs & {(BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(self.node.node_id))}:
+            self.renew()
         elif delta.configs:
             changed = {name for kind, name in delta.configs if kind == TOPIC_RESOURCE}
             self._renew_topics(lambda name: name in changed)
 
-    def _renew_node(self) -> None:
+    def renew(self) -> None:
+        """Read everything anew from the image."""
         image = self._image()
         self.node = self.node.with_dynamic(
             default=image.config(BROKER_RESOURCE, ""), broker=image.config(BROKER_RESOURCE, str(self.node.node_id))

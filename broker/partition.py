@@ -23,7 +23,8 @@ from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 from storage.append_info import AppendInfo, Origin
-from storage.partition_log import LogSlice, PartitionLog
+from storage.log_read import LogSlice
+from storage.partition_log import PartitionLog
 
 ACKS_ALL: Final = -1
 NOTHING: Final = LogSlice(None, 0, 0, Offset(0))

@@ -7,7 +7,7 @@ import pytest
 from broker.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, Wanted
 from protocol.errors import ErrorCode, KafkaError
 from runtime.randomness import Randomness
-from tests.unit.broker.test_purgatory import HandClock
+from tests.unit.broker.hand_clock import HandClock
 
 
 def wanted(index: int, offset: int = 0, topic: str = "t") -> Wanted:

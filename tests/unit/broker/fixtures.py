@@ -1,0 +1,178 @@
+"""A broker's parts over real files, without a network: partitions, handlers, and clients that see bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from broker.answer_cache import AnswerCache
+from broker.fetch_sessions import FetchSessions
+from broker.meters import BrokerMeters
+from broker.partition import Partition
+from broker.partitions import PartitionSet
+from broker.purgatory import Purgatory
+from node.api import Caller, RequestContext, ServedApi
+from node.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
+from node.metrics import Counter, Metrics, Timing
+from protocol import messages
+from protocol.headers import RequestHeader, parse_response_header
+from protocol.records import Record, build_batch
+from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from runtime.config.node_config import NodeConfig
+from runtime.config.topic_config import TopicConfig
+from runtime.files import RealDisk
+from runtime.network import FileRange
+from runtime.randomness import Randomness
+from storage.partition_log import PartitionLog
+from tests.unit.broker.hand_clock import HandClock
+
+ME = NodeId(1)
+OTHER = NodeId(2)
+
+
+def batch(*values: bytes, timestamp: int = 1_000, **options: Any) -> memoryview:
+    """A client's batch of records."""
+    records = [Record(at, 0, None, value, ()) for at, value in enumerate(values)]
+    return memoryview(bytearray(build_batch(records, base_timestamp=timestamp, **options)))
+
+
+@dataclass
+class Answers:
+    """Catches what a handler answers."""
+
+    closed: bool = False
+    reason: str | None = None
+    answered_contexts: list[RequestContext] = field(default_factory=list)
+
+    def answered(self, ctx: RequestContext) -> None:
+        self.answered_contexts.append(ctx)
+
+    def close(self, reason: str) -> None:
+        self.closed = True
+        self.reason = reason
+
+
+class Request:
+    """One request given to a handler, and what became of it."""
+
+    def __init__(self, key: int, version: int, *, client_id: str = "test", listener: str = "PLAINTEXT") -> None:
+        self.key, self.version = key, version
+        self.answers = Answers()
+        api = ServedApi("Test", lambda *_: None, True, None, Counter(), Timing())
+        header = RequestHeader(key, version, 7, client_id)
+        self.ctx = RequestContext(header, api, Caller(listener, "127.0.0.1"), self.answers, 0.0)
+
+    @property
+    def answered(self) -> bool:
+        return self.ctx.answered
+
+    @property
+    def body(self) -> bytes:
+        assert self.ctx.parts, "no answer"
+        frame = b"".join(
+            part.handle.pread(part.length, part.position) if isinstance(part, FileRange) else bytes(part)
+            for part in self.ctx.parts
+        )
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        correlation_id, body = parse_response_header(self.key, self.version, frame[4:])
+        assert correlation_id == 7
+        return bytes(body)
+
+    @property
+    def response(self) -> Any:
+        return messages.decode_response(self.key, self.version, self.body)
+
+
+class Bench:
+    """What handlers call ``node``, as far as they need it, with a clock moved by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = HandClock()
+        self.clock.now = 1_700_000_000.0
+        self.disk = RealDisk()
+        self.config = NodeConfig.of(log_dirs=str(folder))
+        self.image = MetadataImage()
+        self.purgatory = Purgatory(self.clock)
+        self.partitions = PartitionSet(lambda: self.image)
+        self.metrics = Metrics()
+        self.meters = BrokerMeters(self.metrics)
+        random = Randomness(1)
+        self.sessions = FetchSessions(self.clock, random, 10)
+        self.metadata_answers = AnswerCache()
+        self.runtime = SimpleNamespace(clock=self.clock, random=random)
+        self.cluster_id = "test-cluster"
+        self.fetch_max_bytes = 55 << 20
+        self.created: list[str] = []
+        self.auto_create = SimpleNamespace(create=self._create)
+        self.refused_transactions: list[str] = []
+        for node in (ME, OTHER):
+            self.broker(node)
+
+    def close(self) -> None:
+        self.purgatory.close()
+        for partition in self.partitions:
+            if partition.log is not None:
+                partition.log.close()
+        self.disk.close()
+
+    def _create(self, names: list[str]) -> bool:
+        self.created += names
+        return bool(names)
+
+    def refuse_transactions(self, ctx: RequestContext, transactional_id: str) -> None:
+        self.refused_transactions.append(transactional_id)
+
+    def broker(self, node: NodeId, *, fenced: bool = False, listeners: tuple[str, ...] = ("PLAINTEXT",)) -> None:
+        endpoints = tuple(ListenerImage(name, f"{name.lower()}-{node}", 9092) for name in listeners)
+        self.image.brokers[node] = BrokerImage(node, BrokerEpoch(node), UUID(int=node), endpoints, {}, fenced=fenced)
+
+    def topic(self, name: str, *partitions: PartitionImage) -> TopicImage:
+        """Put a topic into the image."""
+        topic = TopicImage(name, UUID(int=1000 + len(self.image.topics)), dict(enumerate(partitions)))
+        self.image.topics[name] = self.image.topics_by_id[topic.id] = topic
+        return topic
+
+    def led(self, name: str = "t", *, leader_epoch: int = 0, count: int = 1, **config: object) -> Partition:
+        """A topic whose partitions this broker leads alone; returns the first."""
+        wanted = led_by(ME, leader_epoch=leader_epoch)
+        topic = self.topic(name, *[wanted] * count)
+        for index in range(count):
+            self.host(topic, index, **config).become(wanted)
+        found = self.partitions.find(name, 0)
+        assert found is not None
+        return found
+
+    def host(self, topic: TopicImage, index: int, **config: object) -> Partition:
+        overrides = {key.replace("_", "."): str(value) for key, value in config.items()}
+        partition = Partition(topic.name, index, topic.id, ME, self.purgatory, self.meters.of(topic.name))
+        partition.log = PartitionLog.open(
+            self.disk,
+            self.clock,
+            str(self.folder / f"{topic.name}-{index}"),
+            topic.name,
+            index,
+            topic.id,
+            TopicConfig.effective(self.config, overrides),
+        )
+        self.partitions.add(partition)
+        return partition
+
+    def ask(self, handle: Callable[..., Any], key: int, version: int, **fields: Any) -> Any:
+        """A cold request to a handler, as the dispatcher makes it: its answer, encoded and decoded."""
+        request = Request(key, version)
+        decoded = messages.decode_request(key, version, messages.encode_request(key, version, **fields))
+        answer = handle(self, request.ctx, decoded)
+        request.ctx.respond_fields(**answer)
+        return request.response
+
+
+def led_by(leader: NodeId | int, *, replicas: tuple[int, ...] | None = None, leader_epoch: int = 0) -> PartitionImage:
+    """A partition with the ISR of its leader alone."""
+    nodes = tuple(NodeId(node) for node in replicas or (leader,))
+    isr = nodes if leader < 0 else (NodeId(leader),)
+    return PartitionImage(nodes, isr, NodeId(leader), LeaderEpoch(leader_epoch), PartitionEpoch(leader_epoch))

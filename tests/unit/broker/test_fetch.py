@@ -1,0 +1,219 @@
+"""Fetch, from the bytes of a request to those of its answer, and the waits in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.apis.fetch import handle
+from protocol.api_keys import ApiKey
+from protocol.batch import iter_batches
+from protocol.errors import ErrorCode
+from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from protocol.fetch_response import FetchResponse, decode_fetch_response
+from protocol.records import iter_records
+from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
+
+
+def fetch(
+    bench: Bench,
+    *partitions: FetchPartition,
+    version: int = 12,
+    topic: str = "t",
+    max_wait_ms: int = 500,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    **options: Any,
+) -> Request:
+    image = bench.image.topics.get(topic)
+    by_id = version >= 13
+    topics = [(None if by_id else topic, image.id if image and by_id else None, partitions)] if partitions else []
+    request = FetchRequest(max_wait_ms, min_bytes, max_bytes, topics, **options)
+    made = Request(ApiKey.FETCH, version)
+    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))  # type: ignore[arg-type]
+    return made
+
+
+def response(request: Request) -> FetchResponse:
+    return decode_fetch_response(request.version, request.body)
+
+
+def results(request: Request) -> list[Any]:
+    return [one for _, _, partitions in response(request).topics for one in partitions]
+
+
+def values(records: Any) -> list[bytes | None]:
+    data = memoryview(bytes(records))
+    return [record.value for one in iter_batches(data) for record in iter_records(one)]
+
+
+def want(index: int = 0, offset: int = 0, max_bytes: int = 1 << 20, **options: Any) -> FetchPartition:
+    return FetchPartition(index, offset, max_bytes, **options)
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version_reads_what_was_appended(bench: Bench, version: int) -> None:
+    partition = bench.led()
+    partition.append(batch(b"a", b"b"), 1)
+    partition.append(batch(b"c"), 1)
+    (found,) = results(fetch(bench, want(), version=version))
+    assert values(found.records) == [b"a", b"b", b"c"]
+    assert (found.error_code, found.high_watermark, found.last_stable_offset) == (0, 3, 3)
+    (rest,) = results(fetch(bench, want(offset=2), version=version))
+    assert values(rest.records) == [b"c"]
+
+
+def test_readers_of_committed_records_get_a_list_of_aborted_transactions(bench: Bench) -> None:
+    bench.led().append(batch(b"a"), 1)
+    assert results(fetch(bench, want(), isolation_level=1))[0].aborted == []
+    assert results(fetch(bench, want(), isolation_level=0))[0].aborted is None
+
+
+class TestErrors:
+    def test_each_partition_has_its_own(self, bench: Bench) -> None:
+        bench.led(leader_epoch=3).append(batch(b"a"), 1)
+        asked = [
+            want(),
+            want(5),
+            want(offset=9),
+            want(current_leader_epoch=2),
+            want(current_leader_epoch=4),
+        ]
+        assert [one.error_code for one in results(fetch(bench, *asked))] == [
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ]
+
+    def test_a_partition_led_elsewhere_names_its_leader_from_v16_on(self, bench: Bench) -> None:
+        bench.topic("t", led_by(OTHER, leader_epoch=4))
+        request = fetch(bench, want(), version=16)
+        (found,) = results(request)
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and found.current_leader == (OTHER, 4)
+        assert [one.node_id for one in response(request).node_endpoints] == [OTHER]
+
+    def test_old_versions_do_not_know_the_storage_error(self, bench: Bench) -> None:
+        partition = bench.led()
+        log = partition.online_log
+        partition.take_offline()
+        assert results(fetch(bench, want(), version=6))[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert results(fetch(bench, want(), version=5))[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        log.close()
+
+    def test_a_diverging_reader_is_told_at_once(self, bench: Bench) -> None:
+        partition = bench.led(leader_epoch=1)
+        partition.append(batch(b"a"), 1)
+        (found,) = results(fetch(bench, want(offset=1, last_fetched_epoch=1), max_wait_ms=0))
+        assert found.diverging_epoch is None
+        partition.become(led_by(1, leader_epoch=3))
+        partition.append(batch(b"b"), 1)
+        (found,) = results(fetch(bench, want(offset=2, last_fetched_epoch=2)))
+        assert found.diverging_epoch == (1, 1) and not bytes(found.records)
+
+
+class TestLimits:
+    def test_the_first_batch_comes_whole_and_the_next_partition_gets_what_is_left(self, bench: Bench) -> None:
+        bench.led(count=3)
+        sizes = [bench.partitions.get("t", index).append(batch(b"x" * 100), 1).size for index in range(3)]
+        tiny = results(fetch(bench, *[want(index) for index in range(3)], max_bytes=1))
+        assert [len(bytes(one.records)) for one in tiny] == [sizes[0], 0, 0]
+        two = results(fetch(bench, *[want(index) for index in range(3)], max_bytes=sizes[0] + sizes[1]))
+        assert [len(bytes(one.records)) for one in two] == [sizes[0], sizes[1], 0]
+
+    def test_a_partition_gives_no_more_than_was_asked_of_it(self, bench: Bench) -> None:
+        partition = bench.led()
+        sizes = [partition.append(batch(b"x" * 100), 1).size for _ in range(3)]
+        (found,) = results(fetch(bench, want(max_bytes=sizes[0] * 2 + 5)))
+        assert len(bytes(found.records)) == sizes[0] * 2 + 5, "the tail may be a part of a batch"
+
+
+class TestWaiting:
+    def test_an_append_wakes_the_fetch_at_once(self, bench: Bench) -> None:
+        partition = bench.led()
+        request = fetch(bench, want())
+        assert not request.answered
+        partition.append(batch(b"a"), 1)
+        assert values(results(request)[0].records) == [b"a"] and len(bench.purgatory) == 0
+
+    def test_it_waits_for_min_bytes_over_all_partitions(self, bench: Bench) -> None:
+        bench.led(count=2)
+        size = bench.partitions.get("t", 0).append(batch(b"a"), 1).size
+        request = fetch(bench, want(0), want(1), min_bytes=size * 2 + 1)
+        bench.partitions.get("t", 1).append(batch(b"b"), 1)
+        assert not request.answered
+        bench.partitions.get("t", 0).append(batch(b"c"), 1)
+        assert [values(one.records) for one in results(request)] == [[b"a", b"c"], [b"b"]]
+
+    def test_after_its_time_it_is_answered_with_what_there_is(self, bench: Bench) -> None:
+        bench.led().append(batch(b"a"), 1)
+        request = fetch(bench, want(), min_bytes=1 << 19, max_wait_ms=100)
+        assert not request.answered
+        bench.clock.advance(0.1)
+        assert values(results(request)[0].records) == [b"a"]
+
+    def test_the_loss_of_leadership_ends_the_wait(self, bench: Bench) -> None:
+        partition = bench.led()
+        request = fetch(bench, want())
+        partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
+        assert results(request)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_a_removed_partition_ends_the_wait(self, bench: Bench) -> None:
+        partition = bench.led()
+        request = fetch(bench, want())
+        log = partition.online_log
+        del bench.image.topics["t"]
+        bench.partitions.remove(partition)
+        assert results(request)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        log.close()
+
+    def test_a_client_that_is_gone_is_not_answered(self, bench: Bench) -> None:
+        partition = bench.led()
+        request = fetch(bench, want())
+        request.answers.closed = True
+        partition.append(batch(b"a"), 1)
+        assert not request.answered and len(bench.purgatory) == 0
+
+    def test_nothing_to_fetch_is_answered_at_once(self, bench: Bench) -> None:
+        assert results(fetch(bench)) == []
+
+
+class TestSessions:
+    def test_an_incremental_fetch_tells_only_what_is_new(self, bench: Bench) -> None:
+        bench.led(count=2)
+        session = response(fetch(bench, want(0), want(1), version=13, session_epoch=0, max_wait_ms=0)).session_id
+        assert session
+        quiet = fetch(bench, version=13, session_id=session, session_epoch=1, max_wait_ms=0)
+        assert results(quiet) == [] and response(quiet).session_id == session
+        bench.partitions.get("t", 1).append(batch(b"a"), 1)
+        (found,) = results(fetch(bench, version=13, session_id=session, session_epoch=2, max_wait_ms=0))
+        assert found.partition == 1 and values(found.records) == [b"a"]
+        moved = fetch(bench, want(1, offset=1), version=13, session_id=session, session_epoch=3, max_wait_ms=0)
+        assert results(moved) == []
+
+    def test_a_session_waits_like_any_fetch(self, bench: Bench) -> None:
+        bench.led(count=2)
+        session = response(fetch(bench, want(0), want(1), version=13, session_epoch=0, max_wait_ms=0)).session_id
+        request = fetch(bench, version=13, session_id=session, session_epoch=1)
+        bench.partitions.get("t", 0).append(batch(b"a"), 1)
+        assert [one.partition for one in results(request)] == [0]
+
+    def test_an_unknown_session_is_refused_as_a_whole(self, bench: Bench) -> None:
+        bench.led()
+        refused = response(fetch(bench, version=12, session_id=99, session_epoch=1))
+        assert (refused.error_code, refused.topics) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+
+    def test_an_unknown_topic_id_stays_in_the_session_until_it_resolves(self, bench: Bench) -> None:
+        topic = bench.topic("later", led_by(1))
+        del bench.image.topics["later"], bench.image.topics_by_id[topic.id]
+        request = FetchRequest(0, 1, 1 << 20, [(None, topic.id, [want()])], session_epoch=0)
+        made = Request(ApiKey.FETCH, 13)
+        handle(bench, made.ctx, memoryview(encode_fetch_request(13, request)))  # type: ignore[arg-type]
+        assert results(made)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        session = response(made).session_id
+        bench.image.topics["later"] = bench.image.topics_by_id[topic.id] = topic
+        bench.host(topic, 0).become(led_by(1))
+        again = fetch(bench, version=13, session_id=session, session_epoch=1, max_wait_ms=0)
+        assert results(again)[0].error_code == 0

@@ -1,0 +1,169 @@
+"""Produce, from the bytes of a request to those of its answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.apis.produce import ADMIN_CLIENT, handle
+from broker.partition import ACKS_ALL
+from protocol.api_keys import ApiKey
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
+
+
+def produce(
+    bench: Bench,
+    records: memoryview | None,
+    *,
+    version: int = 9,
+    acks: int = 1,
+    topic: str = "t",
+    index: int = 0,
+    client_id: str = "test",
+    transactional_id: str | None = None,
+    timeout_ms: int = 1000,
+) -> Request:
+    image = bench.image.topics.get(topic)
+    name, topic_id = (topic, None) if version < 13 else (None, image.id if image else None)
+    request = ProduceRequest(transactional_id, acks, timeout_ms, [(name, topic_id, [(index, records)])])
+    made = Request(ApiKey.PRODUCE, version, client_id=client_id)
+    handle(bench, made.ctx, memoryview(bytearray(encode_produce_request(version, request))))  # type: ignore[arg-type]
+    return made
+
+
+def result(request: Request) -> Any:
+    response = decode_produce_response(request.version, request.body)
+    return response.topics[0][2][0]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_every_version_appends_and_tells_the_offset(bench: Bench, version: int) -> None:
+    bench.led().append(batch(b"before"), 1)
+    answer = result(produce(bench, batch(b"a", b"b"), version=version))
+    assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, 1, -1)
+    assert bench.partitions.get("t", 0).high_watermark == 3
+
+
+def test_a_topic_with_log_append_time_tells_it(bench: Bench) -> None:
+    bench.led(message_timestamp_type="LogAppendTime")
+    assert result(produce(bench, batch(b"a"))).log_append_time_ms == bench.clock.time_ms()
+
+
+def test_unknown_foreign_and_refused_partitions_have_their_errors(bench: Bench) -> None:
+    bench.led()
+    bench.topic("elsewhere", led_by(OTHER, leader_epoch=4))
+    assert result(produce(bench, batch(b"a"), index=9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert result(produce(bench, batch(b"a"), topic="none")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert result(produce(bench, batch(b"a"), topic="elsewhere")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert result(produce(bench, None)).error_code == ErrorCode.INVALID_RECORD
+    assert result(produce(bench, batch(b"a"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_from_v10_on_the_answer_names_the_leader_and_where_it_is(bench: Bench) -> None:
+    bench.topic("elsewhere", led_by(OTHER, leader_epoch=4))
+    request = produce(bench, batch(b"a"), topic="elsewhere", version=10)
+    assert result(request).current_leader == (OTHER, 4)
+    endpoints = decode_produce_response(10, request.body).node_endpoints
+    assert [(one.node_id, one.host, one.port) for one in endpoints] == [(OTHER, "plaintext-2", 9092)]
+
+
+def test_zstd_needs_version_7(bench: Bench) -> None:
+    bench.led()
+    zipped = batch(b"a" * 100, codec=Codec.ZSTD)
+    assert result(produce(bench, zipped, version=6)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert result(produce(bench, zipped, version=7)).error_code == 0
+
+
+def test_internal_topics_are_for_the_admin_client_alone(bench: Bench) -> None:
+    bench.led("__consumer_offsets")
+    refused = produce(bench, batch(b"a"), topic="__consumer_offsets")
+    assert result(refused).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert result(produce(bench, batch(b"a"), topic="__consumer_offsets", client_id=ADMIN_CLIENT)).error_code == 0
+
+
+def test_transactions_are_refused_as_a_whole(bench: Bench) -> None:
+    partition = bench.led()
+    named = produce(bench, batch(b"a"), transactional_id="tx")
+    assert result(named).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert bench.refused_transactions == ["tx"]
+    flagged = batch(b"a", transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
+    assert result(produce(bench, flagged)).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert partition.high_watermark == 0
+
+
+class TestAcks:
+    def test_without_acks_there_is_no_answer_and_an_error_closes(self, bench: Bench) -> None:
+        bench.led()
+        fine = produce(bench, batch(b"a"), acks=0)
+        assert fine.ctx.parts == [] and not fine.answers.closed
+        failed = produce(bench, batch(b"a"), acks=0, index=5)
+        assert failed.ctx.parts is None and failed.answers.closed
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in (failed.answers.reason or "")
+
+    def test_all_is_answered_when_the_high_watermark_has_passed(self, bench: Bench) -> None:
+        partition = bench.led()
+        partition.isr = (ME, OTHER)
+        request = produce(bench, batch(b"a"), acks=ACKS_ALL)
+        assert not request.answered
+        partition.isr = (ME,)
+        partition.become(led_by(ME))
+        assert result(request).error_code == 0 and len(bench.purgatory) == 0
+
+    def test_all_is_late_after_its_time_and_the_record_stays(self, bench: Bench) -> None:
+        partition = bench.led()
+        partition.isr = (ME, OTHER)
+        request = produce(bench, batch(b"a"), acks=ACKS_ALL, timeout_ms=50)
+        bench.clock.advance(0.06)
+        assert result(request).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert partition.online_log.log_end_offset == 1
+
+    def test_all_fails_when_the_leadership_is_lost(self, bench: Bench) -> None:
+        partition = bench.led()
+        partition.isr = (ME, OTHER)
+        request = produce(bench, batch(b"a"), acks=ACKS_ALL)
+        partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
+        assert result(request).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_too_few_replicas_are_told_before_the_append(self, bench: Bench) -> None:
+        topic = bench.topic("t", led_by(ME, replicas=(1, 2)))
+        partition = bench.host(topic, 0, min_insync_replicas=2)
+        partition.become(led_by(ME, replicas=(1, 2)))
+        answer = result(produce(bench, batch(b"a"), acks=ACKS_ALL))
+        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS and partition.online_log.log_end_offset == 0
+
+
+class TestIdempotence:
+    def test_a_repeated_batch_is_answered_like_the_first(self, bench: Bench) -> None:
+        partition = bench.led()
+        sequenced = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        first = result(produce(bench, batch(b"a", b"b", **sequenced), acks=ACKS_ALL))
+        again = result(produce(bench, batch(b"a", b"b", **sequenced), acks=ACKS_ALL))
+        assert (first.error_code, first.base_offset) == (again.error_code, again.base_offset) == (0, 0)
+        assert partition.high_watermark == 2
+
+    def test_a_gap_is_out_of_order(self, bench: Bench) -> None:
+        bench.led()
+        produce(bench, batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0))
+        answer = result(produce(bench, batch(b"c", producer_id=7, producer_epoch=0, base_sequence=2)))
+        assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_records_with_errors_are_named(bench: Bench) -> None:
+    bench.led()
+    late = batch(b"a", timestamp=bench.clock.time_ms() + 2 * 3_600_000)
+    answer = result(produce(bench, late))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert answer.record_errors and answer.error_message
+
+
+def test_what_is_produced_is_counted(bench: Bench) -> None:
+    partition = bench.led()
+    produce(bench, batch(b"a", b"b"))
+    produce(bench, None)
+    meters = partition.meters
+    assert (meters.messages_in.value, meters.produces.value, meters.failed_produces.value) == (2, 2, 1)
+    assert meters.bytes_in.value == partition.online_log.size

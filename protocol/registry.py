@@ -151,7 +151,7 @@ _APIS: Final = (
     _api(ApiKey.DESCRIBE_PRODUCERS, "0", 0, _BROKER),
     _api(ApiKey.BROKER_REGISTRATION, "0-4", 0, _CONTROLLER),
     _api(ApiKey.BROKER_HEARTBEAT, "0-2", 0, _CONTROLLER),
-    _later(ApiKey.UNREGISTER_BROKER, "0", 0, _BOTH),
+    _later(ApiKey.UNREGISTER_BROKER, "0", 0, _BOTH, "a registration is not taken back yet"),
     _later(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0, _BROKER, _TRANSACTIONS),
     _later(ApiKey.LIST_TRANSACTIONS, "0-2", 0, _BROKER, _TRANSACTIONS),
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, "0", 0, _CONTROLLER),

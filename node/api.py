@@ -21,9 +21,10 @@ from node.metrics import Counter, Timing
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
+from protocol.frames import SizedPart, part_length
 from protocol.headers import RequestHeader, response_header
 from protocol.registry import Role, served
-from runtime.network import FileRange, Part
+from runtime.network import Part
 
 Fields: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = Fields | Awaitable[Fields | None] | None
@@ -135,14 +136,18 @@ class RequestContext:
     def answered(self) -> bool:
         return self.parts is not None
 
-    def respond(self, parts: Sequence[Part]) -> None:
-        """Answer with the response's body; length and response header are added here."""
+    def respond(self, parts: Sequence[SizedPart | Part]) -> None:
+        """Answer with the response's body; length and response header are added here.
+
+        A part that is not in memory must be a FileRange; the codecs, which know no files, only say that it has a size.
+        """
         header = self.header
         head = response_header(header.api_key, header.api_version, header.correlation_id)
         size = len(head)
         for part in parts:
-            size += part.length if isinstance(part, FileRange) else len(part)
-        self._fill([size.to_bytes(4, "big") + head, *parts])
+            size += part_length(part)
+        framed: list[Any] = [size.to_bytes(4, "big") + head, *parts]
+        self._fill(framed)
 
     def respond_fields(self, **fields: Any) -> None:
         """Answer with a message built from plain fields."""

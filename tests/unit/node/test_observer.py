@@ -1,0 +1,347 @@
+"""An observer finds the leader, keeps its log, applies what is committed, and survives what leaders do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from lab.world import World, simulate
+from node.image import Delta, MetadataImage
+from node.snapshot_keeper import SnapshotPolicy
+from protocol.metadata_records import BeginTransactionRecord, EndTransactionRecord, NoOpRecord, TopicRecord
+from tests.unit.node.quorum import Follower, Leader, feature, follow, topic
+
+Scenario = Callable[[World], Awaitable[None]]
+
+
+def in_simulation(scenario: Scenario) -> Callable[[], None]:
+    """Run a coroutine test in the simulated world; virtual seconds cost nothing."""
+
+    def test() -> None:
+        async def run(world: World) -> None:
+            await scenario(world)
+
+        simulate(run, seed=1)
+
+    test.__name__ = scenario.__name__
+    return test
+
+
+async def leading(world: World, leader: Leader) -> Leader:
+    await leader.start(world.machine(f"c{leader.id}").start())
+    return leader
+
+
+async def a_cluster(world: World) -> tuple[Leader, Follower]:
+    leader = Leader(1)
+    leader.begin()
+    leader.append(feature("metadata.version", 30))
+    await leading(world, leader)
+    follower = follow(world)
+    await asyncio.sleep(1)
+    return leader, follower
+
+
+@in_simulation
+async def test_an_empty_observer_learns_the_leader_and_the_image(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    assert follower.features == {"metadata.version": 30}
+    assert (follower.observer.quorum.leader, follower.observer.quorum.epoch) == (1, 1)
+    assert follower.observer.leader_address == ("c1", 9093)
+    assert follower.loader.caught_up
+    assert (follower.loader.image.offset, follower.loader.image.epoch) == (1, 1)
+    first = leader.fetches[0]
+    assert (first.replica_id, first.replica_epoch, first.cluster_id) == (1, -1, "cluster")
+    wanted = first.topics[0][2][0]
+    assert (wanted.fetch_offset, wanted.last_fetched_epoch, wanted.high_watermark) == (0, 0, -1)
+
+
+@in_simulation
+async def test_new_records_arrive_while_it_waits(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    seen: list[set[str]] = []
+    follower.loader.subscribe(lambda image, delta: seen.append(delta.features))
+    before = len(leader.fetches)
+    leader.append(feature("a"))
+    await asyncio.sleep(0.01)
+    assert follower.features["a"] == 1 and seen == [{"a"}]
+    assert len(leader.fetches) == before + 1
+
+
+@in_simulation
+async def test_what_is_not_committed_is_kept_and_not_applied(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    leader.append(feature("a"), commit=False)
+    await asyncio.sleep(1)
+    assert follower.log.log_end_offset == leader.log_end and "a" not in follower.features
+    leader.commit()
+    await asyncio.sleep(0.1)
+    assert follower.features["a"] == 1
+
+
+@in_simulation
+async def test_a_version_17_leader_is_followed_too(world: World) -> None:
+    leader = Leader(1, newest_fetch=17)
+    leader.begin()
+    leader.append(feature("a"))
+    await leading(world, leader)
+    follower = follow(world)
+    await asyncio.sleep(1)
+    assert follower.features == {"a": 1}
+
+
+@in_simulation
+async def test_a_cut_batch_at_the_end_is_fetched_again(world: World) -> None:
+    leader = Leader(1)
+    leader.begin()
+    for number in range(5):
+        leader.append(feature(f"f{number}"))
+    leader.cut_bytes = 3
+    await leading(world, leader)
+    follower = follow(world)
+    await asyncio.sleep(0.3)
+    assert "f3" in follower.features and "f4" not in follower.features
+    leader.cut_bytes = 0
+    leader.append(NoOpRecord())
+    await asyncio.sleep(3)
+    assert follower.features["f4"] == 1
+
+
+@in_simulation
+async def test_a_transaction_shows_at_its_end(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    leader.append(BeginTransactionRecord(name="n"), feature("a"))
+    await asyncio.sleep(0.1)
+    assert "a" not in follower.features and follower.loader.in_transaction
+    leader.append(EndTransactionRecord())
+    await asyncio.sleep(0.1)
+    assert follower.features["a"] == 1
+
+
+@in_simulation
+async def test_after_a_restart_it_goes_on_where_it_was(world: World) -> None:
+    leader, _ = await a_cluster(world)
+    leader.append(topic("t", 1))
+    await asyncio.sleep(0.5)
+    world.machine("b1").kill()
+    await world.machine("b1").wait_ended()
+    leader.append(topic("u", 2))
+    before = len(leader.fetches)
+    again = follow(world)
+    assert again.loader.image.topics == {}
+    await asyncio.sleep(1)
+    assert set(again.loader.image.topics) == {"t", "u"}
+    assert leader.fetches[before].topics[0][2][0].fetch_offset == 3
+
+
+@in_simulation
+async def test_a_leader_of_a_later_epoch_takes_over(world: World) -> None:
+    old, follower = await a_cluster(world)
+    new = await leading(world, Leader(2, batches=list(old.batches), high_watermark=old.high_watermark))
+    new.begin(2)
+    new.append(feature("a"))
+    old.epoch, old.leader = 2, 2
+    old._wake()
+    await asyncio.sleep(3)
+    assert follower.features["a"] == 1
+    assert (follower.observer.quorum.leader, follower.observer.quorum.epoch) == (2, 2)
+
+
+@in_simulation
+async def test_what_the_new_leader_lacks_is_truncated(world: World) -> None:
+    old, follower = await a_cluster(world)
+    shared = list(old.batches)
+    for number in range(3):
+        old.append(feature(f"lost{number}"), commit=False)
+    await asyncio.sleep(0.5)
+    assert follower.log.log_end_offset == 5
+    new = await leading(world, Leader(2, batches=shared, high_watermark=2))
+    new.begin(2)
+    new.append(feature("kept"))
+    old.epoch, old.leader = 2, 2
+    old._wake()
+    await asyncio.sleep(3)
+    assert follower.features == {"metadata.version": 30, "kept": 1}
+    assert follower.log.log_end_offset == new.log_end
+    assert [tuple(entry) for entry in follower.log.epochs.entries] == [(1, 0), (2, 2)]
+
+
+@in_simulation
+async def test_a_leader_that_lost_committed_records_ends_the_node(world: World) -> None:
+    old, _ = await a_cluster(world)
+    new = await leading(world, Leader(2, batches=old.batches[:1]))
+    new.begin(2)
+    old.epoch, old.leader = 2, 2
+    old._wake()
+    await asyncio.sleep(3)
+    ((_, error),) = world.machine("b1").failures
+    assert "below the high watermark 2" in str(error)
+
+
+@in_simulation
+async def test_answers_of_a_replaced_leader_do_not_count(world: World) -> None:
+    old, follower = await a_cluster(world)
+    new = await leading(world, Leader(2, batches=list(old.batches), high_watermark=old.high_watermark))
+    new.begin(2)
+    old.epoch, old.leader = 2, 2
+    old._wake()
+    await asyncio.sleep(1)
+    old.epoch, old.leader = 1, None
+    old.append(feature("stale"))
+    world.machine("c2").kill()
+    await asyncio.sleep(5)
+    assert "stale" not in follower.features
+
+
+@in_simulation
+async def test_with_several_addresses_a_dead_one_is_passed_by(world: World) -> None:
+    leader = Leader(3)
+    leader.begin()
+    leader.append(feature("a"))
+    await leading(world, leader)
+    await leading(world, Leader(2, leader=3))
+    world.machine("c1")
+    follower = follow(world, (1, 2, 3))
+    await asyncio.sleep(5)
+    assert follower.features == {"a": 1}
+
+
+@in_simulation
+async def test_a_leader_that_restarts_is_found_again(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    world.machine("c1").kill()
+    await asyncio.sleep(5)
+    leader.begin(2)
+    leader.append(feature("a"))
+    leader._waiting.clear()
+    await leading(world, leader)
+    await asyncio.sleep(5)
+    assert follower.features["a"] == 1 and follower.observer.quorum.epoch == 2
+
+
+@in_simulation
+async def test_another_cluster_is_never_followed(world: World) -> None:
+    leader = Leader(1, cluster_id="other")
+    leader.begin()
+    leader.append(feature("a"))
+    await leading(world, leader)
+    follower = follow(world)
+    await asyncio.sleep(3)
+    assert follower.features == {} and follower.log.log_end_offset == 0
+    assert 3 < len(leader.fetches) < 30
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 50])
+def test_a_log_that_begins_later_is_entered_by_its_snapshot(piece: int) -> None:
+    async def scenario(world: World) -> None:
+        leader = Leader(1, piece_bytes=piece)
+        leader.begin()
+        leader.append(topic("old", 9))
+        taken = leader.take_snapshot([feature("metadata.version", 30), topic("t", 1)])
+        leader.append(topic("u", 2))
+        await leading(world, leader)
+        follower = follow(world)
+        await asyncio.sleep(3)
+        assert set(follower.loader.image.topics) == {"t", "u"}
+        assert follower.log.log_start_offset == taken.end_offset == 2
+        assert follower.snapshots.ids == [taken]
+        world.machine("b1").kill()
+        await world.machine("b1").wait_ended()
+        again = follow(world)
+        await asyncio.sleep(3)
+        assert set(again.loader.image.topics) == {"t", "u"}
+
+    simulate(scenario, seed=2)
+
+
+@in_simulation
+async def test_an_observer_left_behind_is_told_what_has_changed(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    leader.append(topic("gone", 1), topic("stays", 2))
+    await asyncio.sleep(0.5)
+    deltas: list[Delta] = []
+    images: list[MetadataImage] = []
+
+    def note(image: MetadataImage, delta: Delta) -> None:
+        deltas.append(delta)
+        images.append(image)
+
+    follower.loader.subscribe(note)
+    world.fabric.cut("b1", "c1")
+    await asyncio.sleep(1)
+    leader.append(NoOpRecord())
+    leader.take_snapshot([feature("metadata.version", 29), topic("stays", 2), topic("new", 3)])
+    world.fabric.heal("b1", "c1")
+    leader.append(NoOpRecord())
+    await asyncio.sleep(10)
+    (delta,) = [delta for delta in deltas if delta]
+    assert [gone.name for gone in delta.deleted_topics] == ["gone"]
+    assert delta.topics == {"new": set()} and delta.features == {"metadata.version"}
+    assert set(images[-1].topics) == {"stays", "new"}
+
+
+@in_simulation
+async def test_it_takes_snapshots_of_its_own_and_starts_from_them(world: World) -> None:
+    leader = Leader(1)
+    leader.begin()
+    leader.append(feature("metadata.version", 30))
+    await leading(world, leader)
+    policy = SnapshotPolicy(record_bytes=2000, retention_bytes=6000)
+    follower = follow(world, policy=policy)
+    for number in range(60):
+        leader.append(topic(f"topic-{number}", number + 1))
+        await asyncio.sleep(0.01)
+    assert not world.machine("b1").failures
+    ids = follower.snapshots.ids
+    assert ids and ids[-1].end_offset > 20
+    assert follower.log.log_start_offset in (0, ids[0].end_offset)
+    world.machine("b1").kill()
+    await world.machine("b1").wait_ended()
+    again = follow(world, policy=policy)
+    await asyncio.sleep(0)
+    assert len(again.loader.image.topics) == ids[-1].end_offset - 2
+    await asyncio.sleep(3)
+    assert len(again.loader.image.topics) == 60
+
+
+@in_simulation
+async def test_none_is_taken_inside_of_a_transaction(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    follower.keeper._policy = SnapshotPolicy(record_bytes=1)
+    leader.append(BeginTransactionRecord(), feature("a"))
+    await asyncio.sleep(1)
+    assert follower.snapshots.ids == []
+    leader.append(EndTransactionRecord())
+    await asyncio.sleep(1)
+    assert follower.snapshots.ids
+
+
+@in_simulation
+async def test_a_half_fetched_snapshot_is_fetched_anew(world: World) -> None:
+    leader = Leader(1, piece_bytes=20)
+    leader.begin()
+    records = [feature("metadata.version", 30), *(topic(f"t{number}", number + 1) for number in range(50))]
+    leader.take_snapshot(records)
+    await leading(world, leader)
+    follower = follow(world)
+    await asyncio.sleep(0.05)
+    assert follower.snapshots.ids == []
+    world.machine("b1").power_off()
+    await world.machine("b1").wait_ended()
+    again = follow(world)
+    await asyncio.sleep(30)
+    assert len(again.loader.image.topics) == sum(isinstance(record, TopicRecord) for record in records)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_seed_is_one_history(seed: int) -> None:
+    async def scenario(world: World) -> str:
+        leader, follower = await a_cluster(world)
+        for number in range(20):
+            leader.append(topic(f"t{number}", number + 1))
+            await asyncio.sleep(0.03)
+        return world.digest() + str(follower.log.log_end_offset)
+
+    assert simulate(scenario, seed=seed) == simulate(scenario, seed=seed)

@@ -10,6 +10,7 @@ from typing import Final
 from runtime.config.values import ConfigError
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+LAST_PORT: Final = 65_535
 ENDPOINT: Final = re.compile(r"(?P<name>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 
 
@@ -43,7 +44,7 @@ def parse_endpoints(entries: Sequence[str], protocols: Mapping[str, str]) -> tup
     found = []
     for entry in entries:
         match = ENDPOINT.fullmatch(entry)
-        if match is None:
+        if match is None or not 0 <= int(match["port"]) <= LAST_PORT:
             raise _failed(entries, f"Unable to parse {entry} to a broker endpoint")
         name = match["name"].upper()
         if name not in protocols:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -49,10 +50,8 @@ class NodeConfig:
         return cls(plain({name.replace("_", "."): str(value) for name, value in (least | values).items()}))
 
     def _derive(self, listeners: Any) -> None:
-        get = self._values.__getitem__
         self.node_id: int = self.get("node.id")
-        roles: tuple[str, ...] = self.get("process.roles")
-        self.roles = frozenset(roles)
+        self.roles: frozenset[str] = frozenset(self.get("process.roles"))
         self.is_broker = BROKER in self.roles
         self.is_controller = CONTROLLER in self.roles
         self.listeners: tuple[Endpoint, ...] = listeners.all
@@ -75,8 +74,8 @@ class NodeConfig:
         ]
         self.max_connections_overrides = ip_overrides(self.get("max.connections.per.ip.overrides"))
         """Host to its most connections, instead of ``max.connections.per.ip``."""
-        self.log_dirs: tuple[str, ...] = self.get("log.dirs") or self.get("log.dir")
-        self.metadata_log_dir = str(get("metadata.log.dir") or self.log_dirs[0])
+        self.log_dirs = tuple(os.path.abspath(folder) for folder in self.get("log.dirs") or self.get("log.dir"))
+        self.metadata_log_dir = os.path.abspath(self.get("metadata.log.dir") or self.log_dirs[0])
 
     def get(self, key: str) -> Any:
         """The value of a supported key: dynamic, else as set, else Kafka's default. Raises KeyError for others."""

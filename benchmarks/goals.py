@@ -1,0 +1,61 @@
+"""What the figures should be, and a table of what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Goal(NamedTuple):
+    """``ratio`` is Milena's figure through Kafka's; ``absolute`` orients only."""
+
+    about: str
+    ratio: float | None = None
+    absolute: float | None = None
+    more_is_better: bool = False
+
+
+GOALS: Mapping[str, Goal] = {
+    "ready_s": Goal("three brokers, exec to ready, s", 1 / 8, 1.0),
+    "first_write_s": Goal("exec to first acknowledged write, s"),
+    "single_node_listens_s": Goal("one node, exec to listening, s", None, 0.15),
+    "idle_memory_mib": Goal("idle broker, resident MiB", 1 / 6, 40),
+    "idle_cpu_percent": Goal("idle broker, % of a core", 1.0),
+    "produce_p50_ms": Goal("produce acks=1, p50 ms", 1.0, 0.20),
+    "produce_p99_ms": Goal("produce acks=1, p99 ms", 1.0, 0.5),
+    "end_to_end_p50_ms": Goal("end to end, p50 ms", 0.7),
+    "end_to_end_p99_ms": Goal("end to end, p99 ms"),
+    "produce_mb_s": Goal("ProducerPerformance, MB/s", 1.0, None, more_is_better=True),
+    "consume_mb_s": Goal("ConsumerPerformance, MB/s", 1.0, None, more_is_better=True),
+    "librdkafka_consume_mb_s": Goal("librdkafka consumer, MB/s", None, None, more_is_better=True),
+    "loaded_memory_mib": Goal("loaded broker, resident MiB", 1 / 6, 50),
+    "create_1000_partitions_s": Goal("1,000 partitions created and led, s", None, 1.0),
+    "partitions_memory_mib": Goal("1,000 partitions, added MiB per broker", None, 20),
+    "create_10000_partitions_s": Goal("10,000 partitions created, one written, s"),
+}
+
+
+def report(results: Mapping[str, Mapping[str, float]]) -> str:
+    """Milena's figures beside Kafka's, with the ratio and the goal."""
+    milena, kafka = results["milena"], results.get("kafka", {})
+    rows = [("figure", "Milena", "Kafka", "ratio", "goal", "")]
+    for name, goal in GOALS.items():
+        if name in milena:
+            rows.append(_row(goal, milena[name], kafka.get(name)))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def _row(goal: Goal, own: float, other: float | None) -> tuple[str, str, str, str, str, str]:
+    ratio = None if not other else own / other
+    wishes, kept = [], []
+    if goal.ratio is not None:
+        wishes.append(f"{'>=' if goal.more_is_better else '<='} {goal.ratio:.3g} x")
+        if ratio is not None:
+            kept.append(ratio >= goal.ratio if goal.more_is_better else ratio <= goal.ratio)
+    if goal.absolute is not None:
+        wishes.append(f"<= {goal.absolute:g}")
+        kept.append(own <= goal.absolute)
+    verdict = "" if not kept else "met" if all(kept) else "missed"
+    shown = ("-" if other is None else f"{other:.3g}", "-" if ratio is None else f"{ratio:.2f}")
+    return goal.about, f"{own:.3g}", *shown, ", ".join(wishes), verdict

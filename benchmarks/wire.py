@@ -1,0 +1,98 @@
+"""One connection and one thread: the least that a client can add to what it measures."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from protocol.fetch_response import decode_fetch_response
+from protocol.headers import parse_response_header, request_header
+from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from protocol.records import BatchBuilder
+
+PRODUCE, FETCH = 0, 1
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+
+
+def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 1) -> None:
+    """Create a topic and return when every partition has a leader."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(name, partitions, replicas)], operation_timeout=60)[name].result(90)
+    while True:
+        topic = admin.list_topics(name, timeout=30).topics[name]
+        if len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values()):
+            return
+
+
+def leader_of(bootstrap: str, topic: str, partition: int = 0) -> tuple[str, int]:
+    """Host and port of a partition's leader."""
+    metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=30)
+    broker = metadata.brokers[metadata.topics[topic].partitions[partition].leader]
+    return broker.host, broker.port
+
+
+def batch_of(size: int, count: int = 1) -> bytes:
+    """A batch of ``count`` records with values of ``size`` bytes."""
+    builder = BatchBuilder()
+    now = time.time_ns() // 1_000_000
+    for _ in range(count):
+        builder.append(timestamp=now, value=b"x" * size)
+    return builder.build()
+
+
+class Wire:
+    """A blocking connection to one broker."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation = 0
+
+    def send(self, key: int, version: int, body: bytes) -> None:
+        self._correlation += 1
+        message = request_header(key, version, self._correlation, "bench") + body
+        self._socket.sendall(struct.pack(">i", len(message)) + message)
+
+    def receive(self) -> bytes:
+        length = struct.unpack(">i", self._exactly(4))[0]
+        return self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        data = self._socket.recv(count)
+        while len(data) < count:
+            piece = self._socket.recv(count - len(data))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            data += piece
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def produce_body(topic: str, batch: bytes, acks: int = 1) -> bytes:
+    request = ProduceRequest(None, acks, 30_000, [(topic, None, [(0, memoryview(batch))])])
+    return encode_produce_request(PRODUCE_VERSION, request)
+
+
+def produced_error(frame: bytes) -> int:
+    _, body = parse_response_header(PRODUCE, PRODUCE_VERSION, frame)
+    return decode_produce_response(PRODUCE_VERSION, body).topics[0][2][0].error_code
+
+
+def fetch_body(topic: str, offset: int, max_wait_ms: int = 10_000) -> bytes:
+    partition = FetchPartition(partition=0, fetch_offset=offset, max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms, min_bytes=1, max_bytes=50 << 20, topics=[(topic, None, [partition])])
+    return encode_fetch_request(FETCH_VERSION, request)
+
+
+def fetched_bytes(frame: bytes) -> int:
+    """How many bytes of records an answer has."""
+    _, body = parse_response_header(FETCH, FETCH_VERSION, frame)
+    records = decode_fetch_response(FETCH_VERSION, body).topics[0][2][0].records
+    return len(records) if isinstance(records, bytes | memoryview) else 0

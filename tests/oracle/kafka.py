@@ -1,0 +1,56 @@
+"""Apache Kafka 4.3.1 as the oracle: its jars, and its tools as processes.
+
+KAFKA_LIBS names a folder that has the jars already; otherwise Maven copies them into the user's cache once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+VERSION = "4.3.1"
+POM = Path(__file__).with_name("pom.xml")
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+"""For tools that run for a second: the compiler and the collector that cost least."""
+
+
+class NoKafka(Exception):
+    """Why Kafka cannot be asked on this machine."""
+
+
+@cache
+def jars() -> Path:
+    """The folder with Kafka's jars. Raises NoKafka with the reason."""
+    if shutil.which("java") is None:
+        raise NoKafka("java is not installed")
+    named = os.environ.get("KAFKA_LIBS")
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(named) if named else cache_home / "milena" / f"kafka-{VERSION}"
+    if (folder / f"kafka-tools-{VERSION}.jar").exists():
+        return folder
+    if named:
+        raise NoKafka(f"KAFKA_LIBS={named} has no kafka-tools-{VERSION}.jar")
+    if shutil.which("mvn") is None:
+        raise NoKafka("mvn is not installed, and KAFKA_LIBS names no folder with Kafka's jars")
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    done = subprocess.run(["mvn", "-q", "-B", "-f", str(POM), *goal], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise NoKafka(f"Maven did not answer: {done.stdout.strip()[-300:]}")
+    return folder
+
+
+def java(main: str, *arguments: str, options: Sequence[str] = QUICK, heap: str = "256m") -> list[str]:
+    """The command line of a main class of Kafka's."""
+    return ["java", f"-Xmx{heap}", *options, "-cp", f"{jars()}/*", main, *arguments]
+
+
+def tool(main: str, *arguments: str, timeout: float = 60, check: bool = True) -> str:
+    """Run a tool; its standard output. Fails with what it said where its exit code is not 0."""
+    done = subprocess.run(java(main, *arguments), capture_output=True, text=True, timeout=timeout, check=False)
+    assert not check or done.returncode == 0, f"{main} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

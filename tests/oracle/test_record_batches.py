@@ -1,0 +1,195 @@
+"""Record batches both ways between our codec and Kafka's Java classes, and our records as Kafka reads them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from protocol.batch import BatchView, Codec, TimestampType, iter_batches
+from protocol.consumer_protocol import Subscription, TopicPartitions, encode_consumer_message
+from protocol.control_records import (
+    CommitMarker,
+    ControlRecord,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    SnapshotFooter,
+    SnapshotHeader,
+    Voter,
+    control_batch,
+    encode_control_key,
+    encode_control_value,
+)
+from protocol.coordinator_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_key,
+    encode_value,
+)
+from protocol.metadata_records import encode_record, record_types
+from protocol.records import Record, build_batch, iter_records, offset_of, timestamp_of
+from protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from tests.oracle.kafka import java
+from tests.unit.protocol.schema_samples import samples
+
+PROGRAM = Path(__file__).with_name("RecordOracle.java")
+
+RECORDS = [
+    Record(0, 0, b"key", b"value", (("h\u00e4der", b"x"), ("null", None))),
+    Record(1, -3, None, b""),
+    Record(2, 876, b"", None),
+    Record(3, 9, None, b"repeat me " * 20_000),
+    *(Record(4 + n, n, None, b"value %d" % (n * n)) for n in range(200)),
+]
+
+
+def oracle(*arguments: object, lines: Iterable[str] = ()) -> list[str]:
+    """Runs a command of RecordOracle.java on ``lines`` and gives its own."""
+    command = java(str(PROGRAM), *map(str, arguments))
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def text(value: bytes | None) -> str:
+    return "null" if value is None else "x" + value.hex()
+
+
+def dump(data: bytes | bytearray) -> Iterator[str]:
+    """What RecordOracle's dump prints."""
+    for batch in iter_batches(memoryview(data)):
+        batch.verify_crc()
+        fields = (
+            batch.base_offset,
+            batch.last_offset,
+            batch.leader_epoch,
+            batch.codec.name,
+            "LOG_APPEND_TIME" if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else "CREATE_TIME",
+            str(batch.is_transactional).lower(),
+            str(batch.is_control).lower(),
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.last_sequence,
+            batch.count,
+            batch.max_timestamp,
+            batch.size_in_bytes,
+        )
+        yield " ".join(map(str, ("batch", *fields)))
+        for record in iter_records(batch):
+            headers = [f"{text(key.encode())}={text(value)}" for key, value in record.headers]
+            place = (offset_of(batch, record), timestamp_of(batch, record))
+            yield " ".join(map(str, ("record", *place, text(record.key), text(record.value), *headers)))
+
+
+def test_kafka_reads_the_batches_that_we_write(tmp_path: Path) -> None:
+    written = bytearray()
+    for codec in Codec:
+        for level in {Codec.GZIP: (None, 1, 9), Codec.LZ4: (None, 1, 17), Codec.ZSTD: (None, 1, 19)}.get(
+            codec, (None,)
+        ):
+            batch = build_batch(
+                RECORDS,
+                codec=codec,
+                level=level,
+                base_offset=Offset(len(written)),
+                base_timestamp=1_700_000_000_123,
+                leader_epoch=LeaderEpoch(5),
+                producer_id=ProducerId(7),
+                producer_epoch=ProducerEpoch(2),
+                base_sequence=2**31 - 3,
+                transactional=True,
+            )
+            appended = BatchView(memoryview(bytearray(batch)))
+            appended.assign(Offset(len(written) + 1_000), LeaderEpoch(6))
+            appended.set_max_timestamp(TimestampType.LOG_APPEND_TIME, 1_800_000_000_321)
+            written += batch + bytes(appended.memory)
+    file = tmp_path / "ours"
+    file.write_bytes(written)
+    assert oracle("dump", file) == list(dump(written))
+
+
+def test_we_read_the_batches_that_kafka_writes(tmp_path: Path) -> None:
+    oracle("write", tmp_path)
+    files = sorted(path for path in tmp_path.iterdir())
+    assert len(files) == 12
+    everything = b"".join(path.read_bytes() for path in files)
+    together = tmp_path / "together"
+    together.write_bytes(everything)
+    ours = list(dump(everything))
+    assert oracle("dump", together) == ours
+    assert {line.split()[4] for line in ours if line.startswith("batch")} == {codec.name for codec in Codec}
+
+
+def test_our_control_batches_are_kafkas_to_the_byte(tmp_path: Path) -> None:
+    oracle("write", tmp_path)
+    commit = control_batch(
+        [CommitMarker(coordinator_epoch=9)],
+        timestamp=1_700_000_000_001,
+        base_offset=Offset(50),
+        leader_epoch=LeaderEpoch(3),
+        producer_id=ProducerId(7),
+        producer_epoch=ProducerEpoch(2),
+        transactional=True,
+    )
+    assert commit.hex() == (tmp_path / "commit").read_bytes().hex()
+    change = control_batch(
+        [LeaderChange(leader_id=3, voters=(Voter(voter_id=3),), granting_voters=(Voter(voter_id=3),))],
+        timestamp=1_700_000_000_002,
+        base_offset=Offset(8),
+        leader_epoch=LeaderEpoch(4),
+    )
+    assert change.hex() == (tmp_path / "leader-change").read_bytes().hex()
+
+
+def test_kafka_reads_our_metadata_records_and_writes_them_alike() -> None:
+    records = [
+        encode_record(record, version=version)
+        for schema in record_types().values()
+        for version in range(schema.__version__ + 1)
+        for record in samples(schema, version)
+    ]
+    lines = oracle("metadata", lines=map(text, records))
+    assert [line.split()[0] for line in lines] == [text(record) for record in records]
+
+
+def test_kafka_reads_our_coordinator_records_and_writes_them_alike() -> None:
+    commit, group = OffsetCommitKey(group="g\u00e4", topic="t", partition=3), GroupMetadataKey(group="g")
+    pairs = [f"{text(encode_key(commit))} null", f"{text(encode_key(group))} null"]
+    for version in range(5):
+        for offset in samples(OffsetCommitValue, version):
+            pairs.append(f"{text(encode_key(commit))} {text(encode_value(offset, version))}")
+        for state in samples(GroupMetadataValue, version):
+            pairs.append(f"{text(encode_key(group))} {text(encode_value(state, version))}")
+    assert oracle("coordinator", lines=pairs) == pairs
+
+
+def test_kafka_reads_our_control_records() -> None:
+    schemas: list[type[ControlRecord]] = [LeaderChange, SnapshotHeader, SnapshotFooter, KRaftVersion, KRaftVoters]
+    written = [
+        (schema.TYPE.name, f"{text(encode_control_key(record))} {text(encode_control_value(record, version))}")
+        for schema in schemas
+        for version in range(schema.__version__ + 1)
+        for record in samples(schema, version)
+    ]
+    lines = oracle("control", lines=[pair for _, pair in written])
+    assert [line.split()[0] for line in lines] == [name for name, _ in written]
+
+
+def test_kafka_reads_our_subscriptions_and_writes_them_alike() -> None:
+    full = Subscription(
+        topics=("a", "t\u00e4"),
+        user_data=b"data",
+        owned_partitions=(TopicPartitions(topic="a", partitions=(0, 2)), TopicPartitions(topic="b", partitions=(1,))),
+        generation_id=5,
+        rack_id="r",
+    )
+    written = [
+        text(encode_consumer_message(subscription, version))
+        for version in range(4)
+        for subscription in (full, Subscription(topics=()))
+    ]
+    assert oracle("subscription", lines=written) == written

@@ -259,5 +259,11 @@ def _partition_record(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=tuple(state.default_directory(broker) for broker in replicas),
+        directories=_directories(state, replicas),
     )
+
+
+def _directories(state: ControllerState, replicas: Sequence[NodeId]) -> tuple[UUID, ...]:
+    if not state.directories_supported:
+        return ()
+    return tuple(state.default_directory(broker) for broker in replicas)

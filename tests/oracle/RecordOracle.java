@@ -29,7 +29,7 @@ import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
 import org.apache.kafka.metadata.MetadataRecordSerde;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 
-/** Kafka's own reading and writing of what lies in its logs, for test_record_formats.py. */
+/** Kafka's own reading and writing of what lies in its logs, for test_record_batches.py. */
 public class RecordOracle {
     static final HexFormat HEX = HexFormat.of();
 

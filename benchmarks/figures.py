@@ -24,7 +24,7 @@ from benchmarks.wire import (
     produce_body,
     produced_error,
 )
-from tests.oracle.kafka import NoKafka, java, jars
+from tests.oracle.kafka import NoKafka, jars, java
 
 Figures = dict[str, float]
 JVM = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from milena.local_cluster import MILENA, LocalCluster
 from milena.up.ports import free
-from tests.oracle.kafka import java, jars
+from tests.oracle.kafka import jars, java
 
 KAFKA_HEAP = "1g"
 LIMIT = 120.0

@@ -33,7 +33,7 @@ def leader_of(bootstrap: str, topic: str, partition: int = 0) -> tuple[str, int]
     """Host and port of a partition's leader."""
     metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=30)
     broker = metadata.brokers[metadata.topics[topic].partitions[partition].leader]
-    return broker.host, broker.port
+    return str(broker.host), broker.port
 
 
 def batch_of(size: int, count: int = 1) -> bytes:

@@ -1,0 +1,78 @@
+"""The control page speaks enough HTTP for a scraper, and ends what is no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from node.control_http import ControlServer, health_page, metrics_page
+from runtime.process import real_runtime
+
+
+@contextlib.asynccontextmanager
+async def serving(state: dict[str, Any]) -> AsyncIterator[tuple[str, int]]:
+    server = ControlServer(
+        real_runtime(), {"/metrics": metrics_page(lambda: "up 1\n"), "/health": health_page(lambda: state)}
+    )
+    yield await server.start("127.0.0.1", 0)
+    server.stop()
+
+
+async def ask(address: tuple[str, int], *requests: bytes) -> bytes:
+    """Sends and reads until the server closes."""
+    reader, writer = await asyncio.open_connection(*address)
+    for request in requests:
+        writer.write(request)
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+    return answer
+
+
+async def test_metrics_are_served_as_prometheus_text() -> None:
+    async with serving({}) as address:
+        answer = await ask(address, b"GET /metrics?x=1 HTTP/1.0\r\nHost: h\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4")
+    assert body == b"up 1\n"
+
+
+@pytest.mark.parametrize(("ready", "status"), [(True, b"200 OK"), (False, b"503 Service Unavailable")])
+async def test_health_says_whether_the_node_is_ready(ready: bool, status: bytes) -> None:
+    async with serving({"ready": ready, "state": "x"}) as address:
+        answer = await ask(address, b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+    assert status in answer.partition(b"\r\n")[0]
+    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"ready": ready, "state": "x"}
+
+
+async def test_a_connection_is_kept_for_several_requests() -> None:
+    async with serving({}) as address:
+        answer = await ask(
+            address, b"GET /metrics HTTP/1.1\r\n\r\nGET /nothing", b" HTTP/1.1\r\n\r\nGET /metrics HTTP/1.0\r\n\r\n"
+        )
+    assert answer.count(b"up 1\n") == 2 and b"404 Not Found" in answer and b"/health, /metrics" in answer
+
+
+async def test_only_get_is_served() -> None:
+    async with serving({}) as address:
+        assert b"405 Method Not Allowed" in await ask(address, b"POST /metrics HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize("garbage", [b"\x00\x00\x00\x05hello\r\n\r\n", b"x" * 10_000], ids=["no HTTP", "endless"])
+async def test_what_is_no_http_ends_the_connection(garbage: bytes) -> None:
+    async with serving({}) as address:
+        with contextlib.suppress(ConnectionError):
+            assert await ask(address, garbage) == b""
+
+
+async def test_a_port_in_use_is_named() -> None:
+    async with serving({}) as (host, port):
+        with pytest.raises(OSError, match=rf"the control port cannot listen on {host}:{port}"):
+            await ControlServer(real_runtime(), {}).start(host, port)

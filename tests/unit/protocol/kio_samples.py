@@ -13,6 +13,9 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
+from kio.serial._serialize import get_field_writer
+from kio.serial.writers import write_unsigned_varint
+from kio.static.primitive import uvarint
 
 from protocol.api_keys import ApiKey
 
@@ -28,6 +31,39 @@ def kio_bytes(entity: Any) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
+
+
+def noisy_bytes(entity: Any) -> bytes:
+    """Like ``kio_bytes`` of a flexible entity, but every struct, however deep, ends with unknown tagged fields."""
+    out = io.BytesIO()
+    tags: list[tuple[int, bytes]] = [(9_998, b""), (9_999, b"unknown")]
+    for field in dataclasses.fields(entity):
+        tag, value = field.metadata.get("tag"), getattr(entity, field.name)
+        if tag is None:
+            out.write(_noisy_field(field, value))
+        elif value is not None:
+            tags.append((tag, _noisy_field(field, value)))
+    write_unsigned_varint(out, uvarint(len(tags)))
+    for tag, content in sorted(tags):
+        write_unsigned_varint(out, uvarint(tag))
+        write_unsigned_varint(out, uvarint(len(content)))
+        out.write(content)
+    return out.getvalue()
+
+
+def _noisy_field(field: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    if dataclasses.is_dataclass(value):
+        if get_origin(field.type) is UnionType:
+            out.write(b"\x01")
+        out.write(noisy_bytes(value))
+    elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+        write_unsigned_varint(out, uvarint(len(value) + 1))
+        for item in value:
+            out.write(noisy_bytes(item))
+    else:
+        get_field_writer(field, True, False, "tag" in field.metadata)(out, value)
+    return out.getvalue()
 
 
 def _field(field: Any, rnd: random.Random) -> Any:

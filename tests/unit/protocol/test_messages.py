@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import kio.schema
@@ -19,7 +20,7 @@ from protocol.field_names import FIELD_NAMES
 from protocol.primitives import DecodeError, Reader, Writer
 from protocol.registry import REGISTRY, Api
 from protocol.structs import codec
-from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
+from tests.unit.protocol.kio_samples import kio_bytes, kio_class, noisy_bytes, sample
 
 HUGE_COUNT = b"\xff\xff\xff\xff\x07"
 
@@ -93,37 +94,21 @@ def test_the_list_of_field_names_is_kios() -> None:
     assert declared == FIELD_NAMES, "write protocol/field_names.py anew"
 
 
-def with_unknown_tags(data: bytes, marker: bytes) -> bytes:
-    """Every empty tag section that ``marker`` stands in front of gets two unknown fields."""
-    assert marker in data
-    return data.replace(marker + b"\x00", marker + b"\x02\x5c\x03abc\x8f\x4e\x00")
-
-
-def test_unknown_tagged_fields_are_skipped_at_every_level() -> None:
-    # Each level ends with a string that marks where its tags begin.
-    out = Writer()
-    out.compact_array(1)
-    out.compact_string("t")
-    out.int32(1)
-    out.int16(1)
-    out.compact_array(0)
-    out.compact_array(1)
-    out.compact_string("key")
-    out.compact_string("<config>")
-    out.append(0)
-    out.raw(b"\x00")
-    out.int32(1000)
-    out.boolean(False)
-    out.append(0)
-    plain = bytes(out)
-    expected = messages.decode_request(ApiKey.CREATE_TOPICS, 7, plain)
-    nested = with_unknown_tags(plain, b"<config>")
-    assert messages.decode_request(ApiKey.CREATE_TOPICS, 7, nested) == expected
-    topic_tags = nested.replace(b"\x00\x00\x00\x03\xe8", b"\x01\x07\x00\x00\x00\x03\xe8")
-    everywhere = topic_tags[:-1] + b"\x01\x63\x02hi"
-    assert messages.decode_request(ApiKey.CREATE_TOPICS, 7, everywhere) == expected
-    with pytest.raises(KeyError):
-        entity_reader(type(expected))(everywhere, 0)
+@pytest.mark.parametrize(
+    "api", [api for api in REGISTRY.values() if api.flexible is not None], ids=lambda api: api.key.name
+)
+def test_unknown_tagged_fields_are_skipped_at_every_level_of_every_message(api: Api) -> None:
+    assert api.flexible is not None
+    for version in range(max(api.flexible, api.kafka.min), api.kafka.max + 1):
+        for kind, decode in (("request", messages.decode_request), ("response", messages.decode_response)):
+            cls = kio_class(api.key, version, kind)
+            rnd = random.Random(f"{api.key} {version} {kind}")
+            for _ in range(3):
+                original = sample(cls, rnd)
+                noisy = noisy_bytes(original)
+                assert decode(api.key, version, noisy) == decode(api.key, version, kio_bytes(original))
+                with pytest.raises(KeyError):
+                    entity_reader(cls)(noisy, 0)
 
 
 def test_an_unknown_tag_beside_a_known_one_leaves_the_known_one() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from controller.result import MAX_RECORDS_PER_BATCH
+from node.metadata_folder import MAX_BATCH_BYTES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.metadata_records import BrokerRegistrationChangeRecord, MetadataRecord, encode_record
 from protocol.records import BatchBuilder
-
-MAX_BATCH_BYTES: Final = 8 << 20
 
 
 def encode_batches(

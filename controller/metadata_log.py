@@ -15,17 +15,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from controller.batches import MAX_BATCH_BYTES, encode_batches
+from controller.batches import encode_batches
 from controller.quorum_state import FILE_NAME, CorruptQuorumState, QuorumState, decode_quorum_state, encode_quorum_state
 from controller.state import ControllerState
+from node.image import MetadataImage
+from node.metadata_folder import metadata_folder, open_metadata_log
 from node.snapshots import SnapshotStore, batch_records, load_image
 from protocol.batch import BatchView, iter_batches
 from protocol.control_records import LeaderChange, Voter, control_batch
 from protocol.errors import KafkaError
 from protocol.metadata_records import LATEST_METADATA_VERSION, MetadataRecord
-from protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, NodeId, Offset
+from protocol.types import LeaderEpoch, NodeId, Offset
 from runtime.config.node_config import NodeConfig
-from runtime.config.topic_config import TopicConfig
 from runtime.context import Runtime
 from runtime.tasks import Tasks
 from storage.append_info import Origin
@@ -38,12 +39,12 @@ class MetadataLog:
     """Owner of the log and its snapshots. ``open`` and ``lead`` come first, in that order."""
 
     def __init__(self, runtime: Runtime, config: NodeConfig, state: ControllerState, voters: Sequence[NodeId]) -> None:
-        self.folder = f"{config.metadata_log_dir}/{METADATA_TOPIC}-0"
+        self.folder = metadata_folder(config)
         self.epoch = LeaderEpoch(0)
         self.snapshots = SnapshotStore(runtime.disk, self.folder)
         self.last_append = runtime.clock.monotonic()
-        self.new_bytes = 0
-        """Written since the last snapshot."""
+        self.bytes_replayed = 0
+        """Of records since the last snapshot."""
         self._runtime = runtime
         self._config = config
         self._state = state
@@ -59,6 +60,18 @@ class MetadataLog:
         return self._log
 
     @property
+    def image(self) -> MetadataImage:
+        """At the end of the log; committed as a whole where the log is ``idle``."""
+        return self._state.image
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._state.in_transaction
+
+    def snapshot_taken(self) -> None:
+        self.bytes_replayed = 0
+
+    @property
     def high_watermark(self) -> Offset:
         """The first offset that is not committed."""
         return self.log.high_watermark
@@ -68,16 +81,7 @@ class MetadataLog:
         self.snapshots.open()
         latest = self.snapshots.latest()
         start = Offset(0) if latest is None else latest.end_offset
-        self._log = PartitionLog.open(
-            self._runtime.disk,
-            self._runtime.clock,
-            self.folder,
-            METADATA_TOPIC,
-            0,
-            METADATA_TOPIC_ID,
-            _log_config(self._config),
-            recovery_point=start,
-        )
+        self._log = open_metadata_log(self._runtime, self._config, recovery_point=start)
         if latest is not None and latest.end_offset > self._log.log_end_offset:
             self._log.truncate_fully_and_start_at(latest.end_offset)
         if latest is not None:
@@ -92,7 +96,7 @@ class MetadataLog:
             for batch in iter_batches(data):
                 if batch.base_offset >= state.next_offset:
                     self._replay_batch(batch)
-                    self.new_bytes += batch.size_in_bytes
+                    self.bytes_replayed += batch.size_in_bytes
 
     def _replay_batch(self, batch: BatchView) -> None:
         epoch, timestamp = batch.leader_epoch, batch.max_timestamp
@@ -111,18 +115,18 @@ class MetadataLog:
         except CorruptQuorumState as error:
             raise CorruptQuorumState(f"{path}: {error}") from None
 
-    async def lead(self, tasks: Tasks) -> None:
-        """Begin the next epoch; when this returns all of the log is committed. Raises OSError, KafkaError."""
+    def lead(self, tasks: Tasks) -> None:
+        """Begin the next epoch. Blocks shortly. Raises OSError, KafkaError."""
         self.epoch = LeaderEpoch(self.epoch + 1)
         node = self._state.config.node_id
         quorum = encode_quorum_state(QuorumState(self.epoch, NodeId(node), self._voters))
-        await self._runtime.disk.offload(self._runtime.disk.write_atomic, f"{self.folder}/{FILE_NAME}", quorum)
+        self._runtime.disk.write_atomic(f"{self.folder}/{FILE_NAME}", quorum)
         voters = tuple(Voter(voter_id=voter) for voter in self._voters)
         change = LeaderChange(leader_id=node, voters=voters, granting_voters=(Voter(voter_id=node),))
         now = self._runtime.clock.time_ms()
-        info = self._append(bytearray(control_batch([change], timestamp=now)))
-        self._state.passed(last_offset=info, epoch=self.epoch, timestamp_ms=now)
-        await self._sync()
+        last = self._append(bytearray(control_batch([change], timestamp=now)))
+        self._state.passed(last_offset=last, epoch=self.epoch, timestamp_ms=now)
+        self._dirty.set()
         tasks.spawn(self._sync_forever(), name="metadata log sync")
 
     def write(self, records: Sequence[MetadataRecord], *, atomic: bool = True) -> asyncio.Future[None]:
@@ -165,7 +169,7 @@ class MetadataLog:
     def _append(self, data: bytearray) -> Offset:
         info = self.log.append_as_leader(memoryview(data), leader_epoch=self.epoch, origin=Origin.RAFT)
         self.last_append = self._runtime.clock.monotonic()
-        self.new_bytes += info.size
+        self.bytes_replayed += info.size
         return info.last_offset
 
     def _committed(self, offset: Offset) -> asyncio.Future[None]:
@@ -205,22 +209,3 @@ class MetadataLog:
                 future.set_result(None)
         for listener in self._listeners:
             listener()
-
-
-def _log_config(config: NodeConfig) -> TopicConfig:
-    """Nothing is deleted by age or size: snapshots say what may go."""
-    internal = config.get("internal.metadata.log.segment.bytes")
-    return TopicConfig.effective(
-        config,
-        ({} if internal is None else {"internal.segment.bytes": str(internal)})
-        | {
-            "segment.bytes": str(config.get("metadata.log.segment.bytes")),
-            "segment.ms": str(config.get("metadata.log.segment.ms")),
-            "max.message.bytes": str(MAX_BATCH_BYTES),
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-            "cleanup.policy": "delete",
-            "message.timestamp.type": "CreateTime",
-            "flush.messages": str(2**63 - 1),
-        },
-    )

@@ -9,11 +9,13 @@ start moves up to the next one, while there are several and they are together wi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from node.loader import MetadataLoader
+from node.image import MetadataImage
 from node.snapshots import SnapshotStore, image_batches, image_id
 from runtime.context import Runtime
 from runtime.logging import get_logger
+from storage.deletions import remove_paths
 from storage.partition_log import PartitionLog
 
 
@@ -27,13 +29,30 @@ class SnapshotPolicy:
     retention_ms: int = 604_800_000
 
 
+class SnapshotSource(Protocol):
+    """What snapshots are taken of: a loader, or the controller's log when all of it is committed."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    @property
+    def bytes_replayed(self) -> int:
+        """Of the log, since the last snapshot."""
+        ...
+
+    def snapshot_taken(self) -> None: ...
+
+
 class SnapshotKeeper:
     """Takes and drops the snapshots of one metadata log. Call ``tend`` after records were replayed."""
 
     def __init__(
         self,
         runtime: Runtime,
-        loader: MetadataLoader,
+        source: SnapshotSource,
         log: PartitionLog,
         store: SnapshotStore,
         policy: SnapshotPolicy,
@@ -41,7 +60,7 @@ class SnapshotKeeper:
         node_id: int,
     ) -> None:
         self._runtime = runtime
-        self._loader = loader
+        self._source = source
         self._log = log
         self._store = store
         self._policy = policy
@@ -53,21 +72,24 @@ class SnapshotKeeper:
         if self._due():
             await self.take()
             self.clean()
+        forgotten = self._log.context.deletions.take_due(self._runtime.clock.time_ms())
+        if forgotten:
+            await self._runtime.disk.offload(remove_paths, self._runtime.disk, forgotten)
 
     def _due(self) -> bool:
-        loader, policy = self._loader, self._policy
-        if loader.in_transaction or not loader.bytes_replayed:
+        source, policy = self._source, self._policy
+        if source.in_transaction or not source.bytes_replayed:
             return False
-        if loader.bytes_replayed >= policy.record_bytes:
+        if source.bytes_replayed >= policy.record_bytes:
             return True
         return policy.interval_ms > 0 and self._runtime.clock.time_ms() - self._last_ms >= policy.interval_ms
 
     async def take(self) -> None:
         """Write a snapshot of the image as it is now."""
-        image = self._loader.image
+        image = self._source.image
         snapshot = image_id(image)
         self._last_ms = self._runtime.clock.time_ms()
-        self._loader.snapshot_taken()
+        self._source.snapshot_taken()
         if snapshot in self._store:
             return
         batches = image_batches(image, self._last_ms)

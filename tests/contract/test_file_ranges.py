@@ -31,6 +31,20 @@ async def test_ranges_and_memory_arrive_in_order(it: Surroundings) -> None:
 
 
 @on_all_networks
+async def test_many_small_ranges_arrive_in_order(it: Surroundings) -> None:
+    server, client = Peer(chunks=True), Peer()
+    await connected(it, server, client)
+    file = a_file(it)
+    server.connection.pause_reading()
+    for number in range(2000):
+        client.connection.send([b"|", FileRange(file, number, 3000)])
+    server.connection.resume_reading()
+    expected = b"".join(b"|" + CONTENT[number : number + 3000] for number in range(2000))
+    await server.until(lambda: server.bytes_received == len(expected))
+    assert b"".join(server.frames) == expected
+
+
+@on_all_networks
 async def test_a_file_closed_and_removed_meanwhile_is_still_sent(it: Surroundings) -> None:
     server, client = Peer(chunks=True), Peer()
     await connected(it, server, client)

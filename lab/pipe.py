@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WINDOW = 256 * 1024
 """Bytes that the kernels of both sides hold between sending and reading."""
 HIGH_WATER = 1024 * 1024
-"""As in ``runtime.tcp``."""
+"""As in ``runtime.tcp_connection``."""
 
 
 class SimulatedConnection:

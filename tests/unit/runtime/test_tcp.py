@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from runtime import tcp
 from runtime.clock import Timer
 from runtime.system_clock import SystemClock
 from runtime.tcp import TcpNetwork
+from runtime.tcp_connection import TcpConnection
 from tests.contract.peers import Peer
 
 
@@ -102,7 +102,7 @@ async def test_a_connection_without_delay_and_with_keep_alive() -> None:
     network = TcpNetwork(SystemClock())
     listener = await network.listen("127.0.0.1", 0, lambda: (server.framer, server))
     connection = await network.connect("127.0.0.1", listener.port, client.framer, client, timeout=1)
-    assert isinstance(connection, tcp.TcpConnection)
+    assert isinstance(connection, TcpConnection)
     with socket.socket(fileno=socket.dup(connection._fd)) as sock:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -91,7 +91,7 @@ KEYS: Final = (
         102_400,
         None,
         Mode.READ_ONLY,
-        "Send buffer of client sockets; -1 is the system's.",
+        "Accepted without effect: the system sizes socket buffers.",
     ),
     Key(
         "socket.receive.buffer.bytes",
@@ -99,7 +99,7 @@ KEYS: Final = (
         102_400,
         None,
         Mode.READ_ONLY,
-        "Receive buffer of client sockets; -1 is the system's.",
+        "Accepted without effect: the system sizes socket buffers.",
     ),
     Key("socket.request.max.bytes", Type.INT, 104_857_600, Range(1), Mode.READ_ONLY, "Longest request that is taken."),
     Key(

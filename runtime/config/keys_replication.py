@@ -68,7 +68,7 @@ KEYS: Final = (
         65_536,
         None,
         Mode.READ_ONLY,
-        "Receive buffer of a follower's sockets.",
+        "Accepted without effect: the system sizes socket buffers.",
     ),
     Key(
         "replica.fetch.max.bytes",

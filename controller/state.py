@@ -37,6 +37,8 @@ class ControllerState:
     next_offset: Offset = _START
     registered_at: dict[int, Offset] = field(default_factory=dict)
     """Offset of each broker's last RegisterBroker record, which is its broker epoch or later."""
+    features_changed_at: Offset = _START
+    """Offset of the last batch that changed a feature's level."""
     config: NodeConfig = field(init=False)
     """The node's configuration under the dynamic ones of the image."""
     _replayer: Replayer = field(init=False, repr=False)
@@ -56,6 +58,7 @@ class ControllerState:
         self.index = PartitionIndex.of(image)
         self.next_offset = Offset(image.offset + 1)
         self.registered_at = dict.fromkeys(image.brokers, image.offset)
+        self.features_changed_at = image.offset
         self._update_config()
 
     def replay(self, batch: Sequence[Any], *, base_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> Delta:
@@ -81,6 +84,8 @@ class ControllerState:
     def _published(self, next_offset: Offset) -> Delta:
         self.next_offset = next_offset
         delta = self._replayer.take_delta()
+        if delta.features:
+            self.features_changed_at = Offset(next_offset - 1)
         self.index.refresh(self.image, delta)
         if any(resource == BROKER_RESOURCE for resource, _ in delta.configs):
             self._update_config()

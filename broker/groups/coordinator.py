@@ -24,8 +24,6 @@ from runtime.context import Runtime
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
 
-log = get_logger("groups")
-
 
 @dataclass(slots=True)
 class _Led:
@@ -88,7 +86,9 @@ class GroupCoordinator:
                 if self._led.get(partition) is not led:
                     return
         except (KafkaError, CorruptBatch, DecodeError) as error:
-            log.error("groups_not_loaded", partition=partition, leader_epoch=led.leader_epoch, reason=str(error))
+            get_logger("groups").error(
+                "groups_not_loaded", partition=partition, leader_epoch=led.leader_epoch, reason=str(error)
+            )
             if self._led.get(partition) is led:
                 self.resigned(partition)
             return
@@ -99,7 +99,9 @@ class GroupCoordinator:
             led.shard.groups[group.group_id] = group
             led.shard.arm(group)
         led.loaded = True
-        log.info("groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups))
+        get_logger("groups").info(
+            "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
+        )
 
     # -- look-ups
 
@@ -156,6 +158,6 @@ class GroupCoordinator:
 
 def _logged(group: Group, event: str) -> Callable[[ErrorCode], None]:
     def done(error: ErrorCode) -> None:
-        log.debug(event, group=group.group_id, error=error.name)
+        get_logger("groups").debug(event, group=group.group_id, error=error.name)
 
     return done

@@ -1,0 +1,169 @@
+"""What a node's process does from start to end: its roles in order, the control page, and telling who wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Final
+
+from milena.up import channel, nodes_file
+from milena.up.layout import ClusterDir
+from milena.up.settings import bracketed
+from node.metrics import Metrics
+from runtime.config.node_config import NodeConfig
+from runtime.config.values import ConfigError
+from runtime.logging import get_logger
+from runtime.process import Stop, settle_memory
+from storage.log_dir import DirectoryError
+
+if TYPE_CHECKING:
+    from broker.metadata_source import SharedLog
+    from broker.server import Broker
+    from controller.formatting import Formatting
+    from controller.server import Controller
+    from milena.options import Values
+    from node.control_http import ControlServer
+    from runtime.context import Runtime
+
+CANNOT_START: Final = 1
+
+
+class Serving:
+    """One node. ``run`` is the main coroutine of its process."""
+
+    def __init__(self, config: NodeConfig, values: Values, cluster: ClusterDir | None, *, is_child: bool) -> None:
+        """``is_child``: `milena up` has started this process. Raises ConfigError for options that contradict."""
+        self._config = config
+        self._cluster = cluster
+        self._is_child = is_child
+        self._control_address = None if values.control is None else (values.control_host, values.control)
+        self._formatting = self._read_formatting(values)
+        self._metrics = Metrics()
+        self._controller: Controller | None = None
+        self._broker: Broker | None = None
+        self._control: ControlServer | None = None
+        self._log = get_logger("node", node=config.node_id)
+
+    def _read_formatting(self, values: Values) -> Formatting | None:
+        if not self._config.is_controller:
+            return None
+        from controller.formatting import Formatting
+
+        cluster_id = values.cluster_id or os.environ.get("CLUSTER_ID")
+        return Formatting.parse(cluster_id=cluster_id, features=values.feature, release_version=values.release_version)
+
+    async def run(self, runtime: Runtime, stop: Stop) -> int:
+        """Start, serve until the stop is requested, stop. Returns the exit code."""
+        for warning in self._config.warnings:
+            self._log.warning(warning)
+        self._tell(channel.STARTING)
+        code = 0
+        try:
+            if await _unless_stopped(stop, self._start(runtime)):
+                self._announce()
+                settle_memory()
+                await stop.requested.wait()
+            self._log.info("node stops", reason=stop.reason)
+        except (ConfigError, DirectoryError, OSError) as error:
+            print(f"milena: {error}", file=sys.stderr, flush=True)
+            code = CANNOT_START
+        await self._stop()
+        if self._cluster is not None:
+            nodes_file.mark_down(self._cluster.nodes, self._config.node_id, os.getpid())
+        return code
+
+    async def _start(self, runtime: Runtime) -> None:
+        """The controller first: the broker of the same process registers with it."""
+        if self._control_address is not None:
+            await self._start_control(runtime, *self._control_address)
+        if self._config.is_controller:
+            from controller.server import Controller
+
+            self._controller = Controller(runtime, self._config, formatting=self._formatting, metrics=self._metrics)
+            await self._controller.start()
+        if self._config.is_broker:
+            from broker.server import Broker
+
+            self._broker = Broker(runtime, self._config, metrics=self._metrics, shared=self._shared_log())
+            await self._broker.start()
+
+    def _shared_log(self) -> SharedLog | None:
+        """The metadata log of the controller in this process, which its broker reads in place."""
+        if self._controller is None:
+            return None
+        from broker.metadata_source import SharedLog
+
+        metadata = self._controller.metadata
+        return SharedLog(metadata.log, metadata.snapshots, metadata.on_commit)
+
+    async def _start_control(self, runtime: Runtime, host: str, port: int) -> None:
+        from node.control_http import ControlServer, health_page, metrics_page
+
+        pages = {"/metrics": metrics_page(self._metrics.render), "/health": health_page(self._health)}
+        self._control = ControlServer(runtime, pages)
+        bound = await self._control.start(host, port)
+        self._log.info("control page", address=f"http://{bound[0]}:{bound[1]}")
+
+    @property
+    def _roles(self) -> list[Controller | Broker]:
+        return [role for role in (self._controller, self._broker) if role is not None]
+
+    def _health(self) -> dict[str, object]:
+        ready = len(self._roles) == len(self._config.roles) and all(role.ready for role in self._roles)
+        return {"ready": ready, "node": self._config.node_id, "roles": sorted(self._config.roles)}
+
+    def _announce(self) -> None:
+        """The node serves: its supervisor, nodes.json and whoever reads standard output hear of it."""
+        listeners = {
+            name: f"{bracketed(host)}:{port}"
+            for role in self._roles
+            for name, (host, port) in role.bound_listeners.items()
+        }
+        if not self._is_child:
+            shown = " ".join(f"{name}://{address}" for name, address in listeners.items())
+            print(f"ready node={self._config.node_id} {shown}", flush=True)
+        if self._cluster is not None and not self._is_child:
+            nodes_file.renew(self._cluster.nodes, self._entry(listeners))
+        self._tell(channel.READY)
+
+    def _entry(self, bound: dict[str, str]) -> nodes_file.Entry:
+        advertised = {
+            endpoint.name: f"{bracketed(endpoint.host)}:{endpoint.port}"
+            for endpoint in self._config.advertised_listeners
+            if endpoint.host and endpoint.port
+        }
+        return {
+            "id": self._config.node_id,
+            "roles": sorted(self._config.roles),
+            "pid": os.getpid(),
+            "listeners": bound | advertised,
+            "log.dirs": list(self._config.log_dirs),
+        }
+
+    def _tell(self, event: str) -> None:
+        if self._cluster is not None:
+            channel.tell_supervisor(self._cluster, self._config.node_id, event)
+
+    async def _stop(self) -> None:
+        """The broker first: its controlled shutdown needs the controller."""
+        for role in reversed(self._roles):
+            await role.stop()
+        if self._control is not None:
+            self._control.stop()
+
+
+async def _unless_stopped(stop: Stop, work: Coroutine[None, None, None]) -> bool:
+    """Whether the work ended before a stop was requested; else it is cancelled. Raises what the work raises."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.requested.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        working.result()
+        return True
+    working.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
+    return False

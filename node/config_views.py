@@ -149,7 +149,6 @@ class ConfigView:
             "name": name,
             "value": None if sensitive else value,
             "read_only": read_only,
-            "is_default": not synonyms or synonyms[0]["source"] == Source.DEFAULT,
             "config_source": int(synonyms[0]["source"] if synonyms else Source.DEFAULT),
             "is_sensitive": sensitive,
             "synonyms": synonyms if self.synonyms else [],

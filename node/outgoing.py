@@ -45,6 +45,10 @@ class ChannelError(ConnectionError):
     """The peer could not be reached, or the connection broke before the answer came."""
 
 
+class Unreachable(ChannelError):
+    """There was no connection: nothing has been sent."""
+
+
 @dataclass(slots=True)
 class _Pending:
     key: int
@@ -179,7 +183,7 @@ class Channel:
 
     async def _connected(self) -> _Link:
         if self._closed:
-            raise ChannelError(f"the channel to {self.host}:{self.port} is closed")
+            raise Unreachable(f"the channel to {self.host}:{self.port} is closed")
         link = self._link
         if link is not None and link.alive:
             return link
@@ -205,13 +209,13 @@ class Channel:
             factor = self._runtime.random.uniform(1 - JITTER, 1 + JITTER)
             self._not_before = clock.monotonic() + self._backoff * factor
             self._backoff = min(self._backoff * 2, LAST_BACKOFF)
-            raise ChannelError(f"cannot connect to {self.host}:{self.port}: {error}") from error
+            raise Unreachable(f"cannot connect to {self.host}:{self.port}: {error}") from error
         except BaseException:
             link.abort()
             raise
         if self._closed:
             link.abort()
-            raise ChannelError(f"the channel to {self.host}:{self.port} was closed")
+            raise Unreachable(f"the channel to {self.host}:{self.port} was closed")
         self._backoff = FIRST_BACKOFF
         self._link = link
         return link
@@ -249,7 +253,7 @@ class _Link:
     ) -> asyncio.Future[Any] | None:
         """Queue a request. The future fails with ChannelError when the connection goes; None without ``decode``."""
         if not self.alive or self._connection is None:
-            raise ChannelError("the connection is closed")
+            raise Unreachable("the connection is closed")
         correlation_id = self._next_id
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
         head = request_header(key, version, correlation_id, self._client_id)

@@ -91,6 +91,9 @@ def _encode(lines: list[str]) -> bytes:
 
 
 def _decode(data: bytes) -> list[str]:
+    if data and not data.endswith(b"\n"):
+        # The number on the last line may be cut, and still be a number.
+        raise CorruptCheckpoint("the last line is cut")
     lines = [line for line in _text(data).splitlines() if line.strip()]
     if not lines:
         return []

@@ -22,14 +22,14 @@ def guarded(
 ) -> Callable[Concatenate[PartitionLog, P], T]:
     """A method of a log that touches the disk.
 
-    In an offline directory it raises KafkaError KAFKA_STORAGE_ERROR at once. An OSError takes the directory offline and
-    comes out as that too; a damaged file as CORRUPT_MESSAGE.
+    In an offline directory, or once the log is deleted, it raises KafkaError KAFKA_STORAGE_ERROR at once. An OSError
+    takes the directory offline and comes out as that too; a damaged file as CORRUPT_MESSAGE.
     """
 
     @wraps(method)
     def call(log: PartitionLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if log.context.offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {log.folder} is offline")
+        if log.context.offline or log.retired:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder} is offline")
         try:
             return method(log, *args, **kwargs)
         except (CorruptBatch, CorruptIndex) as error:

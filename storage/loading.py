@@ -204,16 +204,17 @@ def _recovery(loading: _Loading, files: ProducerFiles, producers: ProducerState,
 
 
 def _load_epochs(loading: _Loading) -> None:
-    """From the checkpoint, or where that is missing or damaged, from the batches."""
+    """From the checkpoint, or where that is missing, empty or damaged, from the batches."""
     path = f"{loading.folder}/{EPOCHS}"
     reason = "missing"
     if EPOCHS in loading.names:
         try:
             loading.epochs = LeaderEpochCache(decode_epochs(loading.context.disk.read(path)))
-            return
         except CorruptCheckpoint as error:
             reason = str(error)
-    if loading.segments and any(segment.size for segment in loading.segments):
+    if loading.epochs.entries:
+        return
+    if any(segment.size for segment in loading.segments):
         loading.event("leader epochs built anew", path=path, reason=reason)
         try:
             rebuild_epochs(loading.segments, loading.epochs)

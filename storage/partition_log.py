@@ -55,6 +55,7 @@ class PartitionLog:
         "producer_files",
         "producers",
         "recovery_point",
+        "retired",
         "segments",
         "topic",
         "topic_id",
@@ -95,6 +96,7 @@ class PartitionLog:
         self.recovery_point = max(recovery_point, log_start)
         self.last_flush_ms = context.clock.time_ms()
         self.truncations = 0
+        self.retired = False
         self.folder_changed = False
         self._unsynced: set[str] | None = None
 
@@ -354,10 +356,8 @@ class PartitionLog:
         for segment in self.segments:
             segment.close()
 
-    def move_to(self, folder: str) -> None:
-        """The folder has been renamed."""
+    def retire(self, folder: str) -> None:
+        """The log is out of use, and its folder has been renamed. It refuses everything from now on."""
         self.release()
+        self.retired = True
         self.folder = folder
-        self._unsynced = None
-        for segment in self.segments:
-            segment.folder = folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 from uuid import UUID
 
 from protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Codec, iter_batches
@@ -66,11 +67,11 @@ def default_config() -> TopicConfig:
 class LogFolder:
     """Opens, and opens again, one log in a folder of its own."""
 
-    def __init__(self, path: object, **config: object) -> None:
+    def __init__(self, path: object, **config: Any) -> None:
         self.path = f"{path}/topic-0"
         self.clock = HandClock()
         self.disk = RealDisk()
-        self.config: TopicConfig = replace(default_config(), **config)  # type: ignore[arg-type]
+        self.config: TopicConfig = replace(default_config(), **config)
         self.events = Events()
         self.context = LogContext(self.disk, self.clock, self.events)
 
@@ -100,7 +101,7 @@ def batch_of(
     producer: tuple[int, int, int] | None = None,
     codec: Codec = Codec.NONE,
     transactional: bool = False,
-    **header: object,
+    **header: Any,
 ) -> memoryview:
     """A client's batch; ``producer`` is (id, epoch, first sequence). The n-th record is n ms younger than the first."""
     producer_id, epoch, sequence = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
@@ -137,9 +138,9 @@ def marker(producer: tuple[int, int], *, commit: bool, timestamp: int = START_MS
 
 
 def append(
-    log: PartitionLog, *values: bytes, epoch: int = 0, origin: Origin = Origin.CLIENT, **batch: object
+    log: PartitionLog, *values: bytes, epoch: int = 0, origin: Origin = Origin.CLIENT, **batch: Any
 ) -> AppendInfo:
-    data = batch_of(*values, **batch)  # type: ignore[arg-type]
+    data = batch_of(*values, **batch)
     return log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch), origin=origin)
 
 

@@ -1,0 +1,60 @@
+"""Log managers for tests: real directories, a clock moved by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import sentinel
+
+from runtime.config.node_config import NodeConfig
+from runtime.config.topic_config import TopicConfig
+from runtime.context import Runtime
+from runtime.files import RealDisk
+from runtime.randomness import Randomness
+from runtime.task_scope import TaskScope
+from storage.log_dir import LogDir
+from storage.log_manager import LogManager
+from storage.partition_log import PartitionLog
+from tests.unit.storage.logs import Events, HandClock, default_config
+
+CLUSTER = "5L6g3nShT-eMCtK--X86sw"
+
+
+class Manager:
+    """A LogManager that can be stopped, killed and started again on the same directories."""
+
+    def __init__(self, path: Path, *, dirs: int = 1, node_id: int = 1, disk: RealDisk | None = None) -> None:
+        self.paths = [str(path / f"dir{number}") for number in range(dirs)]
+        self.clock = HandClock()
+        self.events = Events()
+        self.failed: list[tuple[str, list[PartitionLog]]] = []
+        self.fatal: list[str] = []
+        self.disk = disk or RealDisk()
+        self.runtime = Runtime(
+            clock=self.clock,
+            random=Randomness(1),
+            network=sentinel.network,
+            disk=self.disk,
+            new_tasks=lambda name: TaskScope(name, lambda text, _error: self.fatal.append(text)),
+            fatal=lambda text, _error: self.fatal.append(text),
+        )
+        config = NodeConfig.of(node_id=node_id, log_dirs=",".join(self.paths))
+        self.logs = LogManager(self.runtime, config, self._note, events=self.events)
+
+    def _note(self, directory: LogDir, logs: list[PartitionLog]) -> None:
+        self.failed.append((directory.path, logs))
+
+    async def start(self, cluster: str = CLUSTER, config: TopicConfig | None = None) -> LogManager:
+        self.logs.open()
+        self.logs.format(cluster)
+        await self.logs.load(lambda _topic: config or default_config())
+        return self.logs
+
+    def folders(self) -> list[str]:
+        """Names of the logs' folders in the first directory."""
+        return [name for name in self.disk.list(self.paths[0]) if name.startswith("topic-")]
+
+    def kill(self) -> None:
+        """What a killed process leaves: everything as it is, and no locks."""
+        for directory in self.logs.dirs:
+            directory.unlock()
+        self.disk.close()

@@ -1,0 +1,249 @@
+"""Log directories: whose they are, what is in them, what becomes of them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import BrokerEpoch, Offset
+from runtime.disk import File
+from runtime.files import RealDisk
+from storage.log_dir import DirectoryError
+from storage.log_manager import LogManager
+from storage.partition_log import PartitionLog
+from tests.unit.storage.logs import TOPIC_ID, append, default_config, values_of
+from tests.unit.storage.managers import CLUSTER, Manager
+
+
+def create(logs: LogManager, topic: str = "topic", partition: int = 0, directory: UUID | None = None) -> PartitionLog:
+    return logs.get_or_create(topic, partition, TOPIC_ID, default_config(), directory=directory, is_new=True)
+
+
+async def test_an_empty_directory_is_formatted_and_recognised_again(tmp_path: Path) -> None:
+    first = Manager(tmp_path)
+    logs = await first.start()
+    ids = [directory.directory_id for directory in logs.dirs]
+    await logs.stop()
+    again = Manager(tmp_path)
+    again.logs.open()
+    assert again.logs.cluster_id == CLUSTER
+    assert [directory.directory_id for directory in again.logs.dirs] == ids
+    again.kill()
+
+
+async def test_a_directory_of_another_cluster_or_node_is_refused(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    await (await manager.start()).stop()
+    with pytest.raises(DirectoryError, match="belongs to cluster"):
+        await Manager(tmp_path).start("another")
+    with pytest.raises(DirectoryError, match="belongs to node 1, not 2"):
+        await Manager(tmp_path, node_id=2).start()
+
+
+async def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    await manager.start()
+    with pytest.raises(DirectoryError, match="in use by another process"):
+        Manager(tmp_path).logs.open()
+    await manager.logs.stop()
+
+
+async def test_a_clean_end_leaves_its_broker_epoch_and_needs_no_recovery(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log = create(logs)
+    append(log, b"a")
+    log.set_high_watermark(Offset(1))
+    await logs.stop(BrokerEpoch(42))
+    again = Manager(tmp_path)
+    again.logs.open()
+    assert again.logs.previous_broker_epoch == 42
+    await again.logs.load(lambda _topic: default_config())
+    found = again.logs.get("topic", 0)
+    assert found is not None
+    assert (found.recovery_point, found.high_watermark, found.topic_id) == (1, 1, TOPIC_ID)
+    assert values_of(found) == [b"a"]
+    assert not manager.disk.exists(f"{manager.paths[0]}/.kafka_cleanshutdown")
+    again.kill()
+
+
+async def test_a_killed_broker_recovers_from_its_checkpoints(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log = create(logs)
+    for value in (b"a", b"b", b"c"):
+        append(log, value)
+    log.flush()
+    log.set_high_watermark(Offset(2))
+    logs.dirs[0].write(logs.dirs[0].checkpoints())
+    append(log, b"d")
+    manager.kill()
+    again = Manager(tmp_path)
+    found = (await again.start()).get("topic", 0)
+    assert found is not None
+    assert again.logs.previous_broker_epoch is None
+    assert (found.log_end_offset, found.recovery_point, found.high_watermark) == (4, 3, 2)
+    assert values_of(found) == [b"a", b"b", b"c", b"d"]
+    again.kill()
+
+
+async def test_logs_go_where_the_fewest_are_or_where_they_belong(tmp_path: Path) -> None:
+    manager = Manager(tmp_path, dirs=2)
+    logs = await manager.start()
+    first, second = logs.dirs
+    for partition in range(4):
+        create(logs, partition=partition)
+    assert (len(first.logs), len(second.logs)) == (2, 2)
+    log = create(logs, partition=4, directory=second.directory_id)
+    assert logs.dir_of(log) is second
+    assert logs.directory_id(log) == second.directory_id
+    assert create(logs, partition=4) is log
+    await logs.stop()
+
+
+async def test_another_topic_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    create(logs)
+    with pytest.raises(KafkaError) as refused:
+        logs.get_or_create("topic", 0, UUID(int=7 << 100), default_config())
+    assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+    await logs.stop()
+
+
+async def test_a_deleted_log_is_renamed_and_removed_later(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log = create(logs)
+    append(log, b"old")
+    logs.delete(log)
+    assert logs.get("topic", 0) is None
+    (name,) = manager.folders()
+    assert name.startswith("topic-0.")
+    assert name.endswith("-delete")
+    with pytest.raises(KafkaError):
+        append(log, b"late")
+    assert values_of(create(logs)) == []
+    manager.clock.now += 60_000
+    await logs._upkeep._delete()
+    assert manager.folders() == ["topic-0"]
+    await logs.stop()
+
+
+async def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log = create(logs)
+    for _ in range(5):
+        append(log)
+    log.set_high_watermark(Offset(5))
+    log.increment_log_start(Offset(4))
+    logs.dirs[0].write(logs.dirs[0].checkpoints())
+    logs.delete(log)
+    append(create(logs), b"new")
+    manager.kill()
+    again = Manager(tmp_path)
+    found = (await again.start()).get("topic", 0)
+    assert found is not None
+    assert values_of(found) == [b"new"]
+    again.kill()
+
+
+async def test_a_stray_log_is_set_aside_and_stays(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    logs.set_aside(create(logs))
+    await logs.stop()
+    (name,) = manager.folders()
+    assert name.endswith("-stray")
+    again = Manager(tmp_path)
+    assert list(await again.start()) == []
+    again.kill()
+
+
+class FailingDisk(RealDisk):
+    """A real disk on which paths can be made to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken = ""
+
+    def _check(self, path: str) -> None:
+        if self.broken and path.startswith(self.broken):
+            raise OSError(errno.EIO, "broken", path)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        self._check(path)
+        return super().open(path, create=create, read_only=read_only)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        self._check(path)
+        super().write_atomic(path, data, sync=sync)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        self._check(path)
+        return super().lock(path)
+
+
+async def test_a_failing_disk_takes_its_directory_offline_and_no_other(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    manager = Manager(tmp_path, dirs=2, disk=disk)
+    logs = await manager.start()
+    broken, healthy = (create(logs, partition=number) for number in range(2))
+    append(broken)
+    append(healthy)
+    path = logs.dir_of(broken).path
+    disk.broken = path
+    broken.segments.active.close()
+    with pytest.raises(KafkaError) as refused:
+        append(broken)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.failed == [(path, [broken])]
+    assert [directory.path for directory in logs.offline_dirs] == [path]
+    append(healthy, b"lives")
+    assert logs.get("topic", 0) is None
+    with pytest.raises(KafkaError):
+        logs.get_or_create("topic", 0, TOPIC_ID, default_config())
+    assert logs.dir_of(create(logs, partition=2)).online
+    await logs.stop()
+    assert manager.fatal == []
+
+
+async def test_the_node_ends_with_its_last_directory(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    manager = Manager(tmp_path, disk=disk)
+    logs = await manager.start()
+    disk.broken = manager.paths[0]
+    with pytest.raises(KafkaError):
+        create(logs)
+    assert manager.fatal == ["all log directories have failed"]
+    await logs.stop()
+
+
+async def test_a_directory_that_fails_at_the_start_is_offline_from_then_on(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    manager = Manager(tmp_path, dirs=2, disk=disk)
+    disk.broken = manager.paths[0]
+    logs = await manager.start()
+    assert [directory.path for directory in logs.online_dirs] == [manager.paths[1]]
+    await logs.stop()
+
+
+async def test_rolled_segments_are_synced_and_the_recovery_point_moves(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log = create(logs)
+    append(log, b"a")
+    append(log, b"b")
+    log.roll()
+    append(log, b"c")
+    assert log.recovery_point == 0
+    await logs._upkeep.flush([log], sealed_only=True)
+    assert log.recovery_point == 2
+    await logs.stop()
+    assert log.recovery_point == 3

@@ -93,7 +93,7 @@ class Channel:
         return self._link is not None and self._link.alive
 
     async def request(
-        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
+        self, key: ApiKey, version: int | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> Any:
         """Send a request built from plain fields and return the decoded response.
 

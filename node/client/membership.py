@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from node.client.cluster import Cluster
 from node.client.consumer import TopicPartition
@@ -24,6 +24,8 @@ from protocol.consumer_protocol import (
     encode_consumer_message,
 )
 from protocol.errors import ErrorCode, KafkaError, retriable
+
+T = TypeVar("T")
 
 PROTOCOL: Final = "range"
 GROUP_KEY: Final = 0
@@ -241,7 +243,7 @@ class Membership:
                 if partition.error_code:
                     raise KafkaError(ErrorCode(partition.error_code), f"{topic.name}-{partition.partition_index}")
 
-    async def _until_answered(self, ask: Callable[[], Any]) -> Any:
+    async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the coordinator moves or loads."""
         attempt = 0
         while True:

@@ -72,16 +72,28 @@ class LogManager:
 
         Raises DirectoryError where one must not be used, or none can be. A disk that fails is offline from here on.
         """
-        for directory in self.dirs:
-            try:
-                directory.open()
-            except OSError as error:
-                self._note_offline(directory, error)
+        try:
+            for directory in self.dirs:
+                try:
+                    directory.open()
+                except OSError as error:
+                    self._note_offline(directory, error)
+            self._check_opened()
+        except DirectoryError:
+            self.unlock()
+            raise
+
+    def _check_opened(self) -> None:
         if not self.online_dirs:
             raise DirectoryError(f"none of the log directories can be used: {', '.join(d.path for d in self.dirs)}")
         clusters = {directory.meta.cluster_id for directory in self.online_dirs if directory.meta is not None}
         if len(clusters) > 1:
             raise DirectoryError(f"log directories of different clusters: {', '.join(sorted(clusters))}")
+
+    def unlock(self) -> None:
+        """Let the directories go, without closing anything."""
+        for directory in self.dirs:
+            directory.unlock()
 
     @property
     def cluster_id(self) -> str | None:
@@ -101,6 +113,9 @@ class LogManager:
                 directory.format(cluster_id, self.node_id, self._runtime.random.uuid)
             except OSError as error:
                 self.take_offline(directory, error)
+            except DirectoryError:
+                self.unlock()
+                raise
 
     async def load(self, config_of: Callable[[str], TopicConfig]) -> None:
         """Open the logs of all directories, in a worker. ``config_of``: the effective configuration of a topic."""

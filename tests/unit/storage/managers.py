@@ -55,6 +55,5 @@ class Manager:
 
     def kill(self) -> None:
         """What a killed process leaves: everything as it is, and no locks."""
-        for directory in self.logs.dirs:
-            directory.unlock()
+        self.logs.unlock()
         self.disk.close()

@@ -97,7 +97,8 @@ class Serving:
         from broker.metadata_source import SharedLog
 
         metadata = self._controller.metadata
-        return SharedLog(metadata.log, metadata.snapshots, metadata.on_commit)
+        address = next(iter(self._controller.bound_listeners.values()))
+        return SharedLog(address, metadata.log, metadata.snapshots, metadata.on_commit)
 
     async def _start_control(self, runtime: Runtime, host: str, port: int) -> None:
         from node.control_http import ControlServer, health_page, metrics_page

@@ -1,0 +1,95 @@
+"""`milena produce`: each line of standard input is a record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from milena.client import BOOTSTRAP, run
+from milena.errors import UsageError
+from milena.options import CommandLine, Option, Positional, Values, key_value
+from node.client.cluster import Cluster
+from node.client.producer import Producer
+from protocol.compression import Codec
+
+CHUNK = 1 << 16
+ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+COMMAND = CommandLine(
+    "produce",
+    "Write each line of standard input as a record, and wait until all of them are acknowledged.",
+    options=[
+        BOOTSTRAP,
+        Option("--key-separator", "what stands between key and value in a line", "TEXT", short="-K"),
+        Option("--partition", "write to this partition instead of the key's", "N", convert=int, short="-p"),
+        Option("--header", "a header for every record", "NAME=VALUE", many=True, convert=key_value, short="-H"),
+        Option("--compression", "none, gzip, snappy, lz4 or zstd", "CODEC", default="none", short="-z"),
+        Option("--acks", "all (then idempotent), 1 or 0", "ACKS", default="all"),
+        Option("--null", "an empty value is a null, a tombstone in compacted topics"),
+    ],
+    positionals=[Positional("TOPIC", "the topic to write to")],
+    examples=["echo hello | milena produce greetings", "echo 'k1:v1' | milena produce -K : -z zstd orders"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    values = COMMAND.parse(arguments)
+    if values.help:
+        print(COMMAND.help())
+        return 0
+    if values.acks not in ACKS:
+        raise UsageError(f"--acks {values.acks}: one of all, 1, 0")
+    codecs = {codec.name.lower(): codec for codec in Codec}
+    if values.compression not in codecs:
+        raise UsageError(f"--compression {values.compression}: one of {', '.join(codecs)}")
+    return run(values.bootstrap_server, partial(produce, values, codecs[values.compression]))
+
+
+async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
+    """Send all lines. Raises KafkaError of the first record that was refused."""
+    acks = ACKS[values.acks]
+    producer = Producer(cluster, acks=acks, idempotent=acks == -1, codec=codec)
+    headers = [(name, value.encode()) for name, value in values.header]
+    sent = []
+    try:
+        async for line in lines(cluster):
+            key, value = split(line, values.key_separator)
+            sent.append(
+                await producer.enqueue(
+                    values.topic,
+                    None if values.null and not value else value,
+                    key=key,
+                    partition=values.partition,
+                    headers=headers,
+                )
+            )
+            while sent and sent[0].done():
+                sent.pop(0).result()
+        await asyncio.wait(sent) if sent else None
+        for future in sent:
+            future.result()
+    finally:
+        await producer.close()
+    return 0
+
+
+async def lines(cluster: Cluster) -> AsyncIterator[bytes]:
+    """Lines of standard input as they come; the last one also without its newline."""
+    rest = b""
+    while data := await cluster.runtime.disk.offload(os.read, sys.stdin.fileno(), CHUNK):
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest
+
+
+def split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
+    """Key and value of a line. A line without the separator has no key."""
+    if separator is None:
+        return None, line
+    key, found, value = line.partition(separator.encode())
+    return (key, value) if found else (None, line)

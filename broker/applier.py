@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
-from storage.log_manager import LogManager
-
 from broker.config_store import ConfigStore
 from broker.directory_assigner import DirectoryAssigner
 from broker.meters import BrokerMeters
@@ -27,6 +25,7 @@ from protocol.types import LOST_DIR, OFFSETS_TOPIC, LeaderEpoch, NodeId
 from runtime.clock import Clock
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
+from storage.log_manager import LogManager
 
 AT_ONCE: Final = 16
 """So many partitions are done within a publication, and in one slice of a longer work."""
@@ -60,6 +59,7 @@ class Applier:
     ) -> None:
         self.applied_offset = -1
         """The image is carried out up to here."""
+        self.started = False
         self._node_id = node_id
         self._image = image
         self._partitions = partitions
@@ -73,14 +73,13 @@ class Applier:
         self._todo: dict[tuple[str, int], None] = {}
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
-        self._started = False
         self._log = get_logger("applier")
 
     def start(self, tasks: Tasks) -> None:
         """The logs are loaded: carry out the whole image, and from now on what changes."""
-        self._started = True
+        self.started = True
         tasks.spawn(self._run(), name="metadata applier")
-        self._configs.renew()
+        self._set_strays_aside()
         for topic, index, _ in self._image().partitions_of(self._node_id):
             self._todo[topic.name, index] = None
         self._note_progress()
@@ -91,7 +90,7 @@ class Applier:
 
     def publish(self, delta: Delta) -> None:
         """The image has changed. Before ``start`` there is nothing to do: the whole of it will be read then."""
-        if not self._started:
+        if not self.started:
             return
         self._configs.publish(delta)
         for key in self._touched(delta):
@@ -136,6 +135,21 @@ class Applier:
             self.applied_offset = self._image().offset
             self._work.clear()
             self._idle.set()
+
+    def _set_strays_aside(self) -> None:
+        """Logs of topics that were deleted, or that were moved away, while this broker was down."""
+        image = self._image()
+        for log in self._logs:
+            topic = image.topics.get(log.topic)
+            placed = topic is not None and self._is_here(topic.partitions.get(log.partition))
+            if not placed or topic is None or log.topic_id not in (None, topic.id):
+                self._logs.set_aside(log)
+
+    def take_offline(self, partition: Partition) -> None:
+        """The partition's log directory has failed."""
+        if partition.topic == OFFSETS_TOPIC and partition.is_leader:
+            self._groups.resigned(partition.index)
+        partition.take_offline()
 
     # -- one partition
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from broker.partitions import PartitionSet
 from node.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
@@ -22,6 +23,10 @@ class ConfigStore:
         self._warned_of_compaction: set[str] = set()
         self._listeners: list[Callable[[NodeConfig], None]] = []
         self._log = get_logger("config")
+
+    def get(self, key: str) -> Any:
+        """A key of the broker as it is now."""
+        return self.node.get(key)
 
     def on_change(self, listener: Callable[[NodeConfig], None]) -> None:
         """Call ``listener`` with the new configuration of the broker whenever it changes."""
@@ -61,4 +66,4 @@ class ConfigStore:
     def _renew_topics(self, concerned: Callable[[str], bool]) -> None:
         for partition in self._partitions:
             if partition.log is not None and concerned(partition.topic):
-                partition.log.config = self.topic(partition.topic)
+                partition.log.update_config(self.topic(partition.topic))

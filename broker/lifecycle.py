@@ -13,9 +13,10 @@ Until it is unfenced a broker speaks every 10 ms, then every ``broker.heartbeat.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from socket import gethostname
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,6 +27,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, RANGES
 from protocol.types import BrokerEpoch, NodeId
 from runtime.clock import Timer
+from runtime.config.listeners import SECURITY_PROTOCOLS
+from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
@@ -218,3 +221,17 @@ class Lifecycle:
         finally:
             timer.cancel()
             self._nudge.clear()
+
+
+def advertised_listeners(config: NodeConfig, bound: Mapping[str, tuple[str, int]]) -> list[dict[str, Any]]:
+    """What a broker registers: its advertised listeners, with the port that was really bound where 0 was asked for, and
+    with this machine's name where no host is given."""
+    return [
+        {
+            "name": endpoint.name,
+            "host": endpoint.host or gethostname(),
+            "port": endpoint.port or bound[endpoint.name][1],
+            "security_protocol": SECURITY_PROTOCOLS.index(endpoint.security_protocol),
+        }
+        for endpoint in config.advertised_listeners
+    ]

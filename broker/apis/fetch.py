@@ -53,7 +53,7 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
             uses_topic_ids=ctx.version >= _TOPIC_IDS_SINCE,
         )
     except KafkaError as error:
-        ctx.respond(encode_fetch_response(ctx.version, (), error.code))  # type: ignore[arg-type]
+        ctx.respond(encode_fetch_response(ctx.version, (), error.code))
         return
     max_bytes = min(request.max_bytes, node.fetch_max_bytes)
     limits = FetchLimits(
@@ -115,9 +115,7 @@ def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLim
             topics.append((name, topic_id, results))
         results.append(fetched)
     endpoints: tuple[NodeEndpoint, ...] = () if hints is None else hints.endpoints()
-    ctx.respond(
-        encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints)  # type: ignore[arg-type]
-    )
+    ctx.respond(encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints))
 
 
 def _is_news(plan: FetchPlan, one: Found, fetched: FetchedPartition) -> bool:

@@ -1,0 +1,19 @@
+"""Which module answers which API of a broker."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from node.api import ApiTable
+from protocol.api_keys import ApiKey
+from protocol.registry import Role, served
+
+_ELSEWHERE: Final = {ApiKey.API_VERSIONS: "node.apis.api_versions"}
+_HOT: Final = (ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA)
+
+
+def broker_apis() -> ApiTable:
+    """Every served key; a module has its key's name. The hot ones are imported now, the others on first use."""
+    table = ApiTable("broker.apis", {key: _ELSEWHERE.get(key, key.name.lower()) for key in served(Role.BROKER)})
+    table.preload(*_HOT)
+    return table

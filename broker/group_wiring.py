@@ -1,0 +1,39 @@
+"""The group coordinator under this broker's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.model import GroupSettings
+from node.image import MetadataImage
+from protocol.types import OFFSETS_TOPIC
+from runtime.config.node_config import NodeConfig
+from runtime.context import Runtime
+from runtime.tasks import Tasks
+
+
+def group_coordinator(
+    runtime: Runtime, tasks: Tasks, config: NodeConfig, image: Callable[[], MetadataImage]
+) -> GroupCoordinator:
+    """It spreads groups over the partitions that ``__consumer_offsets`` has, or will be created with."""
+    default_count: int = config.get("offsets.topic.num.partitions")
+
+    def partition_count() -> int:
+        topic = image().topics.get(OFFSETS_TOPIC)
+        return len(topic.partitions) if topic is not None else default_count
+
+    return GroupCoordinator(
+        runtime,
+        tasks,
+        partition_count=partition_count,
+        settings=GroupSettings(
+            min_session_ms=config.get("group.min.session.timeout.ms"),
+            max_session_ms=config.get("group.max.session.timeout.ms"),
+            max_size=config.get("group.max.size"),
+            initial_delay_ms=config.get("group.initial.rebalance.delay.ms"),
+        ),
+        commit_timeout_ms=config.get("offsets.commit.timeout.ms"),
+        retention_ms=config.get("offsets.retention.minutes") * 60_000,
+        check_interval_ms=config.get("offsets.retention.check.interval.ms"),
+    )

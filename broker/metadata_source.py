@@ -1,0 +1,119 @@
+"""Where a broker's metadata comes from: observed over the wire, or read beside the controller of the same process.
+
+The two nodes of a combined process share one metadata log on disk, as Kafka's do. Its writer is the controller; the
+broker has an image of its own, which only ever holds what is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from node.image import MetadataImage
+from node.loader import MetadataLoader, Subscriber
+from node.metadata_folder import metadata_folder, open_metadata_log
+from node.observer import Observer, ObserverOptions
+from node.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
+from node.snapshots import SnapshotStore
+from protocol.types import NodeId, Offset
+from runtime.config.node_config import NodeConfig
+from runtime.context import Runtime
+from runtime.tasks import Tasks
+from storage.partition_log import PartitionLog
+
+
+class MetadataSource(Protocol):
+    """Feeds one image."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    def subscribe(self, subscriber: Subscriber) -> None: ...
+
+    def start(self, tasks: Tasks) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLog:
+    """The controller's metadata log in the same process. ``on_commit`` takes a call-back for each commit;
+    ``address`` is where that controller is reached."""
+
+    log: PartitionLog
+    snapshots: SnapshotStore
+    on_commit: Callable[[Callable[[], None]], None]
+    address: tuple[str, int]
+
+
+class SharedMetadata:
+    """Follows the commits of the controller beside it. Its writer also keeps its snapshots."""
+
+    def __init__(self, shared: SharedLog) -> None:
+        self._shared = shared
+        self._loader = MetadataLoader(shared.log, shared.snapshots)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._loader.image
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._loader.subscribe(subscriber)
+
+    def start(self, tasks: Tasks) -> None:
+        self._loader.load_snapshot()
+        self._shared.on_commit(self._committed)
+        self._committed()
+
+    def close(self) -> None:
+        """The log is the controller's to close."""
+
+    def _committed(self) -> None:
+        self._loader.committed(Offset(self._shared.log.high_watermark))
+        while self._loader.step():
+            continue
+
+
+class ObservedMetadata:
+    """This broker's own copy of the metadata log, which it fetches."""
+
+    def __init__(self, runtime: Runtime, config: NodeConfig, *, cluster_id: str, directory_id: UUID) -> None:
+        """Blocks. Raises OSError."""
+        snapshots = SnapshotStore(runtime.disk, metadata_folder(config))
+        snapshots.open()
+        latest = snapshots.latest()
+        recovery_point = Offset(0) if latest is None else latest.end_offset
+        self._log = log = open_metadata_log(runtime, config, recovery_point=recovery_point)
+        self._loader = MetadataLoader(log, snapshots)
+        policy = SnapshotPolicy(
+            record_bytes=config.get("metadata.log.max.record.bytes.between.snapshots"),
+            interval_ms=config.get("metadata.log.max.snapshot.interval.ms"),
+            retention_bytes=config.get("metadata.max.retention.bytes"),
+            retention_ms=config.get("metadata.max.retention.ms"),
+        )
+        keeper = SnapshotKeeper(runtime, self._loader, log, snapshots, policy, node_id=config.node_id)
+        options = ObserverOptions(
+            node_id=NodeId(config.node_id),
+            cluster_id=cluster_id,
+            directory_id=directory_id,
+            voters=config.quorum_voters,
+            bootstrap=config.quorum_bootstrap,
+            fetch_timeout=config.get("controller.quorum.fetch.timeout.ms") / 1000,
+        )
+        self._observer = Observer(runtime, options, log, snapshots, self._loader, keeper)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._loader.image
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._loader.subscribe(subscriber)
+
+    def start(self, tasks: Tasks) -> None:
+        tasks.spawn(self._observer.run(), name="metadata observer")
+
+    def close(self) -> None:
+        """Call once the task has ended."""
+        self._log.close()

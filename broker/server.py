@@ -1,0 +1,258 @@
+"""A broker: its parts, put together, and the order in which they begin and end.
+
+Start: listen (connections wait), lock and read the log directories, register with the controller and follow the
+metadata, load the logs, carry out the image, ask to be unfenced, serve. Stop: accept nothing new, hand the leaderships
+over (controlled shutdown), end what waits, flush and close the logs, let the directories go.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.answer_cache import AnswerCache
+from broker.apis.table import broker_apis
+from broker.applier import Applier
+from broker.auto_create import AutoCreation
+from broker.config_store import ConfigStore
+from broker.controller_link import ControllerLink
+from broker.directory_assigner import DirectoryAssigner
+from broker.fetch_sessions import FetchSessions
+from broker.group_wiring import group_coordinator
+from broker.lifecycle import SUPPORTED_FEATURES, Lifecycle, Registration, advertised_listeners
+from broker.metadata_source import MetadataSource, ObservedMetadata, SharedLog, SharedMetadata
+from broker.meters import BrokerMeters
+from broker.partitions import PartitionSet
+from broker.producer_ids import ProducerIds
+from broker.purgatory import Purgatory
+from node.api import RequestContext
+from node.image import Delta, MetadataImage
+from node.metrics import Metrics
+from node.server import Server, ServerLimits
+from node.verbs import Rules
+from protocol.api_keys import ApiKey
+from protocol.api_versions import ApiVersionsAnswers
+from protocol.registry import Role
+from protocol.types import ZERO_UUID, NodeId
+from runtime.config.node_config import NodeConfig
+from runtime.context import Runtime
+from runtime.logging import get_logger
+from storage.log_dir import LogDir
+from storage.log_manager import LogManager
+from storage.partition_log import PartitionLog
+
+CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
+"""Seconds that the controller may take to move this broker's leaderships."""
+
+
+ASKING_TIMEOUT: Final = 60.0
+"""Seconds that a new broker waits for a controller to tell the cluster's id."""
+MAX_NAMED: Final = 1000
+_EMPTY: Final = MetadataImage()
+
+
+class Broker:
+    """One broker. API modules know it as ``node``."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NodeConfig,
+        *,
+        metrics: Metrics | None = None,
+        rules: Rules | None = None,
+        shared: SharedLog | None = None,
+    ) -> None:
+        """``shared``: the metadata log of the controller in the same process. Nothing is touched before ``start``."""
+        self.ready = False
+        """Unfenced and serving."""
+        self.runtime = runtime
+        self.node_id = NodeId(config.node_id)
+        self.metrics = metrics or Metrics()
+        self.purgatory = Purgatory(runtime.clock)
+        self.partitions = PartitionSet(lambda: self.image)
+        self.configs = ConfigStore(config, lambda: self.image, self.partitions)
+        self.configs.on_change(self._config_changed)
+        self.meters = BrokerMeters(self.metrics)
+        self.sessions = FetchSessions(
+            runtime.clock, runtime.random, config.get("max.incremental.fetch.session.cache.slots")
+        )
+        self.metadata_answers = AnswerCache()
+        self.api_versions = ApiVersionsAnswers(Role.BROKER, SUPPORTED_FEATURES)
+        self.fetch_max_bytes: int = config.get("fetch.max.bytes")
+        self.logs = LogManager(runtime, config, self._directory_failed)
+        self.server = Server(
+            runtime,
+            self,
+            node_id=self.node_id,
+            role=Role.BROKER,
+            endpoints=config.broker_listeners,
+            apis=broker_apis(),
+            limits=ServerLimits.of(config.get),
+            metrics=self.metrics,
+            rules=rules or Rules(),
+            holding=True,
+        )
+        self._tasks = runtime.new_tasks(f"broker {self.node_id}")
+        self._shared = shared
+        self._metadata: MetadataSource | None = None
+        self._lifecycle: Lifecycle | None = None
+        self._refused: set[str] = set()
+        self._log = get_logger("broker", node=self.node_id)
+        addresses = [*config.quorum_voters.values(), *config.quorum_bootstrap] if shared is None else [shared.address]
+        self.controller = ControllerLink(
+            runtime,
+            list(dict.fromkeys(addresses)),
+            f"broker-{self.node_id}-to-controller",
+            request_timeout=config.get("controller.socket.timeout.ms") / 1000,
+        )
+        self.auto_create = AutoCreation(self.controller, self._tasks, self.configs.get, lambda: self.image)
+        self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
+        self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image)
+        self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
+        self._applier = Applier(
+            self.node_id,
+            lambda: self.image,
+            self.partitions,
+            self.logs,
+            self.configs,
+            self.purgatory,
+            self.meters,
+            self.groups,
+            self._assigner,
+            runtime.clock,
+        )
+
+    # -- what API modules ask for
+
+    @property
+    def config(self) -> NodeConfig:
+        """With the dynamic configuration in it."""
+        return self.configs.node
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._metadata.image if self._metadata is not None else _EMPTY
+
+    @property
+    def cluster_id(self) -> str:
+        assert self.logs.cluster_id is not None, "the broker has not started"
+        return self.logs.cluster_id
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        assert self._lifecycle is not None, "the broker has not started"
+        return self._lifecycle
+
+    @property
+    def bound_listeners(self) -> dict[str, tuple[str, int]]:
+        return dict(self.server.bound)
+
+    def refuse_transactions(self, ctx: RequestContext, transactional_id: str) -> None:
+        """Say once for each transactional id why it was refused: the client's own message cannot."""
+        if transactional_id not in self._refused and len(self._refused) < MAX_NAMED:
+            self._refused.add(transactional_id)
+            self._log.warning(
+                "transactions are not supported yet", transactional_id=transactional_id, client=ctx.client_host
+            )
+
+    # -- life
+
+    async def start(self) -> None:
+        """Returns when the broker is unfenced and serves.
+
+        Raises OSError, DirectoryError, KafkaError, ChannelError where it cannot come so far.
+        """
+        await self.server.start()
+        self.logs.open()
+        cluster_id = self.logs.cluster_id or await self._ask_cluster_id()
+        self.logs.format(cluster_id)
+        self._metadata = metadata = self._open_metadata(cluster_id)
+        metadata.subscribe(self._published)
+        metadata.start(self._tasks)
+        self._lifecycle = lifecycle = Lifecycle(
+            self.runtime,
+            self.controller,
+            self._registration(cluster_id),
+            metadata_offset=self._known_offset,
+            heartbeat_interval=self.config.get("broker.heartbeat.interval.ms") / 1000,
+            registration_timeout=self.config.get("initial.broker.registration.timeout.ms") / 1000,
+        )
+        lifecycle.start(self._tasks)
+        await lifecycle.caught_up.wait()
+        self.configs.renew()
+        await self.logs.load(self.configs.topic)
+        self._applier.start(self._tasks)
+        self._assigner.start(self._tasks)
+        await self._applier.caught_up()
+        self.logs.start(self._tasks)
+        self.groups.start()
+        lifecycle.ready_to_unfence()
+        await lifecycle.unfenced.wait()
+        self.server.serve()
+        self.ready = True
+        self._log.info("broker serves", listeners=[f"{host}:{port}" for host, port in self.server.bound.values()])
+
+    async def stop(self) -> None:
+        """End in order, from whatever point ``start`` has reached. Idempotent."""
+        self.ready = False
+        self.server.stop_accepting()
+        if self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
+            await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
+        self.purgatory.close()
+        await self.server.stop()
+        await self._tasks.stop()
+        self.controller.close()
+        if self._metadata is not None:
+            self._metadata.close()
+        epoch = self._lifecycle.epoch if self._lifecycle is not None else None
+        await self.logs.stop(epoch)
+
+    async def _ask_cluster_id(self) -> str:
+        """The controller's, for a broker whose directories are new."""
+        response = await self.controller.request(ApiKey.DESCRIBE_CLUSTER, timeout=ASKING_TIMEOUT, endpoint_type=2)
+        return str(response.cluster_id)
+
+    def _open_metadata(self, cluster_id: str) -> MetadataSource:
+        if self._shared is not None:
+            return SharedMetadata(self._shared)
+        directory = next((one for one in self.logs.dirs if one.path == self.config.metadata_log_dir), None)
+        directory_id = directory.directory_id if directory is not None else None
+        return ObservedMetadata(
+            self.runtime, self.config, cluster_id=cluster_id, directory_id=directory_id or ZERO_UUID
+        )
+
+    def _registration(self, cluster_id: str) -> Registration:
+        return Registration(
+            node_id=self.node_id,
+            cluster_id=cluster_id,
+            incarnation=self.runtime.random.uuid(),
+            listeners=advertised_listeners(self.config, self.server.bound),
+            rack=self.config.get("broker.rack"),
+            log_dirs=[one.directory_id for one in self.logs.online_dirs if one.directory_id is not None],
+            previous_epoch=self.logs.previous_broker_epoch,
+        )
+
+    # -- what comes from below
+
+    def _published(self, image: MetadataImage, delta: Delta) -> None:
+        if delta.topics or delta.deleted_topics or delta.brokers:
+            self.metadata_answers.clear()
+        if delta.features:
+            self.api_versions.set_finalized(image.features, image.offset)
+        self._applier.publish(delta)
+
+    def _known_offset(self) -> int:
+        """Up to where the metadata is carried out; before the logs are loaded, up to where it is known."""
+        return self._applier.applied_offset if self._applier.started else self.image.offset
+
+    def _config_changed(self, config: NodeConfig) -> None:
+        self.fetch_max_bytes = config.get("fetch.max.bytes")
+
+    def _directory_failed(self, directory: LogDir, lost: list[PartitionLog]) -> None:
+        """A disk is gone: its partitions answer KAFKA_STORAGE_ERROR, the controller elects others, the rest goes on."""
+        gone = {id(log) for log in lost}
+        for partition in self.partitions:
+            if partition.log is not None and id(partition.log) in gone:
+                self._applier.take_offline(partition)
+        if self._lifecycle is not None and directory.directory_id is not None:
+            self._lifecycle.directory_failed(directory.directory_id)

@@ -68,6 +68,7 @@ __all__ = [
     "UnregisterBrokerRecord",
     "ZkMigrationStateRecord",
     "decode_record",
+    "decode_versioned_record",
     "encode_record",
     "record_types",
 ]
@@ -125,7 +126,12 @@ def encode_record(
 
 
 def decode_record(data: Data) -> MetadataRecord:
-    """The record in a framed value.
+    """The record in a framed value. Raises as ``decode_versioned_record``."""
+    return decode_versioned_record(data)[0]
+
+
+def decode_versioned_record(data: Data) -> tuple[MetadataRecord, int]:
+    """The record in a framed value, and the version that it is in.
 
     Raises UnknownRecord for a type or version that is not known, DecodeError for damaged bytes or some left over.
     """
@@ -141,7 +147,7 @@ def decode_record(data: Data) -> MetadataRecord:
         raise UnknownRecord(f"{schema.__name__} in version {version}, known are 0 to {schema.__version__}")
     record = decode_from(reader, schema, version)
     reader.expect_end()
-    return record
+    return record, version
 
 
 def record_types() -> dict[int, type[MetadataRecord]]:

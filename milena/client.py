@@ -26,6 +26,8 @@ def run(bootstrap: str, body: Body) -> int:
         return asyncio.run(_run(addresses, body))
     except KafkaError as error:
         raise UserError(explain(error)) from None
+    except BrokenPipeError:
+        raise
     except (ChannelError, OSError) as error:
         raise UserError(str(error)) from None
 

@@ -98,7 +98,7 @@ class Serving:
 
         metadata = self._controller.metadata
         address = next(iter(self._controller.bound_listeners.values()))
-        return SharedLog(address, metadata.log, metadata.snapshots, metadata.on_commit)
+        return SharedLog(address=address, log=metadata.log, snapshots=metadata.snapshots, on_commit=metadata.on_commit)
 
     async def _start_control(self, runtime: Runtime, host: str, port: int) -> None:
         from node.control_http import ControlServer, health_page, metrics_page

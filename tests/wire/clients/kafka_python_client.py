@@ -34,7 +34,7 @@ class KafkaPythonClient:
         acknowledged: list[int] = []
         middle = Halfway(len(records), halfway)
 
-        def reported(_metadata: object, index: int) -> None:
+        def reported(index: int, _metadata: object) -> None:
             acknowledged.append(index)
             middle.reached(len(acknowledged))
 

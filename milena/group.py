@@ -1,0 +1,68 @@
+"""`milena group`: list and describe consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from milena.client import BOOTSTRAP, run
+from milena.errors import UsageError
+from milena.options import CommandLine, Positional, Values, nearest
+from node.client import admin
+from node.client.cluster import Cluster
+from node.client.offsets import LATEST, find_offset
+from protocol.errors import KafkaError
+
+LIST = CommandLine("group list", "List groups with their states.", [BOOTSTRAP])
+DESCRIBE = CommandLine(
+    "group describe",
+    "Show members, committed offsets and how far the group is behind.",
+    [BOOTSTRAP],
+    [Positional("GROUP", "the group's name")],
+    ["milena group describe billing"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    commands = {"list": LIST, "describe": DESCRIBE}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: milena group COMMAND [options]\n")
+        print("\n".join(f"  {name:<10}{command.about}" for name, command in commands.items()))
+        return 0
+    name, *rest = arguments
+    if name not in commands:
+        raise UsageError(f"no command `group {name}`{nearest(name, list(commands))}")
+    values = commands[name].parse(rest)
+    if values.help:
+        print(commands[name].help())
+        return 0
+    return run(values.bootstrap_server, partial(list_groups if name == "list" else describe, values))
+
+
+async def list_groups(values: Values, cluster: Cluster) -> int:
+    for name, state in sorted((await admin.list_groups(cluster)).items()):
+        print(f"{name:<40}{state}")
+    return 0
+
+
+async def describe(values: Values, cluster: Cluster) -> int:
+    group = await admin.describe_group(cluster, values.group)
+    print(f"{group.group}  {group.state}  {group.protocol or '-'}  {len(group.members)} members")
+    for member in group.members:
+        print(f"  {member.member_id}  {member.client_id}  {member.client_host}")
+    offsets = await admin.group_offsets(cluster, values.group)
+    if offsets:
+        print(f"  {'topic':<32}{'partition':>10}{'committed':>12}{'end':>12}{'behind':>10}")
+    for (topic, partition), committed in sorted(offsets.items()):
+        end = await end_of(cluster, topic, partition)
+        shown = ("-", "-") if end is None else (str(end), str(end - committed))
+        print(f"  {topic:<32}{partition:>10}{committed:>12}{shown[0]:>12}{shown[1]:>10}")
+    return 0
+
+
+async def end_of(cluster: Cluster, topic: str, partition: int) -> int | None:
+    """The end of a partition; None where it cannot be asked, as after the topic's deletion."""
+    try:
+        return (await find_offset(cluster, topic, partition, LATEST)).offset
+    except KafkaError:
+        return None

@@ -1,0 +1,156 @@
+"""`milena topic`: create, list, describe, delete and alter topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from milena.client import BOOTSTRAP, explain, run
+from milena.errors import UsageError, UserError
+from milena.options import CommandLine, Option, Positional, Values, key_value, nearest
+from node.client import admin
+from node.client.cluster import Cluster, TopicView
+from protocol.errors import ErrorCode, KafkaError
+from protocol.uuids import to_text
+
+TOPIC, TOPICS = Positional("TOPIC", "the topic's name"), Positional("TOPIC", "names of topics", many=True)
+CONFIG = Option("--config", "a topic configuration, under Kafka's name", "K=V", many=True, convert=key_value)
+TOPIC_RESOURCE = 2
+OWN_VALUE = 1
+LEADER_WAIT = 10.0
+"""Seconds that a new topic's partitions may take to have leaders before `create` says so."""
+
+CREATE = CommandLine(
+    "topic create",
+    "Create a topic, and return when its partitions have leaders.",
+    options=[
+        BOOTSTRAP,
+        Option("--partitions", "how many; the broker's num.partitions without it", "N", default=-1, convert=int),
+        Option("--replicas", "how many of each; default.replication.factor without it", "N", default=-1, convert=int),
+        CONFIG,
+        Option("--if-not-exists", "a topic that is there already is no error"),
+        Option("--quiet", "print nothing"),
+    ],
+    positionals=[TOPIC],
+    examples=["milena topic create orders --partitions 6 --config retention.ms=86400000"],
+)
+LIST = CommandLine(
+    "topic list",
+    "List topics with their partitions.",
+    [BOOTSTRAP, Option("--internal", "with __consumer_offsets and its like")],
+)
+DESCRIBE = CommandLine(
+    "topic describe",
+    "Show partitions, leaders, replicas and what is configured.",
+    [BOOTSTRAP],
+    [Positional("TOPIC", "names of topics; all without any", many=True)],
+)
+DELETE = CommandLine(
+    "topic delete",
+    "Delete topics with all their data.",
+    [BOOTSTRAP, Option("--if-exists", "a topic that is not there is no error")],
+    [TOPICS],
+)
+ALTER = CommandLine(
+    "topic alter",
+    "Add partitions, set or delete configurations.",
+    [
+        BOOTSTRAP,
+        Option("--partitions", "raise their number to this", "N", convert=int),
+        CONFIG,
+        Option("--delete-config", "back to the default", "KEY", many=True),
+    ],
+    [TOPIC],
+    ["milena topic alter orders --partitions 12", "milena topic alter orders --config retention.ms=3600000"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    commands = {"create": CREATE, "list": LIST, "describe": DESCRIBE, "delete": DELETE, "alter": ALTER}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: milena topic COMMAND [options]\n")
+        print("\n".join(f"  {name:<10}{command.about}" for name, command in commands.items()))
+        return 0
+    name, *rest = arguments
+    if name not in commands:
+        raise UsageError(f"no command `topic {name}`{nearest(name, list(commands))}")
+    values = commands[name].parse(rest)
+    if values.help:
+        print(commands[name].help())
+        return 0
+    bodies = {"create": create, "list": list_topics, "describe": describe, "delete": delete, "alter": alter}
+    return run(values.bootstrap_server, partial(bodies[name], values))
+
+
+async def create(values: Values, cluster: Cluster) -> int:
+    topic = admin.NewTopic(values.topic, values.partitions, values.replicas, configs=dict(values.config))
+    error = (await admin.create_topics(cluster, [topic]))[values.topic]
+    if error is not None and not (error.code is ErrorCode.TOPIC_ALREADY_EXISTS and values.if_not_exists):
+        raise UserError(f"topic {values.topic}: {explain(error)}")
+    view = await with_leaders(cluster, values.topic)
+    if not values.quiet:
+        print(f"{values.topic}: {len(view.partitions)} partitions")
+    return 0
+
+
+async def with_leaders(cluster: Cluster, name: str) -> TopicView:
+    """The topic, once the broker that we ask knows it and a leader of each partition."""
+    try:
+        async with asyncio.timeout(LEADER_WAIT):
+            for attempt in range(1_000_000):
+                found = (await cluster.metadata([name])).topics[name]
+                if not found.error and all(partition.leader >= 0 for partition in found.partitions.values()):
+                    return found
+                await cluster.pause(attempt)
+    except TimeoutError:
+        pass
+    raise UserError(f"topic {name} is created, but not all of its partitions have a leader yet")
+
+
+async def list_topics(values: Values, cluster: Cluster) -> int:
+    view = await cluster.metadata()
+    for name, topic in sorted(view.topics.items()):
+        if values.internal or not topic.internal:
+            print(f"{name:<40}{len(topic.partitions):>6} partitions")
+    return 0
+
+
+async def describe(values: Values, cluster: Cluster) -> int:
+    view = await cluster.metadata(values.topic or None)
+    for name, topic in sorted(view.topics.items()):
+        if topic.error:
+            raise KafkaError(ErrorCode(topic.error), f"topic {name}")
+        entries = await admin.describe_configs(cluster, TOPIC_RESOURCE, name)
+        own = [f"{entry.name}={entry.value}" for entry in entries if entry.source == OWN_VALUE]
+        identity = to_text(topic.id) if topic.id is not None else "-"
+        print(f"{name}  id {identity}  partitions {len(topic.partitions)}  {' '.join(own)}".rstrip())
+        print(f"  {'partition':>9} {'leader':>7} {'epoch':>6}  replicas  isr")
+        for number, partition in sorted(topic.partitions.items()):
+            leader = str(partition.leader) if partition.leader >= 0 else "none"
+            replicas = ",".join(map(str, partition.replicas))
+            isr = ",".join(map(str, partition.isr))
+            print(f"  {number:>9} {leader:>7} {partition.leader_epoch:>6}  {replicas:<8}  {isr}")
+    return 0
+
+
+async def delete(values: Values, cluster: Cluster) -> int:
+    if not values.topic:
+        raise UsageError("milena topic delete needs the names of topics")
+    for name, error in (await admin.delete_topics(cluster, values.topic)).items():
+        missing = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if error is not None and not (missing and values.if_exists):
+            raise UserError(f"topic {name}: {explain(error)}")
+    return 0
+
+
+async def alter(values: Values, cluster: Cluster) -> int:
+    if values.partitions is None and not values.config and not values.delete_config:
+        raise UsageError("milena topic alter needs --partitions, --config or --delete-config")
+    if values.partitions is not None:
+        error = (await admin.create_partitions(cluster, {values.topic: values.partitions}))[values.topic]
+        if error is not None:
+            raise UserError(f"topic {values.topic}: {explain(error)}")
+    if values.config or values.delete_config:
+        await admin.alter_configs(cluster, TOPIC_RESOURCE, values.topic, dict(values.config), values.delete_config)
+    return 0

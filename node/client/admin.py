@@ -180,7 +180,7 @@ async def list_groups(cluster: Cluster) -> dict[str, str]:
 
 async def describe_group(cluster: Cluster, group: str) -> GroupView:
     """Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
-    channel = await find_coordinator(cluster, group)
+    channel = cluster.to(*await find_coordinator(cluster, group))
     response = await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])
     found = response.groups[0]
     if (error := _error(found)) is not None:
@@ -196,7 +196,7 @@ async def group_offsets(
     cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
     """The committed offsets of a group, by default all. Raises KafkaError."""
-    channel = await find_coordinator(cluster, group)
+    channel = cluster.to(*await find_coordinator(cluster, group))
     topics = None
     if partitions is not None:
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
@@ -220,7 +220,7 @@ async def group_offsets(
 async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
     results: Results = {}
     for group in groups:
-        channel = await find_coordinator(cluster, group)
+        channel = cluster.to(*await find_coordinator(cluster, group))
         response = await channel.request(ApiKey.DELETE_GROUPS, groups_names=[group])
         results[group] = _error(response.results[0])
     return results

@@ -135,15 +135,19 @@ class Cluster:
     def to(self, host: str, port: int) -> Channel:
         channel = self._channels.get((host, port))
         if channel is None:
-            channel = self._channels[host, port] = Channel(
-                self.runtime,
-                host,
-                port,
-                self.client_id,
-                connect_timeout=self._connect_timeout,
-                request_timeout=self._request_timeout,
-            )
+            channel = self._channels[host, port] = self.separate_channel(host, port)
         return channel
+
+    def separate_channel(self, host: str, port: int) -> Channel:
+        """A channel for one use; whoever asked for it closes it."""
+        return Channel(
+            self.runtime,
+            host,
+            port,
+            self.client_id,
+            connect_timeout=self._connect_timeout,
+            request_timeout=self._request_timeout,
+        )
 
     async def any_channel(self) -> Channel:
         """A connected channel to some node: one that is up, a known broker, a bootstrap address, in this order.

@@ -67,7 +67,7 @@ class Membership:
             try:
                 return await self._join_once()
             except ChannelError:
-                self._coordinator = None
+                self._forget_coordinator()
             except KafkaError as error:
                 if not self._recovers(error.code):
                     raise
@@ -85,13 +85,13 @@ class Membership:
                 group_instance_id=self._instance_id,
             )
         except ChannelError:
-            self._coordinator = None
+            self._forget_coordinator()
             return True
         code = ErrorCode(response.error_code)
         if code is ErrorCode.NONE:
             return True
         if code in COORDINATOR_MOVED:
-            self._coordinator = None
+            self._forget_coordinator()
             return True
         if not self._recovers(code):
             raise KafkaError(code, f"group {self.group!r}")
@@ -99,14 +99,16 @@ class Membership:
 
     async def leave(self) -> None:
         """Say good-bye, if there is anybody to say it to. A static member stays in the group."""
-        if self.generation < 0 or self._instance_id is not None:
-            return
-        member = {"member_id": self.member_id, "group_instance_id": None}
         try:
-            await self._ask(ApiKey.LEAVE_GROUP, group_id=self.group, member_id=self.member_id, members=[member])
+            if self.generation >= 0 and self._instance_id is None:
+                member = {"member_id": self.member_id, "group_instance_id": None}
+                await self._ask(ApiKey.LEAVE_GROUP, group_id=self.group, member_id=self.member_id, members=[member])
         except (ChannelError, KafkaError):
-            self._coordinator = None
-        self.generation = -1
+            # The session will time out instead.
+            pass
+        finally:
+            self.generation = -1
+            self._forget_coordinator()
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's committed offsets; partitions without one are left out. Raises KafkaError."""
@@ -124,7 +126,7 @@ class Membership:
             case ErrorCode.ILLEGAL_GENERATION | ErrorCode.REBALANCE_IN_PROGRESS | ErrorCode.MEMBER_ID_REQUIRED:
                 self.generation = -1
             case _ if code in COORDINATOR_MOVED or retriable(code):
-                self._coordinator = None
+                self._forget_coordinator()
             case _:
                 return False
         return True
@@ -250,11 +252,11 @@ class Membership:
             try:
                 return await ask()
             except ChannelError:
-                self._coordinator = None
+                self._forget_coordinator()
             except KafkaError as error:
                 if error.code not in COORDINATOR_MOVED and error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
                     raise
-                self._coordinator = None
+                self._forget_coordinator()
             await self._cluster.pause(attempt)
             attempt += 1
 
@@ -265,13 +267,21 @@ class Membership:
     async def _channel(self) -> Channel:
         """The coordinator's channel, connected. Raises KafkaError, ChannelError."""
         if self._coordinator is None:
-            self._coordinator = await find_coordinator(self._cluster, self.group)
-        await self._coordinator.connect()
-        return self._coordinator
+            # One of its own: brokers handle a connection's requests in turn, and a join may wait for minutes.
+            address = await find_coordinator(self._cluster, self.group)
+            self._coordinator = self._cluster.separate_channel(*address)
+        channel = self._coordinator
+        await channel.connect()
+        return channel
+
+    def _forget_coordinator(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
 
 
-async def find_coordinator(cluster: Cluster, group: str) -> Channel:
-    """A channel to the coordinator of ``group``. Raises KafkaError, ChannelError."""
+async def find_coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
+    """Where the coordinator of ``group`` is. Raises KafkaError, ChannelError."""
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.FIND_COORDINATOR)
     if version >= 4:
@@ -281,7 +291,7 @@ async def find_coordinator(cluster: Cluster, group: str) -> Channel:
         answer = await channel.request(ApiKey.FIND_COORDINATOR, version, key=group, key_type=GROUP_KEY)
     if answer.error_code:
         raise KafkaError(ErrorCode(answer.error_code), f"group {group!r}")
-    return cluster.to(answer.host, int(answer.port))
+    return str(answer.host), int(answer.port)
 
 
 def assign_ranges(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, dict[str, list[int]]]:

@@ -151,10 +151,12 @@ class Producer:
         while True:
             try:
                 return len((await self._cluster.topic(topic, allow_auto_create=True)).partitions)
-            except (KafkaError, ChannelError) as error:
-                temporary = isinstance(error, ChannelError) or retriable(error.code)
-                if not temporary or self._clock.monotonic() > deadline:
+            except KafkaError as error:
+                if not retriable(error.code) or self._clock.monotonic() > deadline:
                     raise
+            except ChannelError as error:
+                if self._clock.monotonic() > deadline:
+                    raise KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
             await self._cluster.pause(attempt)
             attempt += 1
 

@@ -1,0 +1,1 @@
+"""Whole clusters in one process: simulated clock, network and disks, by seed."""

@@ -1,0 +1,75 @@
+"""One Kafka 4.3.1 node, controller and broker in one process, as a peer for ours."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.oracle import kafka
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+START_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class KafkaNode:
+    """Where it listens, and where its files are."""
+
+    broker: tuple[str, int]
+    controller: tuple[str, int]
+    log_dir: Path
+    node_id: int = 1
+
+
+@contextlib.contextmanager
+def running_kafka(folder: Path, **overrides: object) -> Iterator[KafkaNode]:
+    """A formatted, started node; config keys with ``_`` for ``.``."""
+    broker, controller = ("127.0.0.1", _free_port()), ("127.0.0.1", _free_port())
+    settings: dict[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.bootstrap.servers": "{}:{}".format(*controller),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://{}:{},CONTROLLER://{}:{}".format(*broker, *controller),
+        "log.dirs": folder / "data",
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 3,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    settings |= {name.replace("_", "."): value for name, value in overrides.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "kafka.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), "--standalone")
+    with (folder / "kafka.out").open("w") as out:
+        process = subprocess.Popen(kafka.java("kafka.Kafka", str(file), heap="512m"), stdout=out, stderr=out)
+        try:
+            _wait_until_listening(process, broker, folder / "kafka.out")
+            yield KafkaNode(broker, controller, folder / "data")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_listening(process: subprocess.Popen[bytes], address: tuple[str, int], log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while True:
+        try:
+            socket.create_connection(address, timeout=1).close()
+            return
+        except OSError:
+            assert process.poll() is None, f"Kafka ended:\n{log.read_text()[-2000:]}"
+            assert time.monotonic() < deadline, f"Kafka does not listen on {address}:\n{log.read_text()[-2000:]}"
+            time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

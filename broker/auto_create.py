@@ -33,6 +33,7 @@ class AutoCreation:
         self._get = get_config
         self._image = image
         self._in_flight: set[str] = set()
+        self._failures: dict[str, str] = {}
         self._log = get_logger("auto-create")
 
     def create(self, names: Iterable[str]) -> bool:
@@ -57,14 +58,25 @@ class AutoCreation:
                 validate_only=False,
                 timeout=self._get("request.timeout.ms") / 1000,
             )
-            for topic in response.topics:
-                error = ErrorCode(int(topic.error_code))
-                if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    self._log.warning("topic not created", topic=name, error=error.name, reason=topic.error_message)
-        except (KafkaError, ConnectionError) as error:
-            self._log.warning("topic not created", topic=name, error=str(error))
+            (topic,) = response.topics
+            error = ErrorCode(int(topic.error_code))
+            if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._failures.pop(name, None)
+            else:
+                self._failed(name, f"{error.name}: {topic.error_message}")
+        except (KafkaError, ConnectionError) as failure:
+            self._failed(name, str(failure))
         finally:
             self._in_flight.discard(name)
+
+    def _failed(self, name: str, reason: str) -> None:
+        """Clients ask again and again: say it once for each reason."""
+        if self._failures.get(name) == reason:
+            return
+        if len(self._failures) >= MAX_IN_FLIGHT:
+            self._failures.clear()
+        self._failures[name] = reason
+        self._log.warning("topic not created", topic=name, reason=reason)
 
     def _creatable(self, name: str) -> dict[str, Any]:
         topic: dict[str, Any] = {

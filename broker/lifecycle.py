@@ -203,7 +203,7 @@ class Lifecycle:
             self.state = BrokerState.RECOVERY
             self.caught_up.set()
         if response.is_fenced:
-            if self.unfenced.is_set():
+            if self.unfenced.is_set() and not self._wants_shutdown:
                 self._log.warning("fenced by the controller")
             self.unfenced.clear()
             return

@@ -98,6 +98,10 @@ class PartitionIndex:
     def leaderless(self) -> list[PartitionKey]:
         return list(self._leaderless)
 
+    @property
+    def leaderless_count(self) -> int:
+        return len(self._leaderless)
+
     def leads(self, broker: int) -> bool:
         return self._leaders.get(broker, 0) > 0
 

@@ -18,6 +18,7 @@ from controller.formatting import Formatting, read_bootstrap, write_bootstrap
 from controller.heartbeats import expire_one
 from controller.long_poll import LongPolls
 from controller.metadata_log import MetadataLog
+from controller.meters import register_gauges
 from controller.result import Result
 from controller.sessions import Sessions
 from controller.state import ControllerState
@@ -39,7 +40,7 @@ from runtime.config.values import ConfigError
 from runtime.context import Runtime
 from runtime.logging import get_logger
 from storage.context import LogContext
-from storage.log_dir import LogDir
+from storage.log_dir import DirectoryError, LogDir
 
 FENCE_CHECKS_PER_SESSION: Final = 8
 SUPPORTED_FEATURES: Final = {**RANGES, KRAFT_VERSION: (0, 0)}
@@ -118,14 +119,14 @@ class Controller:
     async def start(self) -> None:
         """Returns when it leads and answers.
 
-        Raises OSError, DirectoryError, ConfigError, and ValueError for a log or snapshot that cannot be read.
+        Raises OSError; DirectoryError where the directory must not be used or its content is damaged.
         """
         await self.server.start()
         cluster_id = self._format()
         timeout = self.config.get("broker.session.timeout.ms") / 1000
         self._state = ControllerState(cluster_id, self.config, Sessions(timeout))
         self._metadata = MetadataLog(self.runtime, self.config, self._state, [self.node_id])
-        self._metadata.open()
+        self._open(self._metadata)
         self._metadata.lead(self._tasks)
         await self._activate(self._metadata, self._state)
         policy = SnapshotPolicy(
@@ -140,6 +141,7 @@ class Controller:
         self._committed()
         self._tasks.spawn(self._beat(), name="idle records and snapshots")
         self._tasks.spawn(self._watch_sessions(), name="broker sessions")
+        register_gauges(self, self.metrics)
         self.server.serve()
         self.ready = True
         self._log.info(
@@ -160,6 +162,12 @@ class Controller:
         if self.config.is_broker and self.config.metadata_log_dir in self.config.log_dirs:
             directory.unlock()  # the broker of this process locks all of its directories, this one with them
         return cluster_id
+
+    def _open(self, metadata: MetadataLog) -> None:
+        try:
+            metadata.open()
+        except ValueError as error:  # damaged batches, snapshots, records and quorum states are all of this kind
+            raise DirectoryError(f"the metadata log in {metadata.folder} cannot be used: {error}") from error
 
     async def _activate(self, metadata: MetadataLog, state: ControllerState) -> None:
         bootstrap = read_bootstrap(self.runtime.disk, self.config.metadata_log_dir)

@@ -22,6 +22,7 @@ from protocol.metadata_records import (
     RegisterControllerRecord,
 )
 from protocol.types import Offset
+from runtime.config.values import ConfigError
 from storage.log_dir import DirectoryError
 from storage.meta_properties import decode_meta_properties
 from tests.unit.controller.cluster import CLUSTER_ID
@@ -247,3 +248,57 @@ def test_a_missing_bootstrap_file_means_the_usual_levels() -> None:
         assert site.controller.state.image.features == {"metadata.version": 30}
 
     simulate(run, seed=11)
+
+
+def test_a_damaged_log_is_one_clear_sentence() -> None:
+    async def run(world: World) -> None:
+        site = await Site.start(world)
+        site.machine.kill()
+        await site.machine.wait_ended()
+        site.machine.storage.files[f"{FOLDER}/quorum-state"].data[:] = b"nothing"
+        with pytest.raises(DirectoryError, match=r"^the metadata log in .* cannot be used: .*quorum-state: no quorum"):
+            await Site.start(world, client=site.client)
+
+    simulate(run, seed=12)
+
+
+def test_other_voters_are_refused_before_anything_is_touched() -> None:
+    async def run(world: World) -> None:
+        with pytest.raises(ConfigError, match=r"controller\.quorum\.voters names 1000, 1001: only node 1000"):
+            await Site.start(world, controller_quorum_voters="1000@c1:9093,1001@c2:9093")
+        assert not world.machine(HOST).storage.files
+
+    simulate(run, seed=13)
+
+
+def test_a_broker_of_the_same_process_can_lock_the_directory_that_they_share() -> None:
+    async def run(world: World) -> None:
+        site = await Site.start(
+            world,
+            process_roles="broker,controller",
+            listeners="CONTROLLER://c1:9093,PLAINTEXT://c1:9092",
+            advertised_listeners="PLAINTEXT://c1:9092",
+        )
+        site.controller.runtime.disk.lock("/data/.lock")()
+        await site.controller.stop()
+
+    simulate(run, seed=14)
+
+
+def test_the_gauges_show_the_cluster() -> None:
+    async def steps(site: Site) -> None:
+        epoch = await site.register(1)
+        await site.create("t", 3)
+        gauge = "kafka_controller_kafkacontroller_"
+        read = site.controller.metrics.value
+        assert [read(gauge + name) for name in ("activecontrollercount", "activebrokercount", "fencedbrokercount")] == [
+            1,
+            1,
+            0,
+        ]
+        assert [read(gauge + name) for name in ("globaltopiccount", "globalpartitioncount")] == [1, 3]
+        await site.beat(1, epoch, want_fence=True)
+        assert [read(gauge + name) for name in ("offlinepartitionscount", "fencedbrokercount")] == [3, 1]
+        assert read(gauge + "lastcommittedrecordoffset") == read(gauge + "lastappliedrecordoffset")
+
+    simulate(scenario(steps), seed=15)

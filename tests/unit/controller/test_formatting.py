@@ -1,0 +1,81 @@
+"""Options of a new cluster, and the small files and books of the controller."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from controller.followers import Follower, Followers
+from controller.formatting import Formatting
+from controller.quorum_state import CorruptQuorumState, QuorumState, decode_quorum_state, encode_quorum_state
+from protocol.types import LeaderEpoch, NodeId, Offset
+from runtime.config.values import ConfigError
+
+DIRECTORY = UUID(int=5 << 70)
+
+
+def test_without_options_only_the_metadata_version_is_set() -> None:
+    assert [(r.name, r.feature_level) for r in Formatting().records()] == [("metadata.version", 30)]
+    assert Formatting.parse().records() == Formatting().records()
+
+
+def test_a_release_and_features_are_levels() -> None:
+    chosen = Formatting.parse(features=["group.version=1", "transaction.version=0"], release_version="4.0")
+    assert [(r.name, r.feature_level) for r in chosen.records()] == [("metadata.version", 25), ("group.version", 1)]
+
+
+@pytest.mark.parametrize(
+    ("features", "release", "message"),
+    [
+        (["group.version"], None, r"--feature 'group\.version' is not of the form NAME=LEVEL"),
+        (["group.version=x"], None, r"is not of the form NAME=LEVEL"),
+        (["no.such=1"], None, r"--feature 'no\.such' is unknown; known are metadata\.version"),
+        (["group.version=2"], None, r"the level must be between 0 and 1"),
+        (["kraft.version=1"], None, r"the voters of this cluster are static"),
+        (["metadata.version=30"], "4.3", r"say the same thing twice"),
+        ([], "2.0", r"--release-version: unknown release version '2\.0'"),
+        (["eligible.leader.replicas.version=1"], "3.9", r"needs metadata\.version at 23"),
+    ],
+)
+def test_a_mistake_names_its_option(features: list[str], release: str | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Formatting.parse(features=features, release_version=release)
+
+
+def test_the_quorum_state_is_kafkas_json() -> None:
+    state = QuorumState(LeaderEpoch(7), NodeId(3), (NodeId(3),))
+    data = encode_quorum_state(state)
+    assert data == (
+        b'{"clusterId":"","leaderId":3,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,'
+        b'"currentVoters":[{"voterId":3}],"data_version":0}'
+    )
+    assert decode_quorum_state(data) == state
+    dynamic = (
+        b'{"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    )
+    assert decode_quorum_state(dynamic) == QuorumState(LeaderEpoch(2), NodeId(-1), ())
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"leaderId":1,"leaderEpoch":"x"}', b"\xff"])
+def test_a_quorum_state_that_says_nothing_is_told_apart(data: bytes) -> None:
+    with pytest.raises(CorruptQuorumState):
+        decode_quorum_state(data)
+
+
+def test_a_follower_has_caught_up_when_it_has_what_the_leader_had_at_its_last_fetch() -> None:
+    follower = Follower(NodeId(1), DIRECTORY)
+    follower.fetched(Offset(3), leader_end=Offset(10), now_ms=100)
+    assert (follower.end_offset, follower.fetched_ms, follower.caught_up_ms) == (3, 100, -1)
+    follower.fetched(Offset(10), leader_end=Offset(12), now_ms=200)
+    assert (follower.fetched_ms, follower.caught_up_ms) == (200, 100)
+    follower.fetched(Offset(12), leader_end=Offset(12), now_ms=300)
+    assert follower.caught_up_ms == 300
+
+
+def test_followers_are_told_apart_by_directory_and_forgotten_after_five_minutes() -> None:
+    followers = Followers()
+    for node, where, now in ((2, DIRECTORY, 0), (1, DIRECTORY, 10), (1, UUID(int=0), 20), (-1, DIRECTORY, 20)):
+        followers.fetched(node, where, Offset(1), leader_end=Offset(1), now_ms=now)
+    assert [(f.id, f.directory.int) for f in followers.present(100)] == [(1, 0), (1, DIRECTORY.int), (2, DIRECTORY.int)]
+    assert [f.id for f in followers.present(300_005)] == [1, 1]

@@ -67,7 +67,7 @@ class ServerConnection:
     def frame_received(self, frame: memoryview) -> None:
         if self.closed:
             return
-        if self._backlog or self._held():
+        if self._paused or self._server.holding:
             self._backlog.append(bytearray(frame))
             self._pause()
             return

@@ -6,9 +6,9 @@ there until all before it are filled.
 Order of effects: Kafka handles one request of a connection at a time and reads the next one after the answer. Here
 RAW APIs (Produce, Fetch) are pipelined: their handlers act at once in order of arrival (an append is synchronous) and
 only their answers may wait, so a produce with acks=all does not hold up the next one. Any other request that is not
-answered when its handler returns stops the dispatch until it is: later frames are copied and wait, and no more is
-read. At most ``MAX_PIPELINED`` requests are under way, and nothing is read while ``SEND_HIGH_WATER`` bytes wait for
-a slow reader, so a connection's memory is bounded by one read beyond these.
+answered when its handler returns stops the dispatch until it is. So do ``MAX_PIPELINED`` requests under way, and
+``SEND_HIGH_WATER`` bytes that wait for a slow reader. The first frame that comes while the dispatch stands still is
+copied, with what else was read with it, and no more is read: that bounds a connection's memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class ServerConnection:
         "_blocking",
         "_connection",
         "_drain_scheduled",
-        "_paused",
         "_server",
         "_slots",
         "_unsent_at_sweep",
@@ -51,7 +50,6 @@ class ServerConnection:
         self._slots: deque[RequestContext] = deque()
         self._backlog: deque[bytearray] = deque()
         self._blocking: RequestContext | None = None
-        self._paused = False
         self._drain_scheduled = False
         self._unsent_at_sweep = 0
         self.caller = Caller(listener_name, "")
@@ -67,13 +65,13 @@ class ServerConnection:
     def frame_received(self, frame: memoryview) -> None:
         if self.closed:
             return
-        if self._paused or self._server.holding:
-            self._backlog.append(bytearray(frame))
-            self._pause()
+        if not self._backlog and not self._held():
+            self._dispatch(frame)
             return
-        self._dispatch(frame)
-        if not self.closed and self._held():
-            self._pause()
+        if not self._backlog:
+            assert self._connection is not None
+            self._connection.pause_reading()
+        self._backlog.append(bytearray(frame))
 
     def writable(self) -> None:
         self.last_active = self._server.monotonic()
@@ -103,7 +101,7 @@ class ServerConnection:
                     connection.send(parts)
         if self._blocking is ctx:
             self._blocking = None
-        if self._paused:
+        if self._backlog:
             self._continue()
 
     def released(self) -> None:
@@ -163,15 +161,9 @@ class ServerConnection:
             or self._connection.unsent() > SEND_HIGH_WATER
         )
 
-    def _pause(self) -> None:
-        if not self._paused:
-            self._paused = True
-            assert self._connection is not None
-            self._connection.pause_reading()
-
     def _continue(self) -> None:
         """Something was freed: go on in a call of its own, never inside of the one that answered."""
-        if self._paused and not self._drain_scheduled and not self.closed and not self._held():
+        if self._backlog and not self._drain_scheduled and not self.closed and not self._held():
             self._drain_scheduled = True
             self._server.runtime.clock.call_later(0, self._drain)
 
@@ -181,7 +173,6 @@ class ServerConnection:
             self._dispatch(memoryview(self._backlog.popleft()))
         if self.closed:
             self._backlog.clear()
-        elif not self._backlog and not self._held():
-            self._paused = False
+        elif not self._backlog:
             assert self._connection is not None
             self._connection.resume_reading()

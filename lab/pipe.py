@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lab.life import Life
-from runtime.network import ConnectionHandler, FileRange, FrameError, Framer, Part
+from runtime.network import HIGH_WATER, ConnectionHandler, FileRange, FrameError, Framer, Part
 
 if TYPE_CHECKING:
     from lab.network import SimulatedNetwork
 
 WINDOW = 256 * 1024
 """Bytes that the kernels of both sides hold between sending and reading."""
-HIGH_WATER = 1024 * 1024
-"""As in ``runtime.tcp_connection``."""
 
 
 class SimulatedConnection:

@@ -7,7 +7,7 @@ Order of effects: Kafka handles one request of a connection at a time and reads 
 RAW APIs (Produce, Fetch) are pipelined: their handlers act at once in order of arrival (an append is synchronous) and
 only their answers may wait, so a produce with acks=all does not hold up the next one. Any other request that is not
 answered when its handler returns stops the dispatch until it is. So do ``MAX_PIPELINED`` requests under way, and
-``SEND_HIGH_WATER`` bytes that wait for a slow reader. The first frame that comes while the dispatch stands still is
+``HIGH_WATER`` bytes that wait for a slow reader. The first frame that comes while the dispatch stands still is
 copied, with what else was read with it, and no more is read: that bounds a connection's memory.
 """
 
@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Final
 from node.api import Caller, RequestContext
 from protocol.headers import parse_request_header
 from protocol.primitives import DecodeError
-from runtime.network import Connection
+from runtime.network import HIGH_WATER, Connection
 
 if TYPE_CHECKING:
     from node.server import Server
 
 MAX_PIPELINED: Final = 64
-SEND_HIGH_WATER: Final = 1 << 20
 
 
 class ServerConnection:
@@ -158,7 +157,7 @@ class ServerConnection:
             self._blocking is not None
             or self._server.holding
             or len(self._slots) >= MAX_PIPELINED
-            or self._connection.unsent() > SEND_HIGH_WATER
+            or self._connection.unsent() > HIGH_WATER
         )
 
     def _continue(self) -> None:

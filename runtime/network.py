@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from runtime.disk import File, Handle
 
@@ -27,6 +27,10 @@ class FileRange:
 
 
 Part: TypeAlias = bytes | bytearray | memoryview | FileRange
+
+
+HIGH_WATER: Final = 1 << 20
+"""Bytes. Once more than this are unsent, ``writable`` tells when they have gone."""
 
 
 class FrameError(Exception):
@@ -93,7 +97,7 @@ class ConnectionHandler(Protocol):
         ...
 
     def writable(self) -> None:
-        """The send queue has drained after ``unsent()`` was above the high-water mark."""
+        """The send queue has drained after ``unsent()`` was above HIGH_WATER."""
         ...
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from runtime.clock import Clock, Timer
 from runtime.network import Connection, ConnectionHandler, Framer, Listener
+from runtime.readiness import readiness_of
 from runtime.tcp_addresses import bind, resolve
 from runtime.tcp_connection import TcpConnection
 
@@ -40,12 +41,12 @@ class TcpListener:
             if self._pause is not None:
                 self._pause.cancel()
             else:
-                self._network.loop.remove_reader(self._socket.fileno())
+                self._network.readiness.remove_reader(self._socket.fileno())
             self._socket.close()
 
     def _start(self) -> None:
         self._pause = None
-        self._network.loop.add_reader(self._socket.fileno(), self._acceptable)
+        self._network.readiness.add_reader(self._socket.fileno(), self._acceptable)
 
     def _acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):
@@ -56,7 +57,7 @@ class TcpListener:
             except OSError as error:
                 if error.errno not in OUT_OF_DESCRIPTORS:
                     raise
-                self._network.loop.remove_reader(self._socket.fileno())
+                self._network.readiness.remove_reader(self._socket.fileno())
                 self._pause = self._network.clock.call_later(ACCEPT_PAUSE, self._start)
                 return
             prepare(sock)
@@ -72,6 +73,7 @@ class TcpNetwork:
     def __init__(self, clock: Clock, *, use_sendfile: bool | None = None) -> None:
         """``use_sendfile``: None takes it where the system has it in Linux's form."""
         self.loop = asyncio.get_running_loop()
+        self.readiness = readiness_of(self.loop)
         self.clock = clock
         self.use_sendfile = os.uname().sysname == "Linux" if use_sendfile is None else use_sendfile
         self.deferred: list[TcpConnection] | None = None

@@ -13,14 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from runtime.clock import Timer
-from runtime.network import ConnectionHandler, FileRange, FrameError, Framer, Part
+from runtime.network import HIGH_WATER, ConnectionHandler, FileRange, FrameError, Framer, Part
 from runtime.tcp_addresses import describe
 
 if TYPE_CHECKING:
     from runtime.tcp import TcpNetwork
 
-HIGH_WATER: Final = 1024 * 1024
-"""``writable`` is called after the queue, once longer than this, has drained."""
 FILE_BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
 """A connection sends at most this much of files before the others have their turn."""
 SMALL_RANGE: Final = 16 * 1024
@@ -104,12 +102,12 @@ class TcpConnection:
     def pause_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._network.loop.remove_reader(self._fd)
+            self._network.readiness.remove_reader(self._fd)
 
     def resume_reading(self) -> None:
         if not self._reading and not self._closing and self._socket is not None:
             self._reading = True
-            self._network.loop.add_reader(self._fd, self._readable)
+            self._network.readiness.add_reader(self._fd, self._readable)
 
     def close(self) -> None:
         if self._socket is None or self._closing:
@@ -176,11 +174,11 @@ class TcpConnection:
         if not finished:
             if not self._writing:
                 self._writing = True
-                self._network.loop.add_writer(self._fd, self._writable)
+                self._network.readiness.add_writer(self._fd, self._writable)
             return
         if self._writing:
             self._writing = False
-            self._network.loop.remove_writer(self._fd)
+            self._network.readiness.remove_writer(self._fd)
         if self._closing:
             self._end(None)
         elif self._above_high_water:
@@ -262,7 +260,7 @@ class TcpConnection:
         self.pause_reading()
         if self._writing:
             self._writing = False
-            self._network.loop.remove_writer(self._fd)
+            self._network.readiness.remove_writer(self._fd)
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import socket
+import struct
 
 import pytest
 
@@ -194,3 +196,21 @@ async def test_an_empty_host_listens_on_both_families(it: Surroundings) -> None:
     await server.until(lambda: hasattr(server, "connection"))
     assert server.connection.peer.startswith("127.0.0.1:")
     it.ending(listener.close, server.abort, client.abort)
+
+
+@on(on_asyncio, on_uvloop)
+async def test_a_reset_by_the_peer_is_noticed(it: Surroundings) -> None:
+    await reset_after(it, b"")
+    await reset_after(it, b"half a fra")
+
+
+async def reset_after(it: Surroundings, begun: bytes) -> None:
+    server = Peer()
+    listener = await it.runtime.network.listen("127.0.0.1", 0, lambda: (server.framer, server))
+    with socket.create_connection(("127.0.0.1", listener.port)) as plain:
+        await server.until(lambda: hasattr(server, "connection"))
+        plain.sendall(begun)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await server.until(lambda: len(server.lost) == 1)
+    assert isinstance(server.lost[0], ConnectionResetError)
+    listener.close()

@@ -1,7 +1,8 @@
-"""Memory of a process as the kernel counts it."""
+"""Memory and descriptors of a process as the kernel counts them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,3 +17,11 @@ def resident(pid: int | None) -> int:
         pytest.skip("needs Linux's /proc")
     (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1]) * 1024
+
+
+def descriptors(pid: int | None) -> int:
+    """How many files and sockets a process has open. Skips the test where there is no /proc."""
+    folder = Path(f"/proc/{pid}/fd")
+    if not folder.exists():
+        pytest.skip("needs Linux's /proc")
+    return len(os.listdir(folder))

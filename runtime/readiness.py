@@ -1,0 +1,89 @@
+"""When descriptors become readable or writable, on any event loop.
+
+uvloop never tells of a connection that the peer has reset: libuv stops watching a descriptor with an error, and
+nothing is called. So on uvloop one epoll of our own watches all connections, and the loop watches that one, which has
+no errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Final, Protocol
+
+EVENTS_PER_WAKE_UP: Final = 256
+WRITABLE: Final = getattr(select, "EPOLLOUT", 0)
+READABLE: Final = getattr(select, "EPOLLIN", 0)
+
+Callback = Callable[[], object]
+
+
+class Readiness(Protocol):
+    """What asyncio's loops offer. A reader also hears of errors and of the end."""
+
+    def add_reader(self, fd: int, callback: Callback) -> None: ...
+
+    def remove_reader(self, fd: int) -> object: ...
+
+    def add_writer(self, fd: int, callback: Callback) -> None: ...
+
+    def remove_writer(self, fd: int) -> object: ...
+
+
+def readiness_of(loop: asyncio.AbstractEventLoop) -> Readiness:
+    """The loop itself, where it can be relied on."""
+    if isinstance(loop, asyncio.SelectorEventLoop) or not hasattr(select, "epoll"):
+        return loop
+    return EpollReadiness(loop)
+
+
+class EpollReadiness:
+    """One epoll inside of the loop's. Level-triggered: what is not handled in one wake-up comes again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callback] = {}
+        self._writers: dict[int, Callback] = {}
+        loop.add_reader(self._epoll.fileno(), self._ready)
+
+    def add_reader(self, fd: int, callback: Callback) -> None:
+        self._readers[fd] = callback
+        self._watch(fd, added=READABLE)
+
+    def remove_reader(self, fd: int) -> None:
+        if self._readers.pop(fd, None) is not None:
+            self._unwatch(fd)
+
+    def add_writer(self, fd: int, callback: Callback) -> None:
+        self._writers[fd] = callback
+        self._watch(fd, added=WRITABLE)
+
+    def remove_writer(self, fd: int) -> None:
+        if self._writers.pop(fd, None) is not None:
+            self._unwatch(fd)
+
+    def _wanted(self, fd: int) -> int:
+        return (READABLE if fd in self._readers else 0) | (WRITABLE if fd in self._writers else 0)
+
+    def _watch(self, fd: int, *, added: int) -> None:
+        wanted = self._wanted(fd)
+        if wanted == added:
+            self._epoll.register(fd, wanted)
+        else:
+            self._epoll.modify(fd, wanted)
+
+    def _unwatch(self, fd: int) -> None:
+        wanted = self._wanted(fd)
+        if wanted:
+            self._epoll.modify(fd, wanted)
+        else:
+            self._epoll.unregister(fd)
+
+    def _ready(self) -> None:
+        """Call what is ready. A call-back may end other connections: each is looked up again."""
+        for fd, events in self._epoll.poll(0, EVENTS_PER_WAKE_UP):
+            if events & ~WRITABLE and (reader := self._readers.get(fd)) is not None:
+                reader()
+            if events & ~READABLE and (writer := self._writers.get(fd)) is not None:
+                writer()

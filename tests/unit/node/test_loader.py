@@ -1,0 +1,68 @@
+"""The difference of two images is what records would have told."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.image import Delta, MetadataImage
+from node.loader import difference
+from node.replay import apply
+from protocol import metadata_records as r
+from tests.unit.node.quorum import topic
+
+NAMES = ("a", "b", "c")
+
+Step = tuple[str, str, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "delete", "partition", "config", "feature"]),
+        st.sampled_from(NAMES),
+        st.integers(1, 4),
+    )
+)
+
+
+def replay(image: MetadataImage, delta: Delta, steps: list[Step], first_id: int) -> None:
+    """Apply what is possible of ``steps``; topic ids count on from ``first_id``."""
+    for number, (kind, name, value) in enumerate(steps):
+        known = image.topics.get(name)
+        match kind:
+            case "create" if known is None:
+                apply(image, delta, topic(name, first_id + number))
+            case "delete" if known is not None:
+                apply(image, delta, r.RemoveTopicRecord(topic_id=known.id))
+            case "partition" if known is not None:
+                record = r.PartitionRecord(partition_id=value, topic_id=known.id, replicas=(1,), isr=(1,), leader=1)
+                apply(image, delta, record)
+            case "config":
+                apply(image, delta, r.ConfigRecord(resource_type=4, resource_name=name, name="k", value=str(value)))
+            case "feature":
+                apply(image, delta, r.FeatureLevelRecord(name=name, feature_level=value))
+            case _:
+                pass
+
+
+@given(STEPS, STEPS)
+def test_the_difference_is_within_what_the_records_said_and_covers_every_change(
+    before: list[Step], after: list[Step]
+) -> None:
+    old, new, told = MetadataImage(), MetadataImage(), Delta()
+    replay(old, Delta(), before, 1)
+    replay(new, Delta(), before, 1)
+    replay(new, told, after, 1000)
+    found = difference(old, new)
+    assert {t.id for t in found.deleted_topics} == {t.id for t in old.topics.values()} - set(new.topics_by_id)
+    assert found.features <= told.features and found.configs <= told.configs
+    assert found.topics.keys() <= told.topics.keys()
+    for name, topic_image in new.topics.items():
+        known = old.topics_by_id.get(topic_image.id)
+        changed = {n for n, p in topic_image.partitions.items() if known is None or known.partitions.get(n) != p}
+        assert found.topics.get(name, set()) == changed
+        assert (name in found.topics) == (known is None or bool(changed))
+
+
+def test_equal_images_have_no_difference() -> None:
+    image = MetadataImage()
+    replay(image, Delta(), [("create", "a", 1), ("partition", "a", 1), ("config", "b", 2)], 1)
+    assert not difference(image, image)

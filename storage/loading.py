@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -83,7 +84,7 @@ def open_log(
     loading = _Loading(context, folder, topic, partition, config, log_start_offset)
     _list_files(loading)
     topic_id, new_id = _topic_id(loading, topic_id)
-    _load_segments(loading)
+    _load_segments(loading, None if clean else recovery_point)
     files = ProducerFiles(context, _offsets(loading.names, SNAPSHOT))
     _load_epochs(loading)
     try:
@@ -160,8 +161,11 @@ def _offsets(names: list[str], suffix: str) -> list[Offset]:
     ]
 
 
-def _load_segments(loading: _Loading) -> None:
-    """Open the segments in order; indexes without a log go, missing or impossible ones are built anew."""
+def _load_segments(loading: _Loading, recovery_point: Offset | None) -> None:
+    """Open the segments in order; indexes without a log go, missing or impossible ones are built anew.
+
+    Those that will be recovered, from the one of ``recovery_point`` on, get new indexes anyway.
+    """
     disk, folder = loading.context.disk, loading.folder
     names = set(loading.names)
     bases = _offsets(loading.names, LOG)
@@ -170,22 +174,28 @@ def _load_segments(loading: _Loading) -> None:
             if segment_file(offset, LOG) not in names:
                 loading.event("index without a log removed", path=f"{folder}/{segment_file(offset, suffix)}")
                 disk.remove(f"{folder}/{segment_file(offset, suffix)}")
-    for base in bases:
+    sound = len(bases) if recovery_point is None else max(bisect_right(bases, recovery_point) - 1, 0)
+    for number, base in enumerate(bases):
         size = disk.size(f"{folder}/{segment_file(base, LOG)}")
         has_indexes = all(segment_file(base, suffix) in names for suffix in (OFFSET_INDEX, TIME_INDEX))
-        segment = Segment(loading.context, folder, base, size=size, indexes_exist=has_indexes)
-        try:
-            if size and not has_indexes:
-                raise CorruptIndex("an index is missing")
-            if has_indexes:
-                segment.offset_index.check(size)
-                segment.time_index.check()
-                segment.aborted()
-        except CorruptIndex as error:
-            loading.event("index built anew", segment=base, reason=str(error))
-            _rebuild_indexes(loading, segment)
-        segment.release_indexes()
+        segment = Segment(loading.context, folder, base, size=size, indexes_exist=has_indexes and number < sound)
+        if number < sound:
+            _check_indexes(loading, segment, has_indexes)
         loading.segments.add(segment)
+
+
+def _check_indexes(loading: _Loading, segment: Segment, has_indexes: bool) -> None:
+    try:
+        if segment.size and not has_indexes:
+            raise CorruptIndex("an index is missing")
+        if has_indexes:
+            segment.offset_index.check(segment.size)
+            segment.time_index.check()
+            segment.aborted()
+    except CorruptIndex as error:
+        loading.event("index built anew", segment=segment.base_offset, reason=str(error))
+        _rebuild_indexes(loading, segment)
+    segment.release_indexes()
 
 
 def _rebuild_indexes(loading: _Loading, segment: Segment) -> None:

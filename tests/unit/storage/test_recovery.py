@@ -1,0 +1,198 @@
+"""A log whose process was killed, or whose files were damaged, is opened again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.types import LeaderEpoch, Offset
+from storage.append_info import Origin
+from tests.unit.storage.logs import LogFolder, append, marker, values_of
+
+VALUES = [b"%03d" % number * 20 for number in range(20)]
+
+
+def written(path: Path, **config: int) -> LogFolder:
+    """A log of twenty batches in several segments, left as a kill would leave it: indexes and epochs not written."""
+    folder = LogFolder(path, segment_bytes=700, index_interval_bytes=150, **config)
+    log = folder.open()
+    for number, value in enumerate(VALUES):
+        append(log, value, epoch=number // 7, producer=(5, 0, number), timestamp=1000 + number)
+    return folder
+
+
+def file_of(folder: LogFolder, suffix: str, index: int = -1) -> Path:
+    return sorted(Path(folder.path).glob(f"*{suffix}"))[index]
+
+
+def change(path: Path, how: Callable[[bytearray], object]) -> None:
+    data = bytearray(path.read_bytes())
+    how(data)
+    path.write_bytes(data)
+
+
+def test_everything_written_is_there_after_a_kill(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    log = folder.open(clean=False)
+    assert values_of(log) == VALUES
+    assert log.epochs.entries == [(0, 0), (1, 7), (2, 14)]
+    entry = log.producers.get(5)
+    assert entry is not None
+    assert (entry.last_sequence, entry.last_offset) == (19, 19)
+    assert folder.events.named("log cut in recovery") == []
+    append(log, b"next", producer=(5, 0, 20))
+
+
+@pytest.mark.parametrize(
+    ("damage", "left"),
+    [
+        (lambda data: data.extend(bytes(200)), 20),
+        (lambda data: data.extend(b"\x7f" * 30), 20),
+        (lambda data: data.__delitem__(slice(-1, None)), 19),
+        (lambda data: data.__delitem__(slice(-100, None)), 19),
+        (lambda data: data.__setitem__(-1, data[-1] ^ 1), 19),
+    ],
+    ids=["zero-filled tail", "garbage at the end", "last byte torn", "last batch torn", "last batch damaged"],
+)
+def test_a_damaged_end_is_cut_at_a_batch_border(
+    tmp_path: Path, damage: Callable[[bytearray], object], left: int
+) -> None:
+    folder = written(tmp_path)
+    size = file_of(folder, ".log").stat().st_size
+    change(file_of(folder, ".log"), damage)
+    log = folder.open(clean=False)
+    assert values_of(log) == VALUES[:left]
+    (cut,) = folder.events.named("log cut in recovery")
+    assert (cut["topic"], cut["partition"], cut["next_offset"]) == ("topic", 0, left)
+    assert cut["bytes_cut"] != 0
+    assert (file_of(folder, ".log").stat().st_size == size) == (left == 20)
+    assert append(log, b"next").first_offset == left
+    assert values_of(folder.open(clean=False)) == [*VALUES[:left], b"next"]
+
+
+def test_damage_in_the_middle_ends_the_log_there(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    segments = len(list(Path(folder.path).glob("*.log")))
+    change(file_of(folder, ".log", 1), lambda data: data.__setitem__(450, data[450] ^ 0xFF))
+    log = folder.open(clean=False)
+    (cut,) = folder.events.named("log cut in recovery")
+    assert cut["segments_dropped"] == segments - 2
+    assert values_of(log) == VALUES[: log.log_end_offset]
+    assert 0 < log.log_end_offset < 10
+    assert log.epochs.entries == [entry for entry in [(0, 0), (1, 7), (2, 14)] if entry[1] < log.log_end_offset]
+    folder.context.deletions.take_due(1 << 62)
+
+
+def test_what_lies_before_the_recovery_point_is_not_read(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    change(file_of(folder, ".log", 1), lambda data: data.__setitem__(450, data[450] ^ 0xFF))
+    log = folder.open(clean=False, recovery_point=15)
+    assert log.log_end_offset == 20
+    assert folder.events.named("log cut in recovery") == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b"\xff" * 24),
+        lambda path: path.write_bytes(path.read_bytes() + b"x"),
+    ],
+    ids=["missing", "nonsense", "odd length"],
+)
+def test_indexes_are_built_anew(tmp_path: Path, suffix: str, damage: Callable[[Path], object], clean: bool) -> None:
+    folder = written(tmp_path)
+    folder.open(clean=False).close()
+    before = file_of(folder, suffix, 1).read_bytes()
+    damage(file_of(folder, suffix, 1))
+    log = folder.open(clean=clean, recovery_point=19)
+    assert file_of(folder, suffix, 1).read_bytes() == before
+    assert values_of(log) == VALUES
+    assert len(folder.events.named("index built anew")) == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("content", [None, b"", b"0\n3\n0 0\n1 7\n", b"0\n2\n0 0\n1 1", b"garbage", bytes(30)])
+def test_leader_epochs_are_built_anew(tmp_path: Path, content: bytes | None, clean: bool) -> None:
+    folder = written(tmp_path)
+    log = folder.open(clean=False)
+    log.close()
+    path = Path(folder.path, "leader-epoch-checkpoint")
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    again = folder.open(clean=clean, recovery_point=20)
+    assert again.epochs.entries == [(0, 0), (1, 7), (2, 14)]
+    assert path.read_bytes() == b"0\n3\n0 0\n1 7\n2 14\n"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_snapshot_gives_way_to_an_older_one_and_the_batches_since(tmp_path: Path, clean: bool) -> None:
+    folder = written(tmp_path)
+    folder.open(clean=False).close()
+    change(file_of(folder, ".snapshot"), lambda data: data.__setitem__(12, data[12] ^ 1))
+    log = folder.open(clean=clean, recovery_point=20)
+    entry = log.producers.get(5)
+    assert entry is not None
+    assert entry.last_sequence == 19
+    assert append(log, b"next", producer=(5, 0, 20)).first_offset == 20
+
+
+def test_a_log_damaged_before_its_recovery_point_is_recovered_as_a_whole_where_it_must_be_read(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    folder.open(clean=False).close()
+    for path in Path(folder.path).glob("*.snapshot"):
+        path.unlink()
+    change(file_of(folder, ".log", 1), lambda data: data.__setitem__(slice(0, 20), bytes(20)))
+    log = folder.open(clean=False, recovery_point=20)
+    assert values_of(log) == VALUES[: log.log_end_offset]
+    assert folder.events.named("log damaged before its recovery point")
+
+
+def test_files_left_over_are_removed(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    for name in ("00000000000000000003.log.deleted", "00000000000000000099.index", "x.tmp"):
+        Path(folder.path, name).write_bytes(b"")
+    folder.open(clean=False)
+    assert not [name for name in folder.names() if name.endswith((".deleted", ".tmp")) or "99" in name]
+
+
+def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    log = folder.open(clean=True, log_start=500)
+    assert (log.log_start_offset, log.log_end_offset) == (500, 500)
+    assert append(log, b"x").first_offset == 500
+    assert values_of(folder.open(clean=True, log_start=500), 500) == [b"x"]
+
+
+def test_aborted_transactions_are_found_again(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path, segment_bytes=400)
+    log = folder.open()
+    for value in (b"a", b"b", b"c"):
+        append(log, value * 30, producer=(9, 0, "abc".index(value.decode())), transactional=True)
+    log.append_as_leader(marker((9, 0), commit=False), leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
+    before = log.aborted_transactions(Offset(0), Offset(4))
+    assert [(entry.first_offset, entry.last_offset) for entry in before] == [(0, 3)]
+    for path in Path(folder.path).glob("*.txnindex"):
+        path.unlink()
+    again = folder.open(clean=False)
+    assert again.aborted_transactions(Offset(0), Offset(4)) == before
+    again.set_high_watermark(Offset(4))
+    assert again.last_stable_offset == 4
+
+
+def test_an_open_transaction_bounds_the_stable_offset_after_a_kill(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    append(log, b"plain")
+    append(log, b"open", producer=(9, 0, 0), transactional=True)
+    append(log, b"plain")
+    for clean in (False, True):
+        log = folder.open(clean=clean)
+        log.set_high_watermark(Offset(3))
+        assert log.last_stable_offset == 1
+        log.close()

@@ -1,0 +1,212 @@
+"""What a leader refuses, and what it changes in a batch (kafka-behaviour F3)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.batch import BatchView, Codec, TimestampType, iter_batches
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import iter_records
+from protocol.types import LeaderEpoch, Offset
+from storage.append_info import InvalidRecords, Origin
+from storage.partition_log import PartitionLog
+from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
+
+HOUR = 3_600_000
+EPOCH = LeaderEpoch(0)
+
+
+def refused(log: PartitionLog, data: memoryview, origin: Origin = Origin.CLIENT) -> KafkaError:
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_leader(data, leader_epoch=EPOCH, origin=origin)
+    assert log.log_end_offset == 0
+    return caught.value
+
+
+def resealed(data: memoryview, at: int, form: str, value: int) -> memoryview:
+    """The batch with one header field changed and its checksum made right."""
+    struct.pack_into(f">{form}", data, at, value)
+    batch = BatchView(data)
+    struct.pack_into(">I", data, 17, batch.compute_crc())
+    return data
+
+
+ATTRIBUTES, LAST_OFFSET_DELTA, MAX_TIMESTAMP, COUNT = 21, 23, 35, 57
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda: memoryview(bytearray()), ErrorCode.INVALID_RECORD),
+        (lambda: batch_of()[:-1], ErrorCode.INVALID_RECORD),
+        (lambda: memoryview(bytearray(bytes(batch_of()) * 2)), ErrorCode.INVALID_RECORD),
+        (lambda: batch_of(base_offset=Offset(1)), ErrorCode.INVALID_RECORD),
+        (lambda: resealed(batch_of(), COUNT, "i", 2), ErrorCode.INVALID_RECORD),
+        (lambda: resealed(batch_of(), COUNT, "i", 0), ErrorCode.INVALID_RECORD),
+        (lambda: resealed(batch_of(), LAST_OFFSET_DELTA, "i", -2), ErrorCode.INVALID_RECORD),
+        (
+            lambda: resealed(resealed(batch_of(b"a", b"b"), COUNT, "i", 1), LAST_OFFSET_DELTA, "i", 0),
+            ErrorCode.INVALID_RECORD,
+        ),
+        (lambda: resealed(batch_of(), ATTRIBUTES, "h", 0x20), ErrorCode.INVALID_RECORD),
+        (lambda: batch_of(producer=(7, 0, -2)), ErrorCode.INVALID_RECORD),
+        (lambda: resealed(batch_of(), ATTRIBUTES, "h", 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (lambda: batch_of(b"x" * 2000), ErrorCode.MESSAGE_TOO_LARGE),
+        (lambda: batch_of(timestamp=START_MS + HOUR + 1), ErrorCode.INVALID_TIMESTAMP),
+    ],
+    ids=[
+        "nothing",
+        "a part of a batch",
+        "two batches",
+        "a base offset",
+        "more counted than there",
+        "nothing counted",
+        "an end before its begin",
+        "fewer counted than there",
+        "a control batch",
+        "a negative sequence",
+        "an unknown codec",
+        "too large",
+        "from the future",
+    ],
+)
+def test_a_client_is_refused(tmp_path: Path, make: Callable[[], memoryview], code: ErrorCode) -> None:
+    log = LogFolder(tmp_path, max_message_bytes=1000).open()
+    assert refused(log, make()).code is code
+
+
+@pytest.mark.parametrize(("magic", "code"), [(1, ErrorCode.INVALID_RECORD), (3, ErrorCode.CORRUPT_MESSAGE)])
+def test_other_formats_are_refused(tmp_path: Path, magic: int, code: ErrorCode) -> None:
+    data = batch_of()
+    data[16] = magic
+    assert refused(LogFolder(tmp_path).open(), data).code is code
+
+
+@pytest.mark.parametrize("at", [17, 30, 60, 65])
+def test_a_wrong_checksum_is_corrupt(tmp_path: Path, at: int) -> None:
+    data = batch_of()
+    data[at] ^= 0xFF
+    assert refused(LogFolder(tmp_path).open(), data).code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, segment_bytes=1000).open()
+    assert refused(log, batch_of(b"x" * 2000)).code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_the_records_at_fault_are_named(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    error = refused(log, batch_of(b"a", b"b", b"c", timestamp=START_MS + HOUR - 1))
+    assert isinstance(error, InvalidRecords)
+    assert [one.record for one in error.record_errors] == [2]
+    assert "out of range" in error.record_errors[0].message
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_record_may_be_too_old(tmp_path: Path, codec: Codec) -> None:
+    log = LogFolder(tmp_path, message_timestamp_before_max_ms=1000).open()
+    error = refused(log, batch_of(b"a", b"b", timestamp=START_MS - 1001, codec=codec))
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+    assert isinstance(error, InvalidRecords)
+    assert [one.record for one in error.record_errors] == [0]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_compacted_topic_wants_keys(tmp_path: Path, codec: Codec) -> None:
+    log = LogFolder(tmp_path, cleanup_policy=("compact",)).open()
+    error = refused(log, batch_of(b"a", b"b", keys=(b"k", None), codec=codec))
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert isinstance(error, InvalidRecords)
+    assert [one.record for one in error.record_errors] == [1]
+    append(log, b"a", keys=(b"k",), codec=codec)
+
+
+def test_under_log_append_time_the_broker_dates_the_batch(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, message_timestamp_type="LogAppendTime").open()
+    data = batch_of(b"a", timestamp=5)
+    info = log.append_as_leader(data, leader_epoch=EPOCH)
+    assert (info.log_append_time, info.max_timestamp) == (START_MS, START_MS)
+    batch = BatchView(data)
+    assert (batch.timestamp_type, batch.max_timestamp) == (TimestampType.LOG_APPEND_TIME, START_MS)
+    assert batch.is_valid
+
+
+def test_a_client_must_not_date_for_the_broker(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, message_timestamp_type="LogAppendTime").open()
+    error = refused(log, batch_of(timestamp_type=TimestampType.LOG_APPEND_TIME, max_timestamp=START_MS))
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("source", list(Codec))
+@pytest.mark.parametrize("target", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_the_topics_codec_is_what_is_stored(tmp_path: Path, source: Codec, target: str) -> None:
+    log = LogFolder(tmp_path, compression_type=target).open()
+    info = append(log, b"one" * 50, b"two", codec=source, producer=(7, 0, 0))
+    assert (info.first_offset, info.last_offset) == (0, 1)
+    stored = next(iter_batches(log.read_bytes(Offset(0), 1 << 20, upper=Offset(2), min_one=True)))
+    assert (
+        stored.codec is {"producer": source, "uncompressed": Codec.NONE}.get(target)
+        or stored.codec.name.lower() == target
+    )
+    assert stored.is_valid
+    assert (stored.producer_id, stored.base_sequence, stored.leader_epoch) == (7, 0, 0)
+    assert [record.timestamp_delta for record in iter_records(stored)] == [0, 1]
+    assert values_of(log) == [b"one" * 50, b"two"]
+    assert append(log, b"one" * 50, b"two", codec=source, producer=(7, 0, 0)).duplicate
+
+
+def test_size_is_checked_again_after_recompression(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, compression_type="uncompressed", max_message_bytes=500).open()
+    assert refused(log, batch_of(b"x" * 5000, codec=Codec.GZIP)).code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_bomb_is_refused_where_it_would_be_opened(tmp_path: Path) -> None:
+    data = batch_of(bytes(70 << 20), codec=Codec.ZSTD)
+    log = LogFolder(tmp_path, compression_type="uncompressed").open()
+    assert refused(log, data).code is ErrorCode.INVALID_RECORD
+
+
+def test_the_raft_log_takes_batches_as_they_are(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, max_message_bytes=10).open()
+    data = memoryview(bytearray(bytes(batch_of(b"a", b"b")) + bytes(batch_of(b"c"))))
+    info = log.append_as_leader(data, leader_epoch=LeaderEpoch(4), origin=Origin.RAFT)
+    assert (info.first_offset, info.last_offset) == (0, 2)
+    assert [(batch.base_offset, batch.leader_epoch) for batch in iter_batches(data)] == [(0, 4), (2, 4)]
+
+
+class TestFollower:
+    def test_batches_keep_what_the_leader_gave_them(self, tmp_path: Path) -> None:
+        log = LogFolder(tmp_path).open()
+        one = batch_of(b"a", b"b", base_offset=Offset(0), leader_epoch=LeaderEpoch(1))
+        two = batch_of(b"c", base_offset=Offset(5), leader_epoch=LeaderEpoch(2))
+        part = batch_of(b"cut", base_offset=Offset(6), leader_epoch=LeaderEpoch(2))[:-3]
+        info = log.append_as_follower(memoryview(bytes(one) + bytes(two) + bytes(part)))
+        assert (info.first_offset, info.last_offset, log.log_end_offset) == (0, 5, 6)
+        assert log.epochs.entries == [(1, 0), (2, 5)]
+        assert values_of(log) == [b"a", b"b", b"c"]
+
+    def test_batches_of_a_later_epoch_are_left_out(self, tmp_path: Path) -> None:
+        log = LogFolder(tmp_path).open()
+        one = batch_of(b"a", base_offset=Offset(0), leader_epoch=LeaderEpoch(1))
+        two = batch_of(b"b", base_offset=Offset(1), leader_epoch=LeaderEpoch(2))
+        log.append_as_follower(memoryview(bytes(one) + bytes(two)), leader_epoch=LeaderEpoch(1))
+        assert log.log_end_offset == 1
+        assert log.append_as_follower(two, leader_epoch=LeaderEpoch(1)).size == 0
+
+    @pytest.mark.parametrize(
+        ("offset", "at", "code"), [(0, None, ErrorCode.UNKNOWN_SERVER_ERROR), (1, 64, ErrorCode.CORRUPT_MESSAGE)]
+    )
+    def test_what_cannot_follow_is_refused(self, tmp_path: Path, offset: int, at: int | None, code: ErrorCode) -> None:
+        log = LogFolder(tmp_path).open()
+        append(log)
+        data = batch_of(b"value", base_offset=Offset(offset), leader_epoch=EPOCH)
+        if at is not None:
+            data[at] ^= 1
+        with pytest.raises(KafkaError) as caught:
+            log.append_as_follower(data)
+        assert caught.value.code is code
+        assert log.log_end_offset == 1

@@ -6,7 +6,7 @@ Pure functions over the configuration of this node and the metadata image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -73,7 +73,10 @@ class ConfigView:
     def _topic(self, name: str) -> list[dict[str, Any]]:
         if name not in self.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        own = self.image.config(TOPIC_RESOURCE, name)
+        return self.topic_entries(self.image.config(TOPIC_RESOURCE, name))
+
+    def topic_entries(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The entries of a topic with the configuration ``own``, which need not exist (yet)."""
         entries = []
         for key_name, key in self._wanted(TOPIC_KEYS.items()):
             if key_name.startswith("internal.") and key_name not in own:

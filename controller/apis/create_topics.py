@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.topic_views import effective_configs
 from controller.topics import CreatedTopic, NewTopic, create_topics
 from node.api import RequestContext
+from node.config_views import ConfigView
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from controller.server import Controller
+
+CONFIGS_SINCE: Final = 5
 
 
 def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
@@ -45,11 +47,11 @@ def _answer(
     given: Mapping[str, Mapping[str, str | None]],
     outcomes: list[tuple[str, CreatedTopic | KafkaError]],
 ) -> list[dict[str, Any]]:
-    config = node.state.config
+    view = ConfigView(node.state.config, node.state.image, None, synonyms=False, documentation=False)
 
     @cache
-    def view(overrides: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-        return effective_configs(config, dict(overrides)) if version >= 5 else []
+    def entries(overrides: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+        return view.topic_entries(dict(overrides)) if version >= CONFIGS_SINCE else []
 
     answers = []
     for name, outcome in outcomes:
@@ -65,7 +67,7 @@ def _answer(
                 "error_message": None,
                 "num_partitions": outcome.partitions,
                 "replication_factor": outcome.replication_factor,
-                "configs": view(overrides),
+                "configs": entries(overrides),
             }
         )
     return answers

@@ -64,12 +64,13 @@ def test_topics_are_created_in_every_version(version: int) -> None:
             sources = {config.name: (config.value, config.config_source) for config in created.configs}
             assert sources["retention.ms"] == ("5", 1)
             assert sources["cleanup.policy"] == ("delete", 5)
+            assert sources["max.message.bytes"] == ("2000000", 4)
         if version >= 7:
             assert created.topic_id == site.controller.state.image.topics["t"].id
         again = await site.ask(ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=100)
         assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
-    simulate(scenario(steps), seed=3)
+    simulate(scenario(steps, message_max_bytes=2000000), seed=3)
 
 
 @pytest.mark.parametrize("version", range(1, 7))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from controller.configs import Change, Op, alter_incrementally, replace
-from controller.topic_views import effective_configs
 from node.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from protocol.errors import ErrorCode, KafkaError
 from tests.unit.controller.cluster import Cluster
@@ -117,14 +116,3 @@ def test_with_elr_the_clusters_min_isr_stays_and_changing_one_clears_the_elrs() 
     assert cluster.partition().elr == (1,)
     assert alter(cluster, TOPIC, "min.insync.replicas", Op.SET, "1") is None
     assert cluster.partition().elr == ()
-
-
-def test_a_new_topics_view_says_where_each_value_comes_from() -> None:
-    cluster = Cluster(1, log_retention_hours=1)
-    alter(cluster, ALL_BROKERS, "log.segment.bytes", Op.SET, "2000000")
-    views = {view["name"]: view for view in effective_configs(cluster.state.config, {"flush.ms": "9"})}
-    got = {name: (views[name]["value"], views[name]["config_source"]) for name in views}
-    assert got["flush.ms"] == ("9", 1)
-    assert got["segment.bytes"] == ("2000000", 3)
-    assert got["retention.ms"] == ("3600000", 4)
-    assert got["cleanup.policy"] == ("delete", 5)

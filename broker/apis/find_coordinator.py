@@ -1,6 +1,6 @@
 """FindCoordinator (10), v0 to v6: which broker coordinates a group; several at once from v4 (KIP-699).
 
-The coordinator is the leader of the group's partition of ``__consumer_offsets``, a topic that the first request creates.
+The coordinator is the leader of the group's partition of ``__consumer_offsets``, which the first request creates.
 Coordinators of transactions and share groups there are none: their keys get an error that no client retries.
 """
 

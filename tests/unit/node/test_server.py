@@ -221,6 +221,7 @@ BAD_INPUT = {
     "trailing bytes": frame(struct.pack(">hhih", ApiKey.LIST_GROUPS, 0, 1, -1) + b"more"),
     "a negative length": struct.pack(">i", -1),
     "a length above the limit": struct.pack(">i", (100 << 20) + 1),
+    "a body too large to be decoded": frame(struct.pack(">hhih", ApiKey.LIST_GROUPS, 4, 1, -1) + bytes(9 << 20)),
     "an HTTP request": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a TLS hello": bytes.fromhex("16030100c8010000c40303") + bytes(100),
     "garbage": bytes(range(255, 0, -1)) * 8,

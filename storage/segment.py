@@ -231,16 +231,24 @@ class Segment:
 
     # Cutting and ending
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Remove the batches that end in ``offset`` or later."""
+    def truncate_to(self, offset: Offset) -> Offset:
+        """Remove the batches that end in ``offset`` or later.
+
+        Returns ``offset``, or the base of the batch that reached across it, which is gone as a whole.
+        """
         position = self.position_of(offset)
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        truncate_aborted(self.context.disk, self.path(TXN_INDEX), offset)
+        end = offset
+        if position is not None:
+            first = next(scan_batches(self.file(), position, self.size, chunk=LOOKUP_CHUNK))
+            end = min(end, Offset(first.base_offset))
+        self.offset_index.truncate_to(end)
+        self.time_index.truncate_to(end)
+        truncate_aborted(self.context.disk, self.path(TXN_INDEX), end)
         self._indexes_exist = True
         if position is not None:
             self.cut_at(position)
         self._renew_largest()
+        return end
 
     def cut_at(self, position: int) -> None:
         """Cut the log file; the indexes are the caller's business."""

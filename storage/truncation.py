@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def truncate_to(log: PartitionLog, offset: Offset) -> bool:
-    """Remove the records from ``offset`` on. Raises ValueError below zero, CorruptBatch, OSError."""
+    """Remove the batches that end in ``offset`` or later, so that what the leader sends from there can be appended.
+
+    Raises ValueError below zero, CorruptBatch, OSError.
+    """
     if offset < 0:
         raise ValueError(f"{log} cannot be truncated to {offset}")
     if offset >= log.log_end_offset:
@@ -34,8 +37,7 @@ def truncate_to(log: PartitionLog, offset: Offset) -> bool:
         return True
     log.truncations += 1
     log.drop(log.segments.take_beyond(offset))
-    active = log.segments.active
-    active.truncate_to(offset)
+    offset = log.segments.active.truncate_to(offset)
     log.log_end_offset = offset
     log.log_start_offset = min(log.log_start_offset, offset)
     log.local_log_start_offset = min(log.local_log_start_offset, offset)

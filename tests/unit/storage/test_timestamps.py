@@ -1,0 +1,79 @@
+"""Finding records by their time (ListOffsets)."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.batch import NO_TIMESTAMP, Codec
+from protocol.types import Offset
+from tests.unit.storage.logs import START_MS, LogFolder, append
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_record_is_found_inside_of_its_batch(tmp_path: Path, codec: Codec) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, b"a", b"b", b"c", timestamp=100, epoch=1, codec=codec)
+    append(log, b"d", b"e", timestamp=200, epoch=2, codec=codec)
+    assert log.offset_for_timestamp(0) == (100, 0, 1)
+    assert log.offset_for_timestamp(102) == (102, 2, 1)
+    assert log.offset_for_timestamp(103) == (200, 3, 2)
+    assert log.offset_for_timestamp(202) is None
+    assert log.max_timestamp_offset() == (201, 4, 2)
+
+
+def test_records_before_the_start_are_not_found(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, b"a", b"b", b"c", timestamp=100)
+    log.set_high_watermark(Offset(3))
+    log.increment_log_start(Offset(1))
+    assert log.offset_for_timestamp(0) == (101, 1, 0)
+
+
+def test_an_empty_log_has_no_largest_timestamp(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    assert log.max_timestamp_offset() is None
+    append(log, timestamp=NO_TIMESTAMP)
+    assert log.offset_for_timestamp(0) is None
+
+
+def test_under_log_append_time_all_records_have_the_brokers(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path, message_timestamp_type="LogAppendTime")
+    log = folder.open()
+    append(log, b"a", b"b", timestamp=5)
+    folder.clock.now += 10
+    append(log, b"c", b"d", timestamp=3)
+    assert log.offset_for_timestamp(START_MS + 1) == (START_MS + 10, 2, 0)
+    assert log.max_timestamp_offset() == (START_MS + 10, 2, 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 300), st.integers(1, 4)), min_size=1, max_size=30),
+    st.integers(0, 310),
+    st.booleans(),
+)
+def test_the_first_record_that_is_young_enough_is_found(
+    batches: list[tuple[int, int]], target: int, reopened: bool
+) -> None:
+    """Kafka searches only the first segment that reaches the time; there, every record is looked at in order."""
+    with tempfile.TemporaryDirectory() as path:
+        folder = LogFolder(path, segment_bytes=600, index_interval_bytes=150)
+        log = folder.open()
+        records: list[tuple[int, int]] = []
+        for timestamp, count in batches:
+            first = append(log, *[b"x" * 20] * count, timestamp=timestamp).first_offset
+            records += [(timestamp + delta, first + delta) for delta in range(count)]
+        if reopened:
+            log.close()
+            log = folder.open()
+        found = log.offset_for_timestamp(target)
+        young = [record for record in records if record[0] >= target]
+        assert (found and found[:2]) == (young[0] if young else None)
+        largest = log.max_timestamp_offset()
+        assert largest is not None
+        assert largest.timestamp == max(timestamp for timestamp, _ in records)
+        assert (largest.timestamp, largest.offset) in records

@@ -1,0 +1,136 @@
+"""A log is cut at its end, as a follower's is when it has diverged (kafka-behaviour B1, B5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.types import LeaderEpoch, Offset
+from storage.append_info import Origin
+from storage.partition_log import PartitionLog
+from tests.unit.storage.logs import START_MS, LogFolder, append, marker, values_of
+
+VALUES = [b"%02d" % number * 30 for number in range(20)]
+
+
+def filled(path: Path) -> tuple[LogFolder, PartitionLog]:
+    """Twenty batches in segments of five, epochs 0, 1, 2 from 0, 7, 14 on, one producer."""
+    folder = LogFolder(path, segment_bytes=650, index_interval_bytes=100)
+    log = folder.open()
+    for number, value in enumerate(VALUES):
+        append(log, value, epoch=number // 7, producer=(5, 0, number), timestamp=START_MS + number)
+    assert [segment.base_offset for segment in log.segments] == [0, 5, 10, 15]
+    return folder, log
+
+
+@pytest.mark.parametrize("offset", [0, 1, 5, 7, 13, 15, 19])
+@pytest.mark.parametrize("reopened", [False, True])
+def test_the_log_ends_where_it_was_cut(tmp_path: Path, offset: int, reopened: bool) -> None:
+    folder, log = filled(tmp_path)
+    if reopened:
+        log.close()
+        log = folder.open()
+    log.set_high_watermark(Offset(20))
+    assert log.truncate_to(Offset(offset))
+    assert (log.log_end_offset, log.high_watermark) == (offset, offset)
+    assert values_of(log) == VALUES[:offset]
+    assert log.epochs.entries == [entry for entry in [(0, 0), (1, 7), (2, 14)] if entry[1] < offset]
+    assert max(segment.largest.timestamp for segment in log.segments) == (START_MS + offset - 1 if offset else -1)
+    append(log, b"next", epoch=3, producer=(5, 0, offset))
+    assert values_of(log) == [*VALUES[:offset], b"next"]
+    for clean in (False, True):
+        again = folder.open(clean=clean)
+        assert values_of(again) == [*VALUES[:offset], b"next"]
+        entry = again.producers.get(5)
+        assert entry is not None
+        assert entry.last_sequence == offset
+        again.close()
+
+
+def test_an_offset_within_a_batch_cuts_the_whole_batch(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, b"a", b"b")
+    append(log, b"c", b"d", b"e")
+    log.truncate_to(Offset(4))
+    assert values_of(log, 0, 2) == [b"a", b"b"]
+    assert log.segments.active.next_offset() == 2
+    assert log.log_end_offset == 2
+
+
+def test_cutting_at_the_end_removes_only_an_epoch_without_records(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    log.assign_epoch(LeaderEpoch(9), Offset(20))
+    assert not log.truncate_to(Offset(25))
+    assert log.epochs.latest == 2
+    assert log.log_end_offset == 20
+
+
+def test_a_log_cut_before_its_start_begins_anew(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    log.set_high_watermark(Offset(20))
+    log.increment_log_start(Offset(12))
+    log.delete_old_segments(START_MS)
+    assert log.segments[0].base_offset == 10
+    log.truncate_to(Offset(11))
+    assert (log.log_start_offset, log.log_end_offset) == (11, 11)
+    log.truncate_to(Offset(3))
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
+    assert log.epochs.entries == []
+    assert append(log, b"x").first_offset == 3
+
+
+def test_starting_over_forgets_everything(tmp_path: Path) -> None:
+    folder, log = filled(tmp_path)
+    log.truncate_fully_and_start_at(Offset(100))
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (100, 100, 100)
+    assert len(log.producers) == 0
+    assert append(log, b"x", epoch=3).first_offset == 100
+    log.close()
+    again = folder.open()
+    assert (again.log_start_offset, again.log_end_offset) == (100, 101)
+    assert again.epochs.entries == [(3, 100)]
+
+
+def test_starting_over_may_keep_a_start_in_the_tier(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    log.truncate_fully_and_start_at(Offset(100), log_start=Offset(10))
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 100, 100)
+
+
+def test_a_cut_below_the_recovery_point_lowers_it_and_says_so(tmp_path: Path) -> None:
+    folder, log = filled(tmp_path)
+    told = []
+    folder.context.truncated = lambda: told.append(log.recovery_point)
+    log.flush()
+    log.truncate_to(Offset(8))
+    assert told == [8]
+    append(log, b"x")
+    log.truncate_to(Offset(8))
+    assert told == [8]
+
+
+def test_a_flush_that_a_cut_overtook_does_not_count(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    plan = log.plan_flush()
+    assert plan is not None
+    log.truncate_to(Offset(8))
+    for number in range(8, 20):
+        append(log, producer=(5, 0, number))
+    plan.run()
+    log.flushed(plan)
+    assert log.recovery_point <= 8
+
+
+def test_transactions_are_cut_too(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, b"open", producer=(9, 0, 0), transactional=True)
+    append(log, b"plain")
+    log.append_as_leader(marker((9, 0), commit=False), leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
+    log.set_high_watermark(Offset(3))
+    assert log.last_stable_offset == 3
+    log.truncate_to(Offset(2))
+    assert log.aborted_transactions(Offset(0), Offset(2)) == []
+    assert log.last_stable_offset == 0
+    log.truncate_to(Offset(0))
+    assert log.producers.first_unstable is None

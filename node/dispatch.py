@@ -7,7 +7,7 @@ embedded in an Envelope.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from node.api import ApiTable, Fields, RequestContext, ServedApi
 from node.metrics import Metrics

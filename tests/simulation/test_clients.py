@@ -17,7 +17,7 @@ from node.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
 from node.client.producer import OutcomeUnknown, Producer
 from protocol.batch import Codec
 from protocol.errors import ErrorCode, KafkaError
-from tests.simulation.cluster import SimulatedCluster, start_cluster
+from lab.cluster import SimulatedCluster, start_cluster
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def on_a_cluster(
     **overrides: object,
 ) -> T:
     async def run(world: World) -> T:
-        cluster = await start_cluster(world, brokers, **overrides)
+        cluster = await start_cluster(world, brokers, overrides)
         async with cluster.client() as client:
             result = await scenario(cluster, client)
         cluster.check_alive()

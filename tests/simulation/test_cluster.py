@@ -13,7 +13,7 @@ import pytest
 from lab.world import World, simulate
 from node.client import admin
 from node.client.producer import Producer
-from tests.simulation.cluster import start_cluster
+from lab.cluster import start_cluster
 
 
 async def a_history(world: World) -> str:

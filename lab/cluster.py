@@ -1,0 +1,147 @@
+"""A controller and brokers on simulated machines, started and ended as somebody says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.server import Broker
+from controller.server import Controller
+from lab.world import Machine, World
+from node.client.cluster import Cluster
+from runtime.config.node_config import NodeConfig
+from runtime.context import Runtime
+
+CONTROLLER_ID: Final = 1000
+CONTROLLER: Final = "controller"
+"""The controller's machine."""
+CONTROLLER_PORT: Final = 9093
+BROKER_PORT: Final = 9092
+
+
+class NodeEnded(RuntimeError):
+    """A node has ended, by itself or by somebody's hand, before it served."""
+
+
+def host_of(broker: int) -> str:
+    """The machine of a broker."""
+    return f"broker-{broker}"
+
+
+@dataclass
+class SimulatedCluster:
+    """The controller's machine is ``controller``, the brokers' are ``broker-1`` and so on."""
+
+    world: World
+    controller: Controller | None = None
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    """Configuration of all nodes, with ``_`` for ``.``."""
+    broker_overrides: Mapping[str, object] = field(default_factory=dict)
+
+    async def start_controller(self) -> Controller:
+        """Returns when it leads. Raises NodeEnded."""
+        values = {
+            "node_id": CONTROLLER_ID,
+            "process_roles": "controller",
+            "listeners": f"CONTROLLER://{CONTROLLER}:{CONTROLLER_PORT}",
+            "controller_quorum_voters": f"{CONTROLLER_ID}@{CONTROLLER}:{CONTROLLER_PORT}",
+            "log_dirs": "/data",
+        }
+        machine = self.world.machine(CONTROLLER)
+        runtime = machine.start()
+        self.controller = Controller(runtime, NodeConfig.of(**values | dict(self.overrides)))
+        await _start(machine, runtime, self.controller)
+        return self.controller
+
+    async def start_broker(self, number: int) -> Broker:
+        """Returns when it serves. Raises NodeEnded."""
+        values = {
+            "node_id": number,
+            "listeners": f"PLAINTEXT://{host_of(number)}:{BROKER_PORT}",
+            "controller_quorum_voters": f"{CONTROLLER_ID}@{CONTROLLER}:{CONTROLLER_PORT}",
+            "log_dirs": "/data",
+        }
+        machine = self.world.machine(host_of(number))
+        runtime = machine.start()
+        config = NodeConfig.of(**values | dict(self.overrides) | dict(self.broker_overrides))
+        broker = self.brokers[number] = Broker(runtime, config)
+        await _start(machine, runtime, broker)
+        return broker
+
+    async def kill(self, machine: str) -> None:
+        """SIGKILL: what was written stays."""
+        self.world.machine(machine).kill()
+        await self.world.machine(machine).wait_ended()
+
+    async def lose_power(self, machine: str) -> None:
+        """What was not synced is lost."""
+        self.world.machine(machine).power_off()
+        await self.world.machine(machine).wait_ended()
+
+    async def stop_broker(self, number: int) -> None:
+        """As by SIGTERM: in order, and then the process is gone."""
+        await self.brokers[number].stop()
+        await self.kill(host_of(number))
+
+    async def stop_controller(self) -> None:
+        """As by SIGTERM."""
+        assert self.controller is not None
+        await self.controller.stop()
+        await self.kill(CONTROLLER)
+
+    @contextlib.asynccontextmanager
+    async def client(self, name: str = "client") -> AsyncIterator[Cluster]:
+        """A client on a machine of its own."""
+        runtime = self.world.machine(name).start()
+        cluster = Cluster(runtime, [(host_of(number), BROKER_PORT) for number in self.brokers], name)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+            await self.kill(name)
+
+    def check_alive(self) -> None:
+        """No node has ended by itself."""
+        failures = {name: machine.failures for name, machine in self.world.machines.items() if machine.failures}
+        assert not failures, failures
+
+
+async def _start(machine: Machine, runtime: Runtime, node: Broker | Controller) -> None:
+    """In a task of the machine's own, which ends with its process."""
+    served = False
+
+    async def run() -> None:
+        nonlocal served
+        await node.start()
+        served = True
+
+    task = runtime.new_tasks("start").spawn(run(), name="start")
+    assert isinstance(task, asyncio.Task)
+    await asyncio.wait((task,))
+    if not served:
+        reason = "; ".join(f"{text} ({error})" for text, error in machine.failures[-1:])
+        raise NodeEnded(f"{machine.name} ended before it served: {reason or 'it was killed'}")
+
+
+async def start_cluster(
+    world: World,
+    brokers: int = 1,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    of_brokers: Mapping[str, object] | None = None,
+) -> SimulatedCluster:
+    """A running cluster. ``overrides`` are configuration keys with ``_``; ``of_brokers`` those of the brokers alone."""
+    least: dict[str, object] = {
+        "offsets_topic_replication_factor": 1,
+        "offsets_topic_num_partitions": 3,
+        "group_initial_rebalance_delay_ms": 0,
+    }
+    cluster = SimulatedCluster(world, overrides=least | dict(overrides or {}), broker_overrides=of_brokers or {})
+    await cluster.start_controller()
+    for number in range(1, brokers + 1):
+        await cluster.start_broker(number)
+    return cluster

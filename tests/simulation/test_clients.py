@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from lab.cluster import SimulatedCluster, start_cluster
 from lab.world import World, simulate
 from node.client import admin
 from node.client.cluster import Cluster
@@ -17,7 +18,6 @@ from node.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
 from node.client.producer import OutcomeUnknown, Producer
 from protocol.batch import Codec
 from protocol.errors import ErrorCode, KafkaError
-from lab.cluster import SimulatedCluster, start_cluster
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.cluster import start_cluster
 from lab.world import World, simulate
 from node.client import admin
 from node.client.producer import Producer
-from lab.cluster import start_cluster
 
 
 async def a_history(world: World) -> str:

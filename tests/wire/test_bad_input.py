@@ -38,7 +38,6 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         pytest.param(request(999, 0, 1), id="an unknown API"),
         pytest.param(request(METADATA, 99, 1), id="a version out of range"),
         pytest.param(request(METADATA, 1, 1, b"\0\0"), id="a truncated body"),
-        pytest.param(request(METADATA, 1, 1, b"\0\0\0\0trailing"), id="trailing bytes"),
         pytest.param(request(METADATA, 1, 1, b"\x7f\xff\xff\xff"), id="an array of two billion"),
     ],
 )
@@ -48,6 +47,12 @@ def test_what_is_no_request_closes_the_connection(single: LocalCluster, data: by
         assert is_closed(plain)
         bystander.sendall(api_versions(1))
         assert receive_frame(bystander)[:4] == b"\0\0\0\1"
+
+
+def test_trailing_bytes_are_ignored_as_kafka_does(single: LocalCluster) -> None:
+    with connected(single.bootstrap) as plain:
+        plain.sendall(request(METADATA, 1, 1, b"\0\0\0\0trailing"))
+        assert receive_frame(plain)[:4] == b"\0\0\0\1"
 
 
 def test_the_controller_closes_them_too(single: LocalCluster) -> None:

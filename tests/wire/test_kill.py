@@ -14,12 +14,15 @@ from tests.wire.conftest import RECORDS
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120 + RECORDS // 100)]
 
+SOON_FENCED = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+"""As in Kafka, the controller takes a broker back when the session of its former process has run out."""
+
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_producer_survives_kill_9(
     milena_start: Callable[..., LocalCluster], client: WireClient, topic: str, codec: str
 ) -> None:
-    cluster = milena_start()
+    cluster = milena_start(overrides=SOON_FENCED)
     create_topic(cluster.bootstrap, topic, partitions=3)
     records: list[Record] = [
         (f"key-{number % 29}".encode(), f"{number:08d}".encode() + b"." * 92) for number in range(RECORDS)

@@ -34,7 +34,7 @@ class KcatClient:
             "reconnect.backoff.max.ms": "200",
             "retry.backoff.ms": "50",
         }
-        command = ["kcat", "-b", bootstrap, "-P", "-t", topic, "-z", codec, "-K", "\t"]
+        command = ["kcat", "-E", "-b", bootstrap, "-P", "-t", topic, "-z", codec, "-K", "\t"]
         command += [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
         middle = Halfway(2, halfway)
         with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as kcat:

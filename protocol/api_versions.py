@@ -128,13 +128,12 @@ class ClientSoftware(NamedTuple):
 
 
 def decode_api_versions_request(version: int, body: Data) -> ClientSoftware | None:
-    """The client's software, None below v3. Raises DecodeError."""
+    """The client's software, None below v3. Bytes left over are ignored. Raises DecodeError."""
     reader = Reader(body)
     software = None
     if version >= 3:
         software = ClientSoftware(reader.compact_string(), reader.compact_string())
         reader.skip_tags()
-    reader.expect_end()
     return software
 
 

@@ -12,6 +12,7 @@ from protocol.scan import (
     count_at,
     decoding,
     expect_end,
+    expect_within,
     nullable_text_at,
     tag_at,
     tags_end,
@@ -73,7 +74,7 @@ _WANTED_V12: Final = Struct(">iiqiqi")
 
 @decoding
 def decode_fetch_request(version: int, body: Data) -> FetchRequest:
-    """The request in ``body``. Raises DecodeError."""
+    """The request in ``body``. Bytes left over are ignored. Raises DecodeError."""
     data = body if isinstance(body, memoryview) else memoryview(body)
     flexible = version >= 12
     pos = 0
@@ -100,7 +101,7 @@ def decode_fetch_request(version: int, body: Data) -> FetchRequest:
         cluster_id, state, pos = _read_tags(data, pos, version)
         if state is not None:
             replica_id, replica_epoch = state
-    expect_end(data, pos)
+    expect_within(data, pos)
     return FetchRequest(
         max_wait,
         min_bytes,

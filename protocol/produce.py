@@ -21,7 +21,7 @@ from protocol.leaders import (
     encode_node_endpoints,
 )
 from protocol.primitives import Data, Reader, Writer
-from protocol.scan import count_at, decoding, expect_end, length_at, nullable_text_at, tags_end
+from protocol.scan import count_at, decoding, expect_within, length_at, nullable_text_at, tags_end
 from protocol.topics import topic_at, write_topic
 
 ProduceTopic: TypeAlias = "tuple[str | None, UUID | None, list[tuple[int, memoryview | None]]]"
@@ -71,7 +71,7 @@ _INT32: Final = Struct(">i")
 
 @decoding
 def decode_produce_request(version: int, body: Data) -> ProduceRequest:
-    """The request in ``body``; its records are views of ``body``. Raises DecodeError."""
+    """The request in ``body``; its records are views of ``body``. Bytes left over are ignored. Raises DecodeError."""
     flexible, by_id = version >= 9, version >= 13
     data = body if isinstance(body, memoryview) else memoryview(body)
     transactional_id, pos = nullable_text_at(data, 0, flexible)
@@ -98,7 +98,7 @@ def decode_produce_request(version: int, body: Data) -> ProduceRequest:
         topics.append((name, topic_id, partitions))
     if flexible:
         pos = tags_end(data, pos)
-    expect_end(data, pos)
+    expect_within(data, pos)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

@@ -123,6 +123,12 @@ def tag_at(data: Data, pos: int) -> tuple[int, int, int]:
     return tag, pos, end
 
 
+def expect_within(data: Data, pos: int) -> None:
+    """For requests: Kafka ignores what is left over behind them. Raises DecodeError where ``pos`` is beyond the end."""
+    if pos > len(data):
+        raise DecodeError(f"the message ends {pos - len(data)} bytes too early")
+
+
 def expect_end(data: Data, pos: int) -> None:
     if pos != len(data):
         raise DecodeError(f"{len(data) - pos} bytes are left over after the message")

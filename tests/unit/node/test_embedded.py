@@ -44,7 +44,7 @@ async def test_the_answer_has_the_embedded_requests_header(later: bool) -> None:
     ("data", "code"),
     [
         (b"\0", ErrorCode.INVALID_REQUEST),
-        (REQUEST + b"more", ErrorCode.INVALID_REQUEST),
+        (REQUEST[:-2], ErrorCode.INVALID_REQUEST),
         (request_header(ApiKey.LIST_GROUPS, 99, 1, None), ErrorCode.UNSUPPORTED_VERSION),
         (request_header(ApiKey.END_TXN, 3, 1, None), ErrorCode.UNSUPPORTED_VERSION),
     ],

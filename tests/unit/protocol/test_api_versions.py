@@ -86,8 +86,9 @@ def test_requests_carry_the_client_software_from_version_3_on() -> None:
         assert decode_api_versions_request(version, data) == (software if version >= 3 else None)
     with_tag = encode_api_versions_request(4, software)[:-1] + b"\x01\x00\x02hi"
     assert decode_api_versions_request(4, with_tag) == software
+    assert decode_api_versions_request(0, b"more") is None
     with pytest.raises(DecodeError):
-        decode_api_versions_request(0, b"\x00")
+        decode_api_versions_request(3, b"\x05")
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_tag_of_a_later_version_is_an_unknown_tag() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 18])
-def test_every_truncation_and_every_trailing_byte_is_refused(version: int) -> None:
+def test_every_truncation_is_refused_and_trailing_bytes_behind_a_response_are_too(version: int) -> None:
     topic = ("topic", None) if version < 13 else (None, UUID(int=7))
     wanted = FetchPartition(0, 1, 2, replica_directory_id=DIRECTORY, high_watermark=3)
     request = FetchRequest(
@@ -192,11 +192,17 @@ def test_every_truncation_and_every_trailing_byte_is_refused(version: int) -> No
         (decode_fetch_response, joined(encode_fetch_response(version, [(*topic, [partition])]))),
     ):
         decode(version, data)
-        with pytest.raises(DecodeError, match="left over"):
-            decode(version, data + b"\x00")
         for size in range(len(data)):
             with pytest.raises(DecodeError):
                 decode(version, data[:size])
+    with pytest.raises(DecodeError, match="left over"):
+        decode(version, data + b"\x00")
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 18])
+def test_trailing_bytes_behind_a_request_are_ignored_as_kafka_does(version: int) -> None:
+    data = encode_fetch_request(version, FetchRequest(1, 1, 1, []))
+    assert decode_fetch_request(version, data + b"more") == decode_fetch_request(version, data)
 
 
 @settings(max_examples=300)

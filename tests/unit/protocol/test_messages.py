@@ -128,11 +128,13 @@ def test_a_known_tag_with_bytes_left_over_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 4, 9, 12])
-def test_trailing_and_missing_bytes_are_refused(version: int) -> None:
+def test_missing_bytes_are_refused_and_trailing_ones_behind_a_request_ignored(version: int) -> None:
     data = messages.encode_request(ApiKey.METADATA, version, topics=[{"name": "topic"}])
-    messages.decode_request(ApiKey.METADATA, version, data)
+    request = messages.decode_request(ApiKey.METADATA, version, data)
+    assert messages.decode_request(ApiKey.METADATA, version, data + b"\x00") == request
+    response = messages.encode_response(ApiKey.METADATA, version)
     with pytest.raises(DecodeError, match="left over"):
-        messages.decode_request(ApiKey.METADATA, version, data + b"\x00")
+        messages.decode_response(ApiKey.METADATA, version, response + b"\x00")
     for size in range(len(data)):
         with pytest.raises(DecodeError):
             messages.decode_request(ApiKey.METADATA, version, data[:size])

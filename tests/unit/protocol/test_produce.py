@@ -100,7 +100,7 @@ def test_unknown_tags_are_skipped_at_every_level() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_every_truncation_and_every_trailing_byte_is_refused(version: int) -> None:
+def test_every_truncation_is_refused_and_trailing_bytes_behind_a_response_are_too(version: int) -> None:
     topic = ("topic", None) if version < 13 else (None, UUID(int=7))
     request = ProduceRequest("txn", 1, 1, [(*topic, [(0, memoryview(b"0123456789"))])])
     response = [(*topic, [ProducedPartition(0, 87, record_errors=[RecordError(1, "x")], error_message="m")])]
@@ -109,11 +109,17 @@ def test_every_truncation_and_every_trailing_byte_is_refused(version: int) -> No
         (decode_produce_response, encode_produce_response(version, response)),
     ):
         decode(version, data)
-        with pytest.raises(DecodeError, match="left over"):
-            decode(version, data + b"\x00")
         for size in range(len(data)):
             with pytest.raises(DecodeError):
                 decode(version, data[:size])
+    with pytest.raises(DecodeError, match="left over"):
+        decode(version, data + b"\x00")
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_trailing_bytes_behind_a_request_are_ignored_as_kafka_does(version: int) -> None:
+    data = encode_produce_request(version, ProduceRequest(None, 1, 1, []))
+    assert decode_produce_request(version, data + b"more") == decode_produce_request(version, data)
 
 
 @settings(max_examples=300)

@@ -1,0 +1,57 @@
+"""DescribeLogDirs (key 35), versions 1-5: the log directories of this broker, and what is in them.
+
+An offline directory is a result with KAFKA_STORAGE_ERROR and nothing in it. From v4 on with the bytes of the file
+system, from v5 on with whether the directory is cordoned. Replicas never move between directories, so none is a
+future one. KIPs: 113, 827, 1066.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from node.api import RequestContext
+from protocol.errors import ErrorCode
+from storage.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+UNKNOWN_BYTES: Final = -1
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return {"error_code": 0, "results": [_directory(node, directory, wanted) for directory in node.logs.dirs]}
+
+
+def _directory(node: Broker, directory: LogDir, wanted: set[tuple[str, int]] | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "error_code": int(ErrorCode.NONE if directory.online else ErrorCode.KAFKA_STORAGE_ERROR),
+        "log_dir": directory.path,
+        "topics": [],
+        "total_bytes": UNKNOWN_BYTES,
+        "usable_bytes": UNKNOWN_BYTES,
+        "is_cordoned": _is_cordoned(node, directory),
+    }
+    if not directory.online:
+        return fields
+    try:
+        total, usable = node.runtime.disk.usage(directory.path)
+    except OSError as error:
+        node.logs.take_offline(directory, error)
+        return fields | {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR)}
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, index), log in sorted(directory.logs.items()):
+        if wanted is None or (topic, index) in wanted:
+            lag = max(log.high_watermark - log.log_end_offset, 0)
+            one = {"partition_index": index, "partition_size": log.size, "offset_lag": lag, "is_future_key": False}
+            topics.setdefault(topic, []).append(one)
+    named = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    return fields | {"topics": named, "total_bytes": total, "usable_bytes": usable}
+
+
+def _is_cordoned(node: Broker, directory: LogDir) -> bool:
+    cordoned = node.config.get("cordoned.log.dirs")
+    return directory.path in cordoned or "*" in cordoned

@@ -32,7 +32,7 @@ check: $(READY) ## format, lint, strict types, import rules, sizes
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-timing
+	@$(BIN)/lint-imports --no-logo
 	@$(PYTEST) tests/architecture -q
 
 format: $(READY) ## format and mend what ruff can

@@ -36,8 +36,9 @@ def _delete(node: Broker, group_id: str, done: Any) -> None:
         done(error.code)
         return
     group = shard.get(group_id)
-    refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else delete_refusal(group)
-    if refusal is None:
-        shard.remove_group(group, done)
-    else:
+    if group is None:
+        done(ErrorCode.GROUP_ID_NOT_FOUND)
+    elif (refusal := delete_refusal(group)) is not None:
         done(refusal)
+    else:
+        shard.remove_group(group, done)

@@ -6,7 +6,7 @@ Limit: ``offset.metadata.max.bytes`` for each partition's metadata.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.groups.group import Group
@@ -68,10 +68,9 @@ def _key(ctx: RequestContext, topic: Any) -> Any:
 
 def _topic_errors(node: Broker, ctx: RequestContext, request: Any) -> dict[Any, ErrorCode]:
     """Topics of the request that do not exist, by the key that the request has for them."""
-    if ctx.version >= 10:
-        known, error = node.image.topics_by_id, ErrorCode.UNKNOWN_TOPIC_ID
-    else:
-        known, error = node.image.topics, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    by_id = ctx.version >= 10
+    known: Container[Any] = node.image.topics_by_id if by_id else node.image.topics
+    error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return {_key(ctx, topic): error for topic in request.topics if _key(ctx, topic) not in known}
 
 

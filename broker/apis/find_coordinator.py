@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.hashing import partition_for_group
-
 from node.api import RequestContext
 from protocol.errors import ErrorCode
+from protocol.hashing import partition_for_group
 from protocol.messages import get
 from protocol.types import OFFSETS_TOPIC
 

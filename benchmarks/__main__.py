@@ -1,6 +1,6 @@
 """`make bench`: the same work against Milena and Kafka 4.3.1 in one run; the ratios, and JSON in benchmarks/results.
 
-python -m benchmarks [--milena-only] [FIGURES...]      figures: start idle latency throughput partitions
+python -m benchmarks [--milena-only] [STAGE...]      stages: start idle latency throughput partitions many
 SHORT=1: less work
 """
 
@@ -13,53 +13,77 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from benchmarks import figures
-from benchmarks.figures import Figures, Sizes
 from benchmarks.goals import report
+from benchmarks.latency import latency
+from benchmarks.partitions import many, thousand
 from benchmarks.peers import Kafka, Milena, Peer, Running
+from benchmarks.sizes import Figures, Sizes
+from benchmarks.startup import idle, start_up
+from benchmarks.throughput import throughput
 from tests.oracle.kafka import NoKafka
 
-ON_A_CLUSTER: dict[str, tuple[int, Callable[[Running, Sizes], Figures]]] = {
-    "idle": (3, figures.idle),
-    "latency": (1, figures.latency),
-    "throughput": (1, figures.throughput),
-    "partitions": (3, figures.partitions),
-}
+Stage = Callable[[Peer, Sizes], Figures]
 RESULTS = Path(__file__).with_name("results")
 
 
+def on_a_cluster(brokers: int, measure: Callable[[Running, Sizes], Figures]) -> Stage:
+    """A stage on a new cluster of its own."""
+
+    def stage(peer: Peer, sizes: Sizes) -> Figures:
+        with TemporaryDirectory(prefix=f"bench-{peer.name}-") as folder, peer.cluster(brokers, Path(folder)) as running:
+            return measure(running, sizes)
+
+    return stage
+
+
+STAGES: dict[str, Stage] = {
+    "start": start_up,
+    "idle": on_a_cluster(3, idle),
+    "latency": on_a_cluster(1, latency),
+    "throughput": on_a_cluster(1, throughput),
+    "partitions": thousand,
+    "many": many,
+}
+
+
 def main(arguments: list[str]) -> int:
+    wanted = [word for word in arguments if not word.startswith("-")] or list(STAGES)
+    if unknown := [word for word in wanted if word not in STAGES]:
+        print(f"no stage {unknown[0]}; there are {', '.join(STAGES)}", file=sys.stderr)
+        return 2
     sizes = Sizes(short=bool(os.environ.get("SHORT")))
-    wanted = [word for word in arguments if not word.startswith("-")] or ["start", *ON_A_CLUSTER]
-    peers: list[Peer] = [Milena()]
-    if "--milena-only" not in arguments:
-        try:
-            peers.append(Kafka())
-        except NoKafka as reason:
-            print(f"Without Kafka: {reason}", file=sys.stderr)
-    results: dict[str, Figures] = {peer.name: {} for peer in peers}
-    for what in wanted:
+    results: dict[str, dict[str, float]] = {}
+    peers = peers_here(milena_only="--milena-only" in arguments)
+    for stage in wanted:
         for peer in peers:
-            print(f"{what}: {peer.name}", file=sys.stderr, flush=True)
-            results[peer.name] |= measure(peer, what, sizes)
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    file.write_text(
-        json.dumps({"machine": machine, "short": bool(os.environ.get("SHORT")), **results}, indent=1) + "\n"
-    )
+            begin = time.perf_counter()
+            results.setdefault(peer.name, {}).update(STAGES[stage](peer, sizes))
+            print(f"{stage}: {peer.name}, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     print(report(results))
-    print(f"\nwritten to {file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}")
+    print(f"\nwritten to {write(results)}")
     return 0
 
 
-def measure(peer: Peer, what: str, sizes: Sizes) -> Figures:
-    if what == "start":
-        return figures.start_up(peer, sizes)
-    brokers, function = ON_A_CLUSTER[what]
-    with peer.cluster(brokers) as running:
-        return function(running, sizes)
+def peers_here(*, milena_only: bool) -> list[Peer]:
+    """Milena, and Kafka where it can be run; else the reason is said."""
+    if milena_only:
+        return [Milena()]
+    try:
+        return [Milena(), Kafka()]
+    except NoKafka as reason:
+        print(f"Milena alone is measured: {reason}", file=sys.stderr)
+        return [Milena()]
+
+
+def write(results: dict[str, dict[str, float]]) -> str:
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+    content = {"machine": machine, "short": bool(os.environ.get("SHORT")), **results}
+    file.write_text(json.dumps(content, indent=1) + "\n")
+    return os.path.relpath(file)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,11 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from concurrent.futures import Future
 
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
@@ -20,13 +23,41 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 12
 
 
 def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 1) -> None:
-    """Create a topic and return when every partition has a leader."""
+    """Create a topic and return when the metadata of every partition has a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, replicas)], operation_timeout=60)[name].result(90)
     while True:
         topic = admin.list_topics(name, timeout=30).topics[name]
         if len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values()):
             return
+
+
+def until_led(bootstrap: str, topic: str, partitions: int) -> None:
+    """Return when the leader of every partition answers for it: it tells the partition's end."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    end = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    missing = {TopicPartition(topic, partition): end for partition in range(partitions)}
+    deadline = time.monotonic() + 300
+    while missing:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(missing)} partitions of {topic} are not led")
+        answers = admin.list_offsets(missing, request_timeout=60)
+        missing = {one: end for one, answer in answers.items() if _refused(answer)}
+
+
+def _refused(answer: Future[object]) -> bool:
+    try:
+        answer.result()
+    except KafkaException:
+        return True
+    return False
+
+
+def acknowledge_one(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
+    producer.produce(topic, b"first")
+    if producer.flush(60):
+        raise TimeoutError(f"a write to {topic} was not acknowledged")
 
 
 def leader_of(bootstrap: str, topic: str, partition: int = 0) -> tuple[str, int]:

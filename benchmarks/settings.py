@@ -1,0 +1,53 @@
+"""Configuration files of what is measured: Kafka's clusters and a combined node. Milena's clusters write their own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from milena.up.ports import free
+from tests.oracle.kafka import java
+
+KAFKA_HEAP = "1g"
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+
+def write_combined(folder: Path, port: int, controller: int) -> Path:
+    """One node in both roles."""
+    file = folder / "node.properties"
+    file.write_text(
+        "process.roles=broker,controller\nnode.id=1\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n"
+        f"controller.quorum.voters=1@127.0.0.1:{controller}\ncontroller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+        f"log.dirs={folder}/data\noffsets.topic.replication.factor=1\n"
+    )
+    return file
+
+
+def write_cluster(folder: Path, brokers: int) -> tuple[list[Path], list[int]]:
+    """Properties of one controller and some brokers of Kafka, on new ports, their directories formatted; (files,
+    brokers' ports). A folder that has data keeps it."""
+    controller, *ports = free("127.0.0.1", brokers + 1)
+    quorum = f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}\ncontroller.listener.names=CONTROLLER\n"
+    files = [folder / "controller.properties"]
+    files[0].write_text(
+        f"process.roles=controller\nnode.id=100\nlisteners=CONTROLLER://127.0.0.1:{controller}\n"
+        f"log.dirs={folder}/controller\n{quorum}"
+    )
+    for node_id, port in enumerate(ports, 1):
+        files.append(folder / f"broker-{node_id}.properties")
+        files[-1].write_text(
+            f"process.roles=broker\nnode.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\n"
+            f"log.dirs={folder}/broker-{node_id}\noffsets.topic.replication.factor={min(3, brokers)}\n"
+            f"group.initial.rebalance.delay.ms=0\n{quorum}"
+        )
+    for file in files:
+        if not (folder / file.stem / "meta.properties").exists():
+            format_storage(file, standalone=file.stem == "controller")
+    return files, ports
+
+
+def format_storage(file: Path, *, standalone: bool) -> None:
+    arguments = ["format", "-t", CLUSTER_ID, "-c", str(file), *(["--standalone"] if standalone else [])]
+    subprocess.run(java("kafka.tools.StorageTool", *arguments), check=True, capture_output=True)

@@ -1,0 +1,21 @@
+"""How much work is done: the full measure, or little for CI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Figures = Mapping[str, float]
+"""Figures by name; ``goals.py`` says what they are."""
+
+
+class Sizes:
+    def __init__(self, *, short: bool) -> None:
+        self.starts = 1 if short else 5
+        self.idle_seconds = 8 if short else 30
+        self.latency_rounds = 1 if short else 3
+        self.latency_requests = 3_000 if short else 10_000
+        self.warming_records = 200_000 if short else 1_000_000
+        self.measured_records = 200_000 if short else 500_000
+        self.throughput_rounds = 1 if short else 3
+        self.partitions = 1_000
+        self.many_partitions = 2_000 if short else 10_000

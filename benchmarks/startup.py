@@ -1,0 +1,38 @@
+"""From exec to serving, and what a cluster costs that nobody uses."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.peers import Peer, Running, cpu_seconds, resident_mib
+from benchmarks.sizes import Figures, Sizes
+from benchmarks.wire import acknowledge_one, create_topic
+
+
+def start_up(peer: Peer, sizes: Sizes) -> Figures:
+    """Three brokers from exec to ready, the first acknowledged write, and one node's open port. The best of some."""
+    ready, first_write = [], []
+    for _ in range(sizes.starts):
+        with TemporaryDirectory(prefix=f"bench-{peer.name}-") as folder, peer.cluster(3, Path(folder)) as running:
+            begin = time.perf_counter()
+            create_topic(running.bootstrap, "first", 1)
+            acknowledge_one(running.bootstrap, "first")
+            ready.append(running.ready_after)
+            first_write.append(running.ready_after + time.perf_counter() - begin)
+    listening = min(peer.listening_after() for _ in range(sizes.starts))
+    return {"ready_s": min(ready), "first_write_s": min(first_write), "single_node_listens_s": listening}
+
+
+def idle(running: Running, sizes: Sizes) -> Figures:
+    """Memory and processor time of the busiest of the brokers."""
+    time.sleep(sizes.idle_seconds / 4)  # what start-up left to do is not idleness
+    before = [cpu_seconds(pid) for pid in running.brokers]
+    begin = time.perf_counter()
+    time.sleep(sizes.idle_seconds)
+    spent = max(cpu_seconds(pid) - earlier for pid, earlier in zip(running.brokers, before, strict=True))
+    return {
+        "idle_memory_mib": max(resident_mib(pid) for pid in running.brokers),
+        "idle_cpu_percent": 100 * spent / (time.perf_counter() - begin),
+    }

@@ -1,0 +1,101 @@
+"""1 KB records, six partitions, one broker: Kafka's ProducerPerformance and ConsumerPerformance, librdkafka's consumer,
+and the broker's memory after the first gigabyte. Without Java librdkafka writes the records, and is not measured at it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from statistics import median
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks.peers import Running, resident_mib
+from benchmarks.sizes import Figures, Sizes
+from benchmarks.wire import create_topic
+from tests.oracle.kafka import NoKafka, jars, java
+
+JVM = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)
+TOPIC, PARTITIONS, RECORD = "load", 6, 1024
+
+
+def throughput(running: Running, sizes: Sizes) -> Figures:
+    """The first round warms both sides up; of the others the median. All consumers read what the first one wrote."""
+    create_topic(running.bootstrap, TOPIC, PARTITIONS)
+    try:
+        jars()
+    except NoKafka:
+        _fill(running.bootstrap, sizes.warming_records)
+        figures = {}
+    else:
+        figures = _java_clients(running, sizes)
+    rounds = [_consume(running.bootstrap, sizes.warming_records) for _ in range(1 + sizes.throughput_rounds)]
+    return {"loaded_memory_mib": _memory(running), **figures, "librdkafka_consume_mb_s": median(rounds[1:])}
+
+
+def _java_clients(running: Running, sizes: Sizes) -> dict[str, float]:
+    bootstrap = running.bootstrap
+    _producer_performance(bootstrap, sizes.warming_records)
+    _consumer_performance(bootstrap, sizes.warming_records)
+    loaded = _memory(running)
+    rounds = range(sizes.throughput_rounds)
+    return {
+        "loaded_memory_mib": loaded,
+        "produce_mb_s": median(_producer_performance(bootstrap, sizes.measured_records) for _ in rounds),
+        "consume_mb_s": median(_consumer_performance(bootstrap, sizes.warming_records) for _ in rounds),
+    }
+
+
+def _memory(running: Running) -> float:
+    return max(resident_mib(pid) for pid in running.brokers)
+
+
+def _producer_performance(bootstrap: str, count: int) -> float:
+    arguments = ["--topic", TOPIC, "--num-records", str(count), "--record-size", str(RECORD), "--throughput", "-1"]
+    settings = ["--bootstrap-server", bootstrap, "--command-property", "acks=1"]
+    shown = _run(java("org.apache.kafka.tools.ProducerPerformance", *arguments, *settings, options=JVM, heap="512m"))
+    return float(re.findall(r"\(([\d.]+) MB/sec\)", shown)[-1])
+
+
+def _consumer_performance(bootstrap: str, count: int) -> float:
+    arguments = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--num-records", str(count), "--timeout", "60000"]
+    shown = _run(java("org.apache.kafka.tools.ConsumerPerformance", *arguments, options=JVM, heap="512m"))
+    header, row = [line.split(", ") for line in shown.splitlines() if ", " in line][-2:]
+    found = dict(zip(header, row, strict=True))
+    return float(found["data.consumed.in.MB"]) / (float(found["fetch.time.ms"]) / 1000)
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command[-1]}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _fill(bootstrap: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 5})
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(TOPIC, b"x" * RECORD)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush(120)
+
+
+def _consume(bootstrap: str, count: int) -> float:
+    """MB/s of librdkafka, from the first record on, through Python in lists of 10,000."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "check.crcs": False})
+    consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+    size, seen, begin = 0, 0, time.perf_counter()
+    while seen < count:
+        messages = consumer.consume(10_000, timeout=30)
+        if not messages:
+            raise TimeoutError(f"only {seen} of {count} records came")
+        seen += len(messages)
+        size += sum(len(message) for message in messages)
+    elapsed = time.perf_counter() - begin
+    consumer.close()
+    return size / 2**20 / elapsed

@@ -109,8 +109,10 @@ def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], *, seed: int) 
     loop = SimulatedLoop()
     world = World(loop, seed)
     try:
-        result = loop.run_until_complete(scenario(world))
-        loop.run_until_complete(_end(world))
+        try:
+            result = loop.run_until_complete(scenario(world))
+        finally:
+            loop.run_until_complete(_end(world))
     finally:
         loop.close()
     for context in loop.errors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """kafka-python leaves sockets behind whose connections failed: no matter of ours."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+
+
+def pytest_sessionfinish() -> None:
+    """What is still referenced then is collected while pytest ends."""
+    warnings.simplefilter("ignore", ResourceWarning)
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ def on_a_cluster(
 async def until(condition: Callable[[], object]) -> None:
     """Waits, at most a virtual minute, for what no event tells of."""
     async with asyncio.timeout(60):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

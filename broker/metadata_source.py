@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from node.image import MetadataImage
@@ -17,12 +17,12 @@ from node.metadata_folder import metadata_folder, open_metadata_log
 from node.observer import Observer, ObserverOptions
 from node.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from node.snapshots import SnapshotStore
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import NodeId, Offset
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from runtime.tasks import Tasks
 from storage.partition_log import PartitionLog
-
 
 class MetadataSource(Protocol):
     """Feeds one image."""
@@ -103,6 +103,7 @@ class ObservedMetadata:
             fetch_timeout=config.get("controller.quorum.fetch.timeout.ms") / 1000,
         )
         self._observer = Observer(runtime, options, log, snapshots, self._loader, keeper)
+        self._fatal = runtime.fatal
 
     @property
     def image(self) -> MetadataImage:
@@ -112,7 +113,18 @@ class ObservedMetadata:
         self._loader.subscribe(subscriber)
 
     def start(self, tasks: Tasks) -> None:
-        tasks.spawn(self._observer.run(), name="metadata observer")
+        tasks.spawn(self._observe(), name="metadata observer")
+
+    async def _observe(self) -> None:
+        """Without its metadata a broker ends, as Kafka's does, whatever other directories it has."""
+        try:
+            await self._observer.run()
+        except KafkaError as error:
+            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            self._fatal("the metadata log has failed", error.__cause__)
+        except OSError as error:
+            self._fatal("the metadata log has failed", error)
 
     def close(self) -> None:
         """Call once the task has ended."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from broker.server import Broker
 from controller.server import Controller
-from lab.world import Machine, World
+from lab.world import World
 from node.client.cluster import Cluster
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
@@ -23,7 +23,7 @@ BROKER_PORT: Final = 9092
 
 
 class NodeEnded(RuntimeError):
-    """A node has ended, by itself or by somebody's hand, before it served."""
+    """A node has ended, by itself or by somebody's hand, while it started or stopped."""
 
 
 def host_of(broker: int) -> str:
@@ -41,6 +41,7 @@ class SimulatedCluster:
     overrides: Mapping[str, object] = field(default_factory=dict)
     """Configuration of all nodes, with ``_`` for ``.``."""
     broker_overrides: Mapping[str, object] = field(default_factory=dict)
+    _runtimes: dict[str, Runtime] = field(default_factory=dict)
 
     async def start_controller(self) -> Controller:
         """Returns when it leads. Raises NodeEnded."""
@@ -51,11 +52,10 @@ class SimulatedCluster:
             "controller_quorum_voters": f"{CONTROLLER_ID}@{CONTROLLER}:{CONTROLLER_PORT}",
             "log_dirs": "/data",
         }
-        machine = self.world.machine(CONTROLLER)
-        runtime = machine.start()
-        self.controller = Controller(runtime, NodeConfig.of(**values | dict(self.overrides)))
-        await _start(machine, runtime, self.controller)
-        return self.controller
+        config = NodeConfig.of(**values | dict(self.overrides))
+        controller = self.controller = Controller(self._boot(CONTROLLER), config)
+        await self._run(CONTROLLER, controller.start(), "start")
+        return controller
 
     async def start_broker(self, number: int) -> Broker:
         """Returns when it serves. Raises NodeEnded."""
@@ -65,11 +65,9 @@ class SimulatedCluster:
             "controller_quorum_voters": f"{CONTROLLER_ID}@{CONTROLLER}:{CONTROLLER_PORT}",
             "log_dirs": "/data",
         }
-        machine = self.world.machine(host_of(number))
-        runtime = machine.start()
         config = NodeConfig.of(**values | dict(self.overrides) | dict(self.broker_overrides))
-        broker = self.brokers[number] = Broker(runtime, config)
-        await _start(machine, runtime, broker)
+        broker = self.brokers[number] = Broker(self._boot(host_of(number)), config)
+        await self._run(host_of(number), broker.start(), "start")
         return broker
 
     async def kill(self, machine: str) -> None:
@@ -83,14 +81,14 @@ class SimulatedCluster:
         await self.world.machine(machine).wait_ended()
 
     async def stop_broker(self, number: int) -> None:
-        """As by SIGTERM: in order, and then the process is gone."""
-        await self.brokers[number].stop()
+        """As by SIGTERM: in order, and then the process is gone. Raises NodeEnded where it fails while it stops."""
+        await self._run(host_of(number), self.brokers[number].stop(), "stop")
         await self.kill(host_of(number))
 
     async def stop_controller(self) -> None:
-        """As by SIGTERM."""
+        """As ``stop_broker``."""
         assert self.controller is not None
-        await self.controller.stop()
+        await self._run(CONTROLLER, self.controller.stop(), "stop")
         await self.kill(CONTROLLER)
 
     @contextlib.asynccontextmanager
@@ -104,27 +102,27 @@ class SimulatedCluster:
             cluster.close()
             await self.kill(name)
 
+    def _boot(self, name: str) -> Runtime:
+        runtime = self._runtimes[name] = self.world.machine(name).start()
+        return runtime
+
+    async def _run(self, name: str, work: Coroutine[Any, Any, None], what: str) -> None:
+        """In a task of the machine's own, which ends with its process."""
+        machine = self.world.machine(name)
+        if not machine.alive:
+            work.close()
+            raise NodeEnded(f"{name} cannot {what}: it is down")
+        task = self._runtimes[name].new_tasks(what).spawn(work, name=what)
+        assert isinstance(task, asyncio.Task)
+        await asyncio.wait((task,))
+        if task.cancelled() or task.exception() is not None:
+            reason = "; ".join(f"{text} ({error})" for text, error in machine.failures[-1:])
+            raise NodeEnded(f"{name} ended before its {what} was done: {reason or 'somebody killed it'}")
+
     def check_alive(self) -> None:
         """No node has ended by itself."""
         failures = {name: machine.failures for name, machine in self.world.machines.items() if machine.failures}
         assert not failures, failures
-
-
-async def _start(machine: Machine, runtime: Runtime, node: Broker | Controller) -> None:
-    """In a task of the machine's own, which ends with its process."""
-    served = False
-
-    async def run() -> None:
-        nonlocal served
-        await node.start()
-        served = True
-
-    task = runtime.new_tasks("start").spawn(run(), name="start")
-    assert isinstance(task, asyncio.Task)
-    await asyncio.wait((task,))
-    if not served:
-        reason = "; ".join(f"{text} ({error})" for text, error in machine.failures[-1:])
-        raise NodeEnded(f"{machine.name} ended before it served: {reason or 'it was killed'}")
 
 
 async def start_cluster(

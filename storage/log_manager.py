@@ -46,6 +46,7 @@ class LogManager:
         self._times = UpkeepTimes.of(config)
         self._events: EventLog = events or get_logger("storage", node=config.node_id)
         self._failed = failed
+        self._metadata_dir = config.metadata_log_dir
         self._upkeep = Upkeep(self, runtime, self._times)
         self.dirs = [self._directory(path, len(config.log_dirs)) for path in config.log_dirs]
 
@@ -175,12 +176,14 @@ class LogManager:
         return found
 
     def take_offline(self, directory: LogDir, error: OSError) -> None:
-        """The disk has failed. Tells the owner; ends the node with the last directory."""
+        """The disk has failed. Tells the owner; ends the node with the last directory, or with that of its metadata."""
         if directory.online:
             lost = self._note_offline(directory, error)
             self._failed(directory, lost)
             if not self.online_dirs:
                 self._runtime.fatal("all log directories have failed", error)
+            elif directory.path == self._metadata_dir:
+                self._runtime.fatal("the log directory with the metadata log has failed", error)
 
     def _note_offline(self, directory: LogDir, error: OSError) -> list[PartitionLog]:
         lost = directory.go_offline()

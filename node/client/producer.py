@@ -34,7 +34,14 @@ REFUSED_SEQUENCE: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-MAYBE_WRITTEN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+MAYBE_WRITTEN: Final = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # also when the leadership is lost while the records wait to be committed
+        ErrorCode.KAFKA_STORAGE_ERROR,  # also when the sync fails that follows the write
+    }
+)
 
 
 class OutcomeUnknown(KafkaError):

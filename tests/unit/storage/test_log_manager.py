@@ -194,7 +194,7 @@ async def test_a_failing_disk_takes_its_directory_offline_and_no_other(tmp_path:
     disk = FailingDisk()
     manager = Manager(tmp_path, dirs=2, disk=disk)
     logs = await manager.start()
-    broken, healthy = (create(logs, partition=number) for number in range(2))
+    healthy, broken = (create(logs, partition=number) for number in range(2))
     append(broken)
     append(healthy)
     path = logs.dir_of(broken).path
@@ -206,9 +206,9 @@ async def test_a_failing_disk_takes_its_directory_offline_and_no_other(tmp_path:
     assert manager.failed == [(path, [broken])]
     assert [directory.path for directory in logs.offline_dirs] == [path]
     append(healthy, b"lives")
-    assert logs.get("topic", 0) is None
+    assert logs.get("topic", 1) is None
     with pytest.raises(KafkaError):
-        logs.get_or_create("topic", 0, TOPIC_ID, default_config())
+        logs.get_or_create("topic", 1, TOPIC_ID, default_config())
     assert logs.dir_of(create(logs, partition=2)).online
     await logs.stop()
     assert manager.fatal == []
@@ -222,6 +222,17 @@ async def test_the_node_ends_with_its_last_directory(tmp_path: Path) -> None:
     with pytest.raises(KafkaError):
         create(logs)
     assert manager.fatal == ["all log directories have failed"]
+    await logs.stop()
+
+
+async def test_the_node_ends_with_the_directory_of_its_metadata(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    manager = Manager(tmp_path, dirs=2, disk=disk)
+    logs = await manager.start()
+    disk.broken = manager.paths[0]
+    with pytest.raises(KafkaError):
+        create(logs)
+    assert manager.fatal == ["the log directory with the metadata log has failed"]
     await logs.stop()
 
 

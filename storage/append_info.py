@@ -42,6 +42,10 @@ class RecordError(NamedTuple):
     message: str
 
 
+class MalformedRecords(KafkaError):
+    """Not exactly one batch of the current format. Kafka refuses that before it looks at the log."""
+
+
 class InvalidRecords(KafkaError):
     """A batch refused for some of its records (KIP-467)."""
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from protocol.batch import FIRST_OFFSET, CorruptBatch
+from protocol.batch import CorruptBatch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Offset
 from runtime.config.topic_config import TopicConfig
@@ -58,7 +58,6 @@ class _Loading:
     epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
     producers: ProducerState = field(default_factory=ProducerState)
     names: list[str] = field(default_factory=list)
-    dropped: list[Segment] = field(default_factory=list)
 
     def event(self, event: str, **fields: object) -> None:
         self.context.events.warning(event, topic=self.topic, partition=self.partition, **fields)
@@ -84,14 +83,15 @@ def open_log(
     loading = _Loading(context, folder, topic, partition, config, log_start_offset)
     _list_files(loading)
     topic_id, new_id = _topic_id(loading, topic_id)
-    _load_segments(loading, None if clean else recovery_point)
+    _load_segments(loading, None if clean else max(recovery_point, log_start_offset))
     files = ProducerFiles(context, _offsets(loading.names, SNAPSHOT))
     _load_epochs(loading)
     try:
-        log_start, log_end = _bring_up(loading, files, recovery_point, clean)
+        # What lies before the log's start was perhaps never synced, and nobody asks for it.
+        log_start, log_end = _bring_up(loading, files, max(recovery_point, log_start_offset), clean)
     except CorruptBatch as error:
         loading.event("log damaged before its recovery point", reason=str(error))
-        log_start, log_end = _bring_up(loading, files, FIRST_OFFSET, False)
+        log_start, log_end = _bring_up(loading, files, log_start_offset, False)
     for segment in loading.segments:
         segment.close()
     log = PartitionLog(
@@ -109,7 +109,6 @@ def open_log(
         log_end=log_end,
         recovery_point=log_end if clean else min(recovery_point, log_end),
     )
-    log.drop(loading.dropped)
     log.save_epochs()
     log.folder_changed = not loading.names
     if new_id:
@@ -209,8 +208,17 @@ def _rebuild_indexes(loading: _Loading, segment: Segment) -> None:
 
 
 def _recovery(loading: _Loading, files: ProducerFiles, producers: ProducerState, epochs: LeaderEpochCache) -> Recovery:
-    interval = loading.config.index_interval_bytes
-    return Recovery(loading.folder, loading.segments, epochs, producers, files, loading.log_start, interval)
+    config = loading.config
+    return Recovery(
+        loading.folder,
+        loading.segments,
+        epochs,
+        producers,
+        files,
+        loading.log_start,
+        config.index_interval_bytes,
+        config.compacted,
+    )
 
 
 def _load_epochs(loading: _Loading) -> None:
@@ -255,8 +263,17 @@ def _recover(loading: _Loading, files: ProducerFiles, recovery_point: Offset) ->
     cut = _recovery(loading, files, loading.producers, loading.epochs).run(recovery_point)
     if cut is not None:
         dropped = loading.segments.take_beyond(cut.segment)
-        loading.dropped += dropped
+        _drop(loading, dropped)
         _report(loading, cut, len(dropped))
+
+
+def _drop(loading: _Loading, segments: list[Segment]) -> None:
+    """Rename the files away at once: another segment may begin where one of these did."""
+    context = loading.context
+    due = context.clock.time_ms() + loading.config.file_delete_delay_ms
+    for segment in segments:
+        for path in segment.mark_deleted():
+            context.deletions.later(due, path)
 
 
 def _report(loading: _Loading, cut: Cut, dropped: int) -> None:
@@ -273,7 +290,7 @@ def _report(loading: _Loading, cut: Cut, dropped: int) -> None:
 def _restart_at_log_start(loading: _Loading) -> None:
     """Files were lost: what is left ends before the log's start, so nothing of it counts."""
     loading.event("log ends before its start, all segments dropped", log_start=loading.log_start)
-    loading.dropped += loading.segments.take_from(0)
+    _drop(loading, loading.segments.take_from(0))
     loading.epochs.clear()
     loading.producers.clear()
 

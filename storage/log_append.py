@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocol.batch import NO_TIMESTAMP, BatchView
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch, Offset
 from runtime.disk import Bytes
-from storage.append_info import AppendInfo, Origin
+from storage.append_info import AppendInfo, MalformedRecords, Origin
 from storage.end_marker import read_end_marker
 from storage.producer_state import EndMarker, KeptBatch
 from storage.txn_index import AbortedTxn
@@ -25,7 +25,9 @@ def append_one(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch
     """Append the one batch of a client or coordinator. Raises KafkaError, OSError; nothing is written then."""
     batches = split_batches(records)
     if len(batches) != 1:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}")
+        raise MalformedRecords(
+            ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}"
+        )
     now = log.context.clock.time_ms()
     config = log.config
     batch = validate(batches[0], config, origin, now)
@@ -94,16 +96,28 @@ def _append_all(log: PartitionLog, records: memoryview, batches: Sequence[BatchV
     end = log.log_end_offset
     if not batches:
         return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, NO_TIMESTAMP, log.log_start_offset, 0)
-    size = sum(batch.size_in_bytes for batch in batches)
-    _check_fits(log, size)
-    _write(log, records[:size], batches, log.context.clock.time_ms())
-    for batch in batches:
-        if batch.has_producer_id:
-            _note_producer(log, batch, read_end_marker(batch) if batch.is_control else None)
+    now = log.context.clock.time_ms()
+    position = 0
+    for piece, size in _pieces(batches, log.config.segment_bytes):
+        _write(log, records[position : position + size], piece, now)
+        position += size
+        for batch in piece:
+            if batch.has_producer_id:
+                _note_producer(log, batch, read_end_marker(batch) if batch.is_control else None)
     newest = max(batch.max_timestamp for batch in batches)
-    return AppendInfo(
-        Offset(batches[0].base_offset), batches[-1].last_offset, newest, NO_TIMESTAMP, log.log_start_offset, size
-    )
+    first, last = Offset(batches[0].base_offset), batches[-1].last_offset
+    return AppendInfo(first, last, newest, NO_TIMESTAMP, log.log_start_offset, position)
+
+
+def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence[BatchView], int]]:
+    """As many batches at a time, with their bytes, as fit into a segment, and at least one."""
+    start = size = 0
+    for index, batch in enumerate(batches):
+        if index > start and size + batch.size_in_bytes > limit:
+            yield batches[start:index], size
+            start, size = index, 0
+        size += batch.size_in_bytes
+    yield batches[start:], size
 
 
 def _repeated(log: PartitionLog, kept: KeptBatch) -> AppendInfo:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.batch import CorruptBatch
+from protocol.batch import FIRST_OFFSET, CorruptBatch
 from protocol.types import Offset
 from storage.batch_scan import has_valid_crc, scan_batches
 from storage.epoch_cache import LeaderEpochCache
@@ -43,6 +43,10 @@ class Recovery:
     producer_files: ProducerFiles
     log_start: Offset
     index_interval: int
+    compacted: bool
+    """Whether there may be gaps between segments. Elsewhere one means that the end of a segment was lost."""
+    next_offset: Offset = FIRST_OFFSET
+    """After the last batch that was found sound."""
 
     def run(self, recovery_point: Offset) -> Cut | None:
         """Recover the segment of ``recovery_point`` and those after it; where there was damage, the later ones are to
@@ -53,11 +57,16 @@ class Recovery:
         base = unflushed[0].base_offset
         self.producer_files.keep_within(self.folder, self.log_start, base)
         self.producers_as_of(base)
+        previous = None
         for segment in unflushed:
+            if previous is not None and not self.compacted and self.next_offset != segment.base_offset:
+                reason = f"the segment at {segment.base_offset} does not follow"
+                return Cut(previous.base_offset, self.next_offset, 0, reason)
             self.producer_files.take(self.folder, self.producers, segment.base_offset)
             cut = self.rebuild(segment)
             if cut is not None:
                 return cut
+            previous = segment
         return None
 
     def producers_as_of(self, offset: Offset) -> None:
@@ -71,20 +80,20 @@ class Recovery:
         size = file.size
         segment.start_over(size)
         position = 0
-        next_offset = segment.base_offset
+        self.next_offset = segment.base_offset
         reason = ""
         try:
             for batch in scan_batches(file, 0, size):
                 if not has_valid_crc(file, batch):
                     raise CorruptBatch(f"the batch at {batch.position} has a wrong checksum")
                 if (
-                    not next_offset
+                    not self.next_offset
                     <= batch.base_offset
                     <= batch.last_offset
                     <= segment.base_offset + MAX_RELATIVE_OFFSET
                 ):
                     raise CorruptBatch(
-                        f"the batch at {batch.position} has offset {batch.base_offset} after {next_offset}"
+                        f"the batch at {batch.position} has offset {batch.base_offset} after {self.next_offset}"
                     )
                 note_epoch(self.epochs, batch)
                 if batch.producer_id >= 0:
@@ -96,10 +105,10 @@ class Recovery:
                         )
                 segment.note(batch, position, self.index_interval)
                 position += batch.size
-                next_offset = Offset(batch.last_offset + 1)
+                self.next_offset = Offset(batch.last_offset + 1)
         except CorruptBatch as error:
             reason = str(error)
         if position < size:
             segment.cut_at(position)
         segment.write_indexes()
-        return Cut(segment.base_offset, next_offset, size - position, reason) if reason else None
+        return Cut(segment.base_offset, self.next_offset, size - position, reason) if reason else None

@@ -22,7 +22,7 @@ from protocol.batch import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import DEFAULT_LIMIT, Record, build_batch, iter_records, timestamp_of, validate_lengths
-from storage.append_info import InvalidRecords, Origin, RecordError
+from storage.append_info import InvalidRecords, MalformedRecords, Origin, RecordError
 
 if TYPE_CHECKING:
     from runtime.config.topic_config import TopicConfig
@@ -41,14 +41,14 @@ _CODECS: Final = {
 
 
 def split_batches(records: memoryview) -> list[BatchView]:
-    """The whole batches in ``records``. Raises KafkaError CORRUPT_MESSAGE, or INVALID_RECORD for the older formats."""
+    """The whole batches in ``records``. Raises MalformedRecords CORRUPT_MESSAGE, or INVALID_RECORD for older formats."""
     try:
         return list(iter_batches(records))
     except UnsupportedMagic as error:
         old = records[_MAGIC_AT] < MAGIC
-        raise KafkaError(ErrorCode.INVALID_RECORD if old else ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        raise MalformedRecords(ErrorCode.INVALID_RECORD if old else ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     except CorruptBatch as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
 def validate(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> BatchView:

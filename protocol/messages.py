@@ -46,22 +46,22 @@ def decode_response(key: int, version: int, body: Data) -> Any:
     return entity
 
 
-def build_request(key: int, version: int, **fields: Any) -> Any:
+def build_request(key: int, version: int, /, **fields: Any) -> Any:
     """A request from plain data: nested mappings and sequences of mappings, as ``StructCodec.build`` says."""
     return _codec(key, version, "request").build(fields)
 
 
-def build_response(key: int, version: int, **fields: Any) -> Any:
+def build_response(key: int, version: int, /, **fields: Any) -> Any:
     """A response from plain data, as ``build_request``."""
     return _codec(key, version, "response").build(fields)
 
 
-def encode_request(key: int, version: int, **fields: Any) -> bytes:
+def encode_request(key: int, version: int, /, **fields: Any) -> bytes:
     """The bytes of ``build_request``, without building it."""
     return _encode(_codec(key, version, "request"), fields)
 
 
-def encode_response(key: int, version: int, **fields: Any) -> bytes:
+def encode_response(key: int, version: int, /, **fields: Any) -> bytes:
     """The bytes of ``build_response``, without building it."""
     return _encode(_codec(key, version, "response"), fields)
 

@@ -1,7 +1,9 @@
 """FindCoordinator (10), v0 to v6: which broker coordinates a group; several at once from v4 (KIP-699).
 
 The coordinator is the leader of the group's partition of ``__consumer_offsets``, which the first request creates.
-Coordinators of transactions and share groups there are none: their keys get an error that no client retries.
+Coordinators of transactions and share groups there are none: their keys get an error that no client retries. Clients
+of v4 and later tell their users our message with any code that they do not expect here, those before only with one
+that they do.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
 
 def _find(node: Broker, ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
     if kind == TRANSACTION:
-        return _none(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Milena has no transactions yet.")
+        node.refuse_transactions(ctx, key)
+        expected = ctx.version < 4
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if expected else ErrorCode.UNSUPPORTED_VERSION
+        return _none(error, "Milena has no transactions yet.")
     if kind != GROUP:
         return _none(ErrorCode.INVALID_REQUEST, f"No coordinators of key type {kind}.")
     topic = node.image.topics.get(OFFSETS_TOPIC)

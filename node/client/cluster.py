@@ -171,7 +171,7 @@ class Cluster:
                 return channel
         raise ChannelError(f"no node answers at {', '.join(f'{h}:{p}' for h, p in addresses)}: {last}")
 
-    async def ask_any(self, key: ApiKey, **fields: Any) -> Any:
+    async def ask_any(self, key: ApiKey, /, **fields: Any) -> Any:
         """Send to some node, in its highest version."""
         channel = await self.any_channel()
         return await channel.request(key, **fields)

@@ -162,7 +162,7 @@ class Bench:
         self.partitions.add(partition)
         return partition
 
-    def ask(self, handle: Callable[..., Any], key: int, version: int, **fields: Any) -> Any:
+    def ask(self, handle: Callable[..., Any], key: int, version: int, /, **fields: Any) -> Any:
         """A cold request to a handler, as the dispatcher makes it: its answer, encoded and decoded."""
         request = Request(key, version)
         decoded = messages.decode_request(key, version, messages.encode_request(key, version, **fields))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,16 +17,17 @@ RECORDS = int(os.environ.get("MILENA_RECORDS", "5000"))
 """How many records the kill tests send. CI's long form sends 100,000."""
 
 
+for library in ("aiokafka", "kafka"):
+    # their many records of refused connections keep exceptions and sockets alive until the session ends
+    logging.getLogger(library).propagate = False
+    logging.getLogger(library).addHandler(logging.NullHandler())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """kafka-python leaves sockets behind whose connections failed: no matter of ours."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-
-
-def pytest_sessionfinish() -> None:
-    """What is still referenced then is collected while pytest ends."""
-    warnings.simplefilter("ignore", ResourceWarning)
 
 
 @pytest.fixture(autouse=True)

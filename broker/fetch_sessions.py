@@ -3,13 +3,17 @@
 A session remembers what a client wants and what it was told last, so that a fetch names only what changed and its
 answer carries only what is new. The cache has a fixed number of slots; a session that finds no room is not an error:
 the client is answered with session id 0 and goes on with full fetches.
+
+An incremental fetch looks only at partitions that may have something to tell: the *hot* ones. One that had nothing
+more is cool until the partition itself says that it has changed, or the client asks something else of it. So an idle
+session costs the same with one partition and with thousands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from protocol.errors import ErrorCode, KafkaError
@@ -28,6 +32,13 @@ Key: TypeAlias = tuple[str | UUID, int]
 """A partition as the client names it: topic name, or topic id from Fetch v13 on, and index."""
 
 
+class Source(Protocol):
+    """A partition that tells the sessions which listen to it once of its next change (``Session.note_changed``)."""
+
+    @property
+    def listeners(self) -> dict[Wanted, Session]: ...
+
+
 @dataclass(slots=True, eq=False)
 class Wanted:
     """One partition of a fetch, and what its session last told of it. Offsets as on the wire, -1 where unknown."""
@@ -44,6 +55,8 @@ class Wanted:
     log_start_offset: int = -1
     sent_high_watermark: int = -1
     sent_log_start: int = -1
+    source: Source | None = None
+    """The partition whose next change its session hears of."""
 
     @property
     def key(self) -> Key:
@@ -59,6 +72,12 @@ class Wanted:
         self.last_fetched_epoch = newer.last_fetched_epoch
         self.log_start_offset = newer.log_start_offset
 
+    def ignore(self) -> None:
+        """Hear of no change any more."""
+        if self.source is not None:
+            self.source.listeners.pop(self, None)
+            self.source = None
+
     def note_answer(self, *, high_watermark: int, log_start: int, always: bool, failed: bool) -> bool:
         """Remember what is about to be sent, and say whether it is news. ``always``: records, a diverging epoch or
         a preferred replica. A failure makes the next answer news whatever it is."""
@@ -69,17 +88,33 @@ class Wanted:
 
 
 class Session:
-    """One client's set of partitions, in the order in which they are read."""
+    """One client's set of partitions, of which the hot ones are read, in order."""
 
-    __slots__ = ("created_ms", "epoch", "id", "partitions", "privileged", "used_ms", "uses_topic_ids")
+    __slots__ = (
+        "_changed",
+        "closed",
+        "created_ms",
+        "epoch",
+        "hot",
+        "id",
+        "partitions",
+        "privileged",
+        "used_ms",
+        "uses_topic_ids",
+    )
 
-    def __init__(self, session_id: int, *, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(
+        self, session_id: int, wanted: Iterable[Wanted], *, privileged: bool, uses_topic_ids: bool, now_ms: int
+    ) -> None:
         self.id = session_id
         self.privileged = privileged
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = self.used_ms = now_ms
         self.epoch = INITIAL_EPOCH + 1
-        self.partitions: dict[Key, Wanted] = {}
+        self.closed = False
+        self.partitions = {one.key: one for one in wanted}
+        self.hot = dict.fromkeys(self.partitions.values())
+        self._changed: dict[Wanted, None] = {}
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -89,21 +124,70 @@ class Session:
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == _MAX_EPOCH else self.epoch + 1
 
-    def move_to_end(self, wanted: Wanted) -> None:
-        """What was just served is read last next time."""
-        key = wanted.key
-        if self.partitions.get(key) is wanted:
-            self.partitions[key] = self.partitions.pop(key)
+    def want(self, wanted: Wanted) -> None:
+        """A new partition, or other values for a known one. It is read next."""
+        known = self.partitions.setdefault(wanted.key, wanted)
+        if known is not wanted:
+            known.update(wanted)
+        self.hot[known] = None
+
+    def forget(self, key: Key) -> None:
+        """Missing is no error."""
+        wanted = self.partitions.pop(key, None)
+        if wanted is not None:
+            self.hot.pop(wanted, None)
+            wanted.ignore()
+
+    def listen(self, wanted: Wanted, source: Source) -> None:
+        """Let ``source`` tell of its next change."""
+        if not self.closed:
+            wanted.ignore()
+            wanted.source = source
+            source.listeners[wanted] = self
+
+    def note_changed(self, wanted: Wanted) -> None:
+        """The source of ``wanted`` has changed, and listens no longer."""
+        wanted.source = None
+        if not self.closed and self.partitions.get(wanted.key) is wanted:
+            self.hot[wanted] = None
+            self._changed[wanted] = None
+
+    def take_changed(self) -> list[Wanted]:
+        """Those that have changed since this was last asked."""
+        changed, self._changed = list(self._changed), {}
+        return changed
+
+    def served(self, wanted: Wanted) -> None:
+        """It had something: it is read again next time, after the others."""
+        if wanted in self.hot:
+            del self.hot[wanted]
+            self.hot[wanted] = None
+
+    def cool(self, wanted: Wanted, source: Source) -> None:
+        """All has been told: it is read again when it changes."""
+        self.hot.pop(wanted, None)
+        if self.partitions.get(wanted.key) is wanted:
+            self.listen(wanted, source)
+
+    def close(self) -> None:
+        self.closed = True
+        for wanted in self.partitions.values():
+            wanted.ignore()
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """What to read for one request. ``session`` is None for a sessionless one."""
+    """What to read for one request. ``session`` is None for a sessionless one, which reads ``wanted``."""
 
     session: Session | None
-    partitions: list[Wanted]
+    wanted: list[Wanted]
     incremental: bool
     """Only news goes into the answer."""
+
+    @property
+    def partitions(self) -> list[Wanted]:
+        """Those to be read now, in order."""
+        return self.wanted if self.session is None else list(self.session.hot)
 
     @property
     def session_id(self) -> int:
@@ -147,7 +231,7 @@ class FetchSessions:
         """What to read. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
         FETCH_SESSION_TOPIC_ID_ERROR, which are for the whole request."""
         if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._drop(session_id)
             session = None
             if session_epoch == INITIAL_EPOCH:
                 session = self._create(wanted, privileged=privileged, uses_topic_ids=uses_topic_ids)
@@ -162,29 +246,23 @@ class FetchSessions:
         return self._continue(session, wanted, forgotten)
 
     def _continue(self, session: Session, wanted: list[Wanted], forgotten: Iterable[Key]) -> FetchPlan:
-        partitions = session.partitions
         for one in wanted:
-            known = partitions.get(one.key)
-            if known is None:
-                partitions[one.key] = one
-            else:
-                known.update(one)
+            session.want(one)
         for key in forgotten:
-            partitions.pop(key, None)
-        if not partitions:
-            del self._sessions[session.id]
+            session.forget(key)
+        if not session.partitions:
+            self._drop(session.id)
             return FetchPlan(None, [], incremental=False)
         session.advance()
         session.used_ms = self._now()
         self._sessions[session.id] = self._sessions.pop(session.id)
-        return FetchPlan(session, list(partitions.values()), incremental=True)
+        return FetchPlan(session, [], incremental=True)
 
     def _create(self, wanted: list[Wanted], *, privileged: bool, uses_topic_ids: bool) -> Session | None:
         if not wanted:
             return None
         now = self._now()
-        session = Session(0, privileged=privileged, uses_topic_ids=uses_topic_ids, now_ms=now)
-        session.partitions = {one.key: one for one in wanted}
+        session = Session(0, wanted, privileged=privileged, uses_topic_ids=uses_topic_ids, now_ms=now)
         if len(self._sessions) >= self._slots and not self._evict_for(session, now):
             return None
         while session.id in self._sessions or session.id == NO_SESSION:
@@ -197,7 +275,7 @@ class FetchSessions:
         if oldest is None:
             return False
         if now - oldest.used_ms > EVICTION_MS:
-            del self._sessions[oldest.id]
+            self._drop(oldest.id)
             return True
         evictable = [
             session
@@ -207,8 +285,13 @@ class FetchSessions:
         weakest = min(evictable, key=lambda session: session.rank, default=None)
         if weakest is None or newcomer.rank[:2] < weakest.rank[:2]:
             return False
-        del self._sessions[weakest.id]
+        self._drop(weakest.id)
         return True
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
     def _now(self) -> int:
         return int(self._clock.monotonic() * 1000)

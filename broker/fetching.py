@@ -1,7 +1,7 @@
 """One fetch on its way: reading partitions within the limits of KIP-74, and waiting for more (kafka-behaviour F2).
 
-The first pass reads in the order of the session. If that is not enough, the operation waits in the purgatory; each
-change of a partition re-evaluates that partition alone, and when it is time everything is read once more.
+The first pass reads in order. If that is not enough, the operation waits in the purgatory; each change of a partition
+re-evaluates that partition alone, and when it is time everything is read once more.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ class Found:
     error: ErrorCode = ErrorCode.NONE
 
     @property
+    def is_all_told(self) -> bool:
+        """There is nothing beyond what this reader has. (Nothing found may also mean that the limits left no room.)"""
+        result = self.result
+        return result is not None and result.diverging is None and self.wanted.offset >= result.upper
+
+    @property
     def size(self) -> int:
         return 0 if self.result is None else self.result.slice.length
 
@@ -51,7 +57,7 @@ class Found:
 class Fetch:
     """A fetch operation; ``done`` is called exactly once with what was found, unless the broker stops before."""
 
-    __slots__ = ("_available", "_done", "_limits", "_partitions", "_plan", "_watched")
+    __slots__ = ("_available", "_done", "_limits", "_partitions", "_plan", "_sizes", "_watched")
 
     def __init__(
         self, partitions: PartitionSet, plan: FetchPlan, limits: FetchLimits, done: Callable[[list[Found]], None]
@@ -61,21 +67,30 @@ class Fetch:
         self._limits = limits
         self._done = done
         self._watched: dict[Partition, list[Wanted]] = {}
-        self._available: dict[Wanted, int] = {}
+        self._available = 0
+        self._sizes: dict[Wanted, int] = {}
 
-    def begin(self) -> tuple[Partition, ...] | None:
-        """Read. Returns None when that was enough and ``done`` has been called, else the partitions to watch."""
+    def begin(self) -> tuple[Hashable, ...] | None:
+        """Read. Returns None when that was enough and ``done`` has been called, else what to watch: the partitions, or
+        the session, which hears of its partitions."""
         found = self.read()
-        limits = self._limits
-        if limits.max_wait_ms <= 0 or not found or self._is_enough(found):
+        session = self._plan.session
+        if self._limits.max_wait_ms <= 0 or not (found or session) or self._is_enough(found):
             self._done(found)
             return None
         for one in found:
             assert one.partition is not None
-            self._watched.setdefault(one.partition, []).append(one.wanted)
+            self._available += one.size
             if one.size:
-                self._available[one.wanted] = one.size
-        return tuple(self._watched)
+                self._sizes[one.wanted] = one.size
+            if session is None:
+                self._watched.setdefault(one.partition, []).append(one.wanted)
+            else:
+                session.listen(one.wanted, one.partition)
+        if session is None:
+            return tuple(self._watched)
+        session.take_changed()
+        return (session,)
 
     def read(self) -> list[Found]:
         """One pass over all partitions."""
@@ -129,18 +144,20 @@ class Fetch:
     # -- waiting
 
     def ready(self, key: Hashable) -> bool:
-        """A partition has changed: is there an error, a divergence, or enough to send by now?"""
-        assert isinstance(key, Partition)
-        limits = self._limits
-        for wanted in self._watched[key]:
-            log = key.log
-            if log is None or wanted.offset > log.log_end_offset:
-                return True
+        """Something has changed: is there an error, a divergence, or enough to send by now?"""
+        session = self._plan.session
+        changed = self._watched[key] if isinstance(key, Partition) else []
+        if session is not None:
+            changed = session.take_changed()
+        for wanted in changed:
             one = self._read_one(wanted, wanted.max_bytes, True)
-            if one.result is None or one.result.diverging is not None:
+            if one.result is None or one.partition is None or one.result.diverging is not None:
                 return True
-            self._available[wanted] = one.size
-        return sum(self._available.values()) >= limits.min_bytes
+            self._available += one.size - self._sizes.get(wanted, 0)
+            self._sizes[wanted] = one.size
+            if session is not None:
+                session.listen(wanted, one.partition)
+        return self._available >= self._limits.min_bytes
 
     def complete(self) -> None:
         self._done(self.read())

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from broker.fetch_sessions import Session, Wanted
 from broker.metadata_view import INTERNAL_TOPICS
 from broker.meters import TopicMeters
 from broker.purgatory import OffsetReached, Purgatory, Ticket
@@ -59,6 +60,8 @@ class Partition:
         self.meters: Final = meters
         self.log: PartitionLog | None = None
         self.is_leader = False
+        self.listeners: Final[dict[Wanted, Session]] = {}
+        """What fetch sessions want to hear of: its next change."""
         self.term = 0
         """Counts the times this replica became the leader: what was appended in an earlier one may be gone."""
         self.leader: NodeId | None = None
@@ -106,7 +109,7 @@ class Partition:
         self.is_leader = leads
         if leads:
             self.maybe_advance_high_watermark()
-        self._purgatory.changed(self)
+        self.changed()
         return True
 
     def _note(self, image: PartitionImage) -> None:
@@ -120,19 +123,29 @@ class Partition:
         """The metadata has changed while the log is not to be had."""
         self._note(image)
         self.is_leader = False
-        self._purgatory.changed(self)
+        self.changed()
 
     def take_offline(self) -> None:
         """The log directory has failed."""
         self.log = None
         self.is_leader = False
-        self._purgatory.changed(self)
+        self.changed()
 
     def stop(self) -> None:
         """The replica is gone from this broker: whoever waits for it hears of it."""
         self.log = None
         self.is_leader = False
         self.leader = None
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell those who wait for this partition."""
+        if self.listeners:
+            listeners = list(self.listeners.items())
+            self.listeners.clear()
+            for wanted, session in listeners:
+                session.note_changed(wanted)
+                self._purgatory.changed(session)
         self._purgatory.changed(self)
 
     # -- checks
@@ -166,7 +179,7 @@ class Partition:
             )
         info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
         self.maybe_advance_high_watermark()
-        self._purgatory.changed(self)
+        self.changed()
         return info
 
     def maybe_advance_high_watermark(self) -> bool:
@@ -206,7 +219,7 @@ class Partition:
         if wanted < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {wanted}")
         if log.increment_log_start(wanted):
-            self._purgatory.changed(self)
+            self.changed()
         return log.log_start_offset
 
     # -- reads

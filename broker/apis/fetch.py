@@ -129,8 +129,10 @@ def _is_news(plan: FetchPlan, one: Found, fetched: FetchedPartition) -> bool:
         always=bool(one.size) or fetched.diverging_epoch is not None,
         failed=fetched.error_code != 0,
     )
-    if one.size:
-        session.move_to_end(one.wanted)
+    if one.is_all_told and one.partition is not None:
+        session.cool(one.wanted, one.partition)
+    elif one.size:
+        session.served(one.wanted)
     return news
 
 

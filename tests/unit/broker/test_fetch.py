@@ -200,6 +200,44 @@ class TestSessions:
         bench.partitions.get("t", 0).append(batch(b"a"), 1)
         assert [one.partition for one in results(request)] == [0]
 
+    def test_what_the_limits_left_out_is_read_next_time(self, bench: Bench) -> None:
+        bench.led(count=2)
+        sizes = [bench.partitions.get("t", index).append(batch(b"x" * 100), 1).size for index in range(2)]
+        first = fetch(bench, want(0), want(1), version=13, session_epoch=0, max_bytes=sizes[0])
+        assert [len(bytes(one.records)) for one in results(first)] == [sizes[0], 0]
+        session = response(first).session_id
+        again = fetch(bench, want(0, offset=1), version=13, session_id=session, session_epoch=1, max_bytes=sizes[0])
+        assert [(one.partition, len(bytes(one.records))) for one in results(again)] == [(1, sizes[1])]
+
+    def test_a_session_waits_for_min_bytes_over_many_appends(self, bench: Bench) -> None:
+        bench.led(count=2)
+        session = response(fetch(bench, want(0), want(1), version=13, session_epoch=0, max_wait_ms=0)).session_id
+        size = len(batch(b"a"))
+        request = fetch(bench, version=13, session_id=session, session_epoch=1, min_bytes=3 * size)
+        for index in (0, 1):
+            bench.partitions.get("t", index).append(batch(b"a"), 1)
+            assert not request.answered
+        bench.partitions.get("t", 0).append(batch(b"b"), 1)
+        assert {one.partition: values(one.records) for one in results(request)} == {0: [b"a", b"b"], 1: [b"a"]}
+
+    def test_a_lost_leadership_wakes_a_session(self, bench: Bench) -> None:
+        partition = bench.led()
+        session = response(fetch(bench, want(), version=13, session_epoch=0, max_wait_ms=0)).session_id
+        request = fetch(bench, version=13, session_id=session, session_epoch=1)
+        partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
+        assert results(request)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        again = fetch(bench, version=13, session_id=session, session_epoch=2)
+        assert results(again)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "an error is told until it is gone"
+
+    def test_a_moved_log_start_is_told(self, bench: Bench) -> None:
+        partition = bench.led()
+        partition.append(batch(b"a"), 1)
+        session = response(fetch(bench, want(offset=1), version=13, session_epoch=0, max_wait_ms=0)).session_id
+        partition.delete_records(None)
+        (found,) = results(fetch(bench, version=13, session_id=session, session_epoch=1, max_wait_ms=0))
+        assert found.log_start_offset == 1
+        assert results(fetch(bench, version=13, session_id=session, session_epoch=2, max_wait_ms=0)) == []
+
     def test_an_unknown_session_is_refused_as_a_whole(self, bench: Bench) -> None:
         bench.led()
         refused = response(fetch(bench, version=12, session_id=99, session_epoch=1))

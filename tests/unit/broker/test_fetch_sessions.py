@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 
-from broker.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, Wanted
+from broker.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, Session, Wanted
 from protocol.errors import ErrorCode, KafkaError
 from runtime.randomness import Randomness
 from tests.unit.broker.hand_clock import HandClock
@@ -74,8 +76,66 @@ def test_partitions_that_were_served_go_to_the_end() -> None:
     client = Client()
     plan = client.fetch(0, 0, wanted(0), wanted(1), wanted(2))
     assert plan.session is not None
-    plan.session.move_to_end(plan.partitions[0])
+    plan.session.served(plan.partitions[0])
     assert [one.index for one in client.fetch(plan.session_id, 1).partitions] == [1, 2, 0]
+
+
+@dataclass
+class Speaker:
+    """A partition as sessions see it."""
+
+    listeners: dict[Wanted, Session] = field(default_factory=dict)
+
+    def change(self) -> None:
+        heard = dict(self.listeners)
+        self.listeners.clear()
+        for one, session in heard.items():
+            session.note_changed(one)
+
+
+class TestHotAndCool:
+    def cooled(self, client: Client) -> tuple[int, list[Wanted], list[Speaker]]:
+        """A session of three partitions that have nothing more to tell."""
+        plan = client.fetch(0, 0, wanted(0), wanted(1), wanted(2))
+        assert plan.session is not None
+        partitions, speakers = plan.partitions, [Speaker(), Speaker(), Speaker()]
+        for one, speaker in zip(partitions, speakers, strict=True):
+            plan.session.cool(one, speaker)
+        return plan.session_id, partitions, speakers
+
+    def test_only_what_has_changed_is_read_again(self) -> None:
+        client = Client()
+        session, _, speakers = self.cooled(client)
+        assert client.fetch(session, 1).partitions == []
+        speakers[1].change()
+        assert [one.index for one in client.fetch(session, 2).partitions] == [1]
+        assert [one.index for one in client.fetch(session, 3).partitions] == [1], "until it is cool again"
+
+    def test_what_the_client_asks_anew_is_read_again(self) -> None:
+        client = Client()
+        session, _, _ = self.cooled(client)
+        plan = client.fetch(session, 1, wanted(2, offset=5))
+        assert [(one.index, one.offset) for one in plan.partitions] == [(2, 5)]
+
+    def test_a_change_is_told_once(self) -> None:
+        client = Client()
+        session, partitions, speakers = self.cooled(client)
+        plan = client.fetch(session, 1)
+        assert plan.session is not None
+        speakers[0].change()
+        speakers[0].change()
+        assert plan.session.take_changed() == [partitions[0]] and plan.session.take_changed() == []
+
+    def test_who_is_forgotten_evicted_or_closed_listens_no_more(self) -> None:
+        client = Client()
+        session, partitions, speakers = self.cooled(client)
+        client.fetch(session, 1, forget=(0,))
+        assert [len(speaker.listeners) for speaker in speakers] == [0, 1, 1]
+        closed = client.fetch(session, -1)
+        assert closed.session_id == 0
+        assert [len(speaker.listeners) for speaker in speakers] == [0, 0, 0]
+        speakers[1].change()
+        assert partitions[1].source is None
 
 
 def test_wrong_ids_and_epochs_are_refused() -> None:

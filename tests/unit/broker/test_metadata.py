@@ -17,7 +17,7 @@ from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 def ask(bench: Bench, version: int, listener: str = "PLAINTEXT", **fields: Any) -> Any:
     request = Request(ApiKey.METADATA, version, listener=listener)
     body = memoryview(messages.encode_request(ApiKey.METADATA, version, **fields))
-    metadata.handle(bench, request.ctx, body)
+    metadata.handle(bench, request.ctx, body)  # type: ignore[arg-type]
     return request.response
 
 
@@ -89,7 +89,7 @@ class TestMetadata:
 
     def test_authorized_operations_are_told_if_asked(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))
-        asked = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+        asked: dict[str, Any] = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
         answer = ask(bench, 8, topics=names("t"), **asked)
         assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS == 8096
         assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576

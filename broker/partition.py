@@ -218,8 +218,7 @@ class Partition:
         wanted = log.high_watermark if offset is None else offset
         if wanted < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {wanted}")
-        if log.increment_log_start(wanted):
-            self.changed()
+        log.increment_log_start(wanted)
         return log.log_start_offset
 
     # -- reads

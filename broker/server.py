@@ -80,6 +80,8 @@ class Broker:
         self.api_versions = ApiVersionsAnswers(Role.BROKER, SUPPORTED_FEATURES)
         self.fetch_max_bytes: int = config.get("fetch.max.bytes")
         self.logs = LogManager(runtime, config, self._directory_failed)
+        for directory in self.logs.dirs:
+            directory.context.start_moved = self._log_start_moved
         self.server = Server(
             runtime,
             self,
@@ -247,6 +249,11 @@ class Broker:
 
     def _config_changed(self, config: NodeConfig) -> None:
         self.fetch_max_bytes = config.get("fetch.max.bytes")
+
+    def _log_start_moved(self, log: PartitionLog) -> None:
+        partition = self.partitions.find(log.topic, log.partition)
+        if partition is not None and partition.log is log:
+            partition.changed()
 
     def _directory_failed(self, directory: LogDir, lost: list[PartitionLog]) -> None:
         """A disk is gone: its partitions answer KAFKA_STORAGE_ERROR, the controller elects others, the rest goes on."""

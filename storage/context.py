@@ -71,5 +71,7 @@ class LogContext:
     """A log was cut below its recovery point: the checkpoint on disk must be renewed."""
     rolled: Callable[[PartitionLog], None] = _unheard
     """A log has begun a segment: what is before it should be flushed."""
+    start_moved: Callable[[PartitionLog], None] = _unheard
+    """A log begins later than before: retention, or somebody who asked for it."""
     offline: bool = False
     """Set when the directory has gone offline; its logs refuse everything from then on."""

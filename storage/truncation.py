@@ -73,6 +73,7 @@ def move_start(log: PartitionLog, offset: Offset) -> None:
     log.save_epochs()
     log.producers.replicated_to(offset)
     log.producer_files.log_start_moved(offset)
+    log.context.start_moved(log)
 
 
 def _reload_producers(log: PartitionLog) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from broker.lifecycle import BrokerState
+from broker.purgatory import OffsetReached
 from broker.server import Broker
 from lab.cluster import NodeEnded, SimulatedCluster, host_of, start_cluster
 from lab.world import World, simulate
@@ -39,9 +40,9 @@ def on_a_cluster(
     return simulate(run, seed=seed)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Waits, at most a virtual minute, for what no event tells of."""
-    async with asyncio.timeout(60):
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Waits for what no event tells of, at most so many virtual seconds."""
+    async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -192,6 +193,22 @@ class TestTopics:
             assert any(path.startswith("/data/t-2.") and "-delete/" in path for path in files)
             await asyncio.sleep(65)
             assert not any(path.startswith("/data/t-2.") for path in files)
+
+        on_a_cluster(scenario)
+
+    def test_retention_tells_those_who_wait_for_the_partition(self) -> None:
+        async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+            await create(client, "t", retention_ms="1000", segment_ms="1000")
+            producer = Producer(client)
+            await producer.send("t", b"a")
+            broker = cluster.brokers[1]
+            partition = broker.partitions.get("t", 0)
+            heard: list[bool] = []
+            waiting = OffsetReached(lambda: partition.online_log.log_start_offset == 1, heard.append)
+            broker.purgatory.wait(waiting, (partition,), 3600)
+            await until(lambda: heard, seconds=600)
+            assert heard == [True]
+            await producer.close()
 
         on_a_cluster(scenario)
 

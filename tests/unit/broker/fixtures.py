@@ -159,6 +159,7 @@ class Bench:
             topic.id,
             TopicConfig.effective(self.config, overrides),
         )
+        partition.log.context.start_moved = lambda _: partition.changed()
         self.partitions.add(partition)
         return partition
 

@@ -89,7 +89,7 @@ class TestMetadata:
 
     def test_authorized_operations_are_told_if_asked(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))
-        asked: dict[str, Any] = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+        asked: dict[str, Any] = {f"include_{kind}_authorized_operations": True for kind in ("cluster", "topic")}
         answer = ask(bench, 8, topics=names("t"), **asked)
         assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS == 8096
         assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,23 +16,9 @@ RECORDS = int(os.environ.get("MILENA_RECORDS", "5000"))
 
 
 for library in ("aiokafka", "kafka"):
-    # their many records of refused connections keep exceptions and sockets alive until the session ends
+    # they log each refused connection while a broker is down
     logging.getLogger(library).propagate = False
     logging.getLogger(library).addHandler(logging.NullHandler())
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """kafka-python leaves sockets behind whose connections failed: no matter of ours."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-
-
-@pytest.fixture(autouse=True)
-def leave_nothing_to_later_tests() -> Iterator[None]:
-    """What clients left is collected here, and not in a test that is strict about it."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope="session")

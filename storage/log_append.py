@@ -121,6 +121,8 @@ def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence
 
 
 def _repeated(log: PartitionLog, kept: KeptBatch) -> AppendInfo:
+    """The answer to a batch that is in the log already, and perhaps not synced: the first sync may have failed."""
+    _flush_if_due(log)
     return AppendInfo(
         kept.first_offset, kept.last_offset, kept.timestamp, kept.timestamp, log.log_start_offset, 0, duplicate=True
     )
@@ -162,7 +164,11 @@ def _write(log: PartitionLog, data: Bytes, batches: Sequence[BatchView], now: in
         log.save_epochs()
     segment.append(data, batches, config.index_interval_bytes)
     log.log_end_offset = last.next_offset
-    if log.log_end_offset - log.recovery_point >= config.flush_messages:
+    _flush_if_due(log)
+
+
+def _flush_if_due(log: PartitionLog) -> None:
+    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
         log.flush()
 
 

@@ -20,6 +20,8 @@ CONTROLLER: Final = "controller"
 """The controller's machine."""
 CONTROLLER_PORT: Final = 9093
 BROKER_PORT: Final = 9092
+REQUEST_TIMEOUT: Final = 5.0
+"""Seconds that a client waits: connections to a machine without power say nothing."""
 
 
 class NodeEnded(RuntimeError):
@@ -95,7 +97,8 @@ class SimulatedCluster:
     async def client(self, name: str = "client") -> AsyncIterator[Cluster]:
         """A client on a machine of its own."""
         runtime = self.world.machine(name).start()
-        cluster = Cluster(runtime, [(host_of(number), BROKER_PORT) for number in self.brokers], name)
+        bootstrap = [(host_of(number), BROKER_PORT) for number in self.brokers]
+        cluster = Cluster(runtime, bootstrap, name, request_timeout=REQUEST_TIMEOUT)
         try:
             yield cluster
         finally:

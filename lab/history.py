@@ -4,7 +4,7 @@ A partition of these histories has one replica and one writer, whose values are 
 killed, cut off or out of order:
 
 - what is in a log was sent, at most once, in the order of sending, at offsets without gaps, in growing leader epochs;
-- what was refused for good is not in the log; what has no known outcome may be;
+- what was refused for good is not in the log; what has no known outcome may be, and may come late;
 - what was acknowledged is in the log at its offset. A broker that lost power after it was sent may have lost it, unless
   each append was synced; but then it lost all that followed it up to then too;
 - what a reader saw at an offset is there, under the same exception.
@@ -126,23 +126,29 @@ def _losses(history: History, ending: Ending, partition: TopicPartition) -> list
 
 
 def _of_log(log: Sequence[Stored], writes: Sequence[Write]) -> Iterator[str]:
-    order = {write.value: number for number, write in enumerate(writes)}
-    refused = {write.value for write in writes if write.outcome is Outcome.FAILED}
+    sent = {write.value: write for write in writes}
     previous: Stored | None = None
+    present: set[bytes] = set()
     last = -1
     for record in log:
         if previous is not None and record.offset != previous.offset + 1:
             yield f"offset {record.offset} follows {previous.offset}"
         if previous is not None and record.leader_epoch < previous.leader_epoch:
             yield f"leader epoch {record.leader_epoch} at {record.offset} follows {previous.leader_epoch}"
-        number = order.get(record.value, -1)
-        if number < 0:
+        previous = record
+        write = sent.get(record.value)
+        if write is None:
             yield f"{record.value!r} at {record.offset} was never sent"
-        elif number <= last:
-            yield f"{record.value!r} at {record.offset} is there again, or out of order"
-        elif record.value in refused:
+            continue
+        if record.value in present:
+            yield f"{record.value!r} is at {record.offset} again"
+        present.add(record.value)
+        if write.outcome is Outcome.FAILED:
             yield f"{record.value!r} at {record.offset} had been refused"
-        previous, last = record, max(last, number)
+        elif write.outcome is Outcome.OK:
+            if write.number < last:
+                yield f"{record.value!r} at {record.offset} is out of order"
+            last = max(last, write.number)
 
 
 def _of_acknowledged(log: Sequence[Stored], writes: Sequence[Write], losses: Sequence[float]) -> Iterator[str]:

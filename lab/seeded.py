@@ -16,7 +16,6 @@ from lab.world import World, simulate
 from node.client import admin
 from node.client.cluster import Cluster, ClusterView
 from node.client.consumer import Consumer, TopicPartition
-from node.client.group_consumer import GroupConsumer
 from node.client.offsets import EARLIEST, LATEST, find_offset
 from node.outgoing import ChannelError
 from protocol.errors import KafkaError
@@ -65,6 +64,7 @@ class _Run:
         self._random = Randomness(seed)
         self._trace = Trace(listener)
         self._history = History()
+        self._workload: Workload
 
     async def run(self, faults: int) -> Report:
         of_brokers = {"log_dirs": ",".join(DISKS)}
@@ -87,7 +87,7 @@ class _Run:
 
     async def _work(self, cluster: SimulatedCluster, client: Cluster, faults: int) -> None:
         """Clients work while faults come; then they work a little longer, on what is mended."""
-        workload = Workload(client, self._history, self._trace, self._random)
+        workload = self._workload = Workload(client, self._history, self._trace, self._random)
         nemesis = Nemesis(cluster, self._history, self._trace, self._random, DISKS)
         partitions = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
         working: list[Coroutine[Any, Any, None]] = [workload.write(*partition, pause=0.3) for partition in partitions]
@@ -133,7 +133,7 @@ class _Run:
     async def _drain_group(self, client: Cluster, logs: dict[TopicPartition, list[Stored]]) -> None:
         """The group gets to the end of its topic."""
         ends = {key: len(log) for key, log in logs.items() if key[0] == SYNCED}
-        member = GroupConsumer(client, GROUP, [SYNCED], session_timeout_ms=6000, auto_commit=False)
+        member = self._workload.member(SYNCED)
         while await admin.group_offsets(client, GROUP) != ends:
             await member.poll(1)
             try:

@@ -89,11 +89,17 @@ class Workload:
     async def share(self, topic: str) -> None:
         """A member of the group, which commits what it has read, and comes anew from time to time."""
         while not self.stopping.is_set():
-            member = GroupConsumer(self._client, GROUP, [topic], session_timeout_ms=6000, auto_commit=False)
+            member = self.member(topic)
             leaves_at = self._clock.monotonic() + self._random.uniform(3, 15)
             while not self.stopping.is_set() and self._clock.monotonic() < leaves_at:
                 await self._poll_and_commit(member)
             await member.close()
+
+    def member(self, topic: str) -> GroupConsumer:
+        """A new member of the group, which does not commit by itself."""
+        return GroupConsumer(
+            self._client, GROUP, [topic], session_timeout_ms=6000, rebalance_timeout_ms=6000, auto_commit=False
+        )
 
     async def _poll_and_commit(self, member: GroupConsumer) -> None:
         try:

@@ -1,11 +1,12 @@
-"""Making what a log has written survive a power loss.
+"""Making what logs have written survive a power loss.
 
-Three steps, so that the waiting can happen elsewhere: the log says what there is to sync (on the loop), ``run`` syncs
-it (anywhere), and the log notes it (on the loop).
+Three steps, so that the waiting can happen elsewhere: a log says what there is to sync (on the loop), ``run`` or
+``run_plans`` syncs it (anywhere), and the log notes it (on the loop).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocol.types import Offset
@@ -14,7 +15,7 @@ from runtime.disk import Disk, File
 
 @dataclass(frozen=True, slots=True)
 class FlushPlan:
-    """Files that hold the records before ``upto``, and what belongs to them."""
+    """Files that hold a log's records before ``upto``, and what belongs to them."""
 
     disk: Disk
     upto: Offset
@@ -22,21 +23,58 @@ class FlushPlan:
     """How often the log had been cut when this was made: a flush that a truncation overtook counts for nothing."""
     files: tuple[File, ...]
     paths: tuple[str, ...]
-    folder: str | None
-    """Set where files have been added to it."""
+    folders: tuple[str, ...]
+    """Those in which files are new."""
 
     def run(self) -> None:
-        """Sync all. What is gone by now, with its segment or with the whole log, needs it no more. Raises OSError."""
-        for file in self.files:
+        """Sync all of it. Raises OSError."""
+        (error,) = run_plans((self,))
+        if error is not None:
+            raise error
+
+
+def run_plans(plans: Sequence[FlushPlan]) -> list[OSError | None]:
+    """Sync all that the plans name, folders once; how each plan ended."""
+    errors: list[OSError | None] = []
+    folders: dict[str, OSError | None] = {}
+    for plan in plans:
+        errors.append(_error_of(plan, folders))
+    return errors
+
+
+def _error_of(plan: FlushPlan, folders: dict[str, OSError | None]) -> OSError | None:
+    try:
+        for file in plan.files:
             file.sync()
-        for path in self.paths:
-            try:
-                file = self.disk.open(path)
-            except FileNotFoundError:
-                continue
-            try:
-                file.sync()
-            finally:
-                file.close()
-        if self.folder is not None and self.disk.exists(self.folder):
-            self.disk.sync_folder(self.folder)
+        for path in plan.paths:
+            _sync_path(plan.disk, path)
+    except OSError as error:
+        return error
+    for folder in plan.folders:
+        if folder not in folders:
+            folders[folder] = _sync_folder(plan.disk, folder)
+        if (error_of_folder := folders[folder]) is not None:
+            return error_of_folder
+    return None
+
+
+def _sync_path(disk: Disk, path: str) -> None:
+    """What is gone by now, with its segment or with the whole log, needs no syncing."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def _sync_folder(disk: Disk, folder: str) -> OSError | None:
+    try:
+        disk.sync_folder(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error
+    return None

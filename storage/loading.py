@@ -58,6 +58,7 @@ class _Loading:
     epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
     producers: ProducerState = field(default_factory=ProducerState)
     names: list[str] = field(default_factory=list)
+    epochs_rebuilt: bool = False
 
     def event(self, event: str, **fields: object) -> None:
         self.context.events.warning(event, topic=self.topic, partition=self.partition, **fields)
@@ -93,7 +94,7 @@ def open_log(
         loading.event("log damaged before its recovery point", reason=str(error))
         log_start, log_end = _bring_up(loading, files, log_start_offset, False)
     for segment in loading.segments:
-        segment.close()
+        segment.rest()
     log = PartitionLog(
         context,
         folder,
@@ -109,7 +110,10 @@ def open_log(
         log_end=log_end,
         recovery_point=log_end if clean else min(recovery_point, log_end),
     )
-    log.save_epochs()
+    if loading.epochs_rebuilt:
+        log.save_epochs()
+    # Else the file has at most epochs that were cut off just now, and will be again.
+    loading.epochs.dirty = False
     log.folder_changed = not loading.names
     if new_id:
         log.must_sync(f"{folder}/{PARTITION_METADATA}")
@@ -234,6 +238,7 @@ def _load_epochs(loading: _Loading) -> None:
         return
     if any(segment.size for segment in loading.segments):
         loading.event("leader epochs built anew", path=path, reason=reason)
+        loading.epochs_rebuilt = True
         try:
             rebuild_epochs(loading.segments, loading.epochs)
         except CorruptBatch:
@@ -300,6 +305,6 @@ def _load_producers(loading: _Loading, files: ProducerFiles, log_start: Offset, 
     files.keep_within(loading.folder, log_start, log_end)
     if not clean:
         files.take(loading.folder, loading.producers, log_end)
-    elif files.offsets:
+    else:
         start = files.load(loading.folder, loading.producers, upto=log_end, log_start=log_start)
         replay_producers(loading.segments, loading.producers, start, log_end)

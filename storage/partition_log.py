@@ -308,7 +308,7 @@ class PartitionLog:
     def plan_flush(self, upto: Offset | None = None) -> FlushPlan | None:
         """What to sync so that the records before ``upto`` (the log end) survive; None where all do."""
         upto = self.log_end_offset if upto is None else upto
-        if upto <= self.recovery_point and not self._unsynced:
+        if upto <= self.recovery_point and (not self._unsynced or upto == self.log_start_offset):
             return None
         behind = self.segments.since(self.recovery_point) if upto > self.recovery_point else ()
         plan = FlushPlan(
@@ -317,7 +317,7 @@ class PartitionLog:
             self.truncations,
             tuple(segment.file() for segment in behind if segment.base_offset < upto),
             tuple(sorted(self._unsynced or ())),
-            self.folder if self.folder_changed else None,
+            (self.folder, self.folder.rpartition("/")[0]) if self.folder_changed else (),
         )
         self._unsynced = None
         self.folder_changed = False
@@ -339,17 +339,18 @@ class PartitionLog:
 
     @guarded
     def close(self) -> None:
-        """Write indexes, epochs and a snapshot of the producers, and give back all handles. Flush afterwards to be
-        sure of everything. Raises KafkaError."""
+        """Write indexes, epochs and a snapshot of the producers, and give back all handles. Flush afterwards.
+
+        Raises KafkaError.
+        """
         self.save_epochs()
         for segment in self.segments:
             segment.write_indexes()
             segment.close()
-        active = self.segments.active
-        snapshot = self.producer_files.take(self.folder, self.producers, self.log_end_offset)
-        for path in (active.path(OFFSET_INDEX), active.path(TIME_INDEX), snapshot):
-            if path is not None:
-                self.must_sync(path)
+        self.producer_files.take(self.folder, self.producers, self.log_end_offset)
+        if self.segments.active.size:
+            # What else is written here can be told from the log, and is, where it is damaged.
+            self.must_sync(self.segments.active.path(TIME_INDEX))
 
     def release(self) -> None:
         """Give back all handles without touching the disk, which may have failed."""

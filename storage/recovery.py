@@ -75,7 +75,10 @@ class Recovery:
         replay_producers(self.segments, self.producers, start, offset)
 
     def rebuild(self, segment: Segment) -> Cut | None:
-        """Check every batch of one segment and build its indexes; what follows the last good batch is cut."""
+        """Check every batch of one segment and build its indexes; what follows the last good batch is cut.
+
+        The indexes of the active segment stay in memory, as they do when it is appended to.
+        """
         file = segment.file()
         size = file.size
         segment.start_over(size)
@@ -110,5 +113,6 @@ class Recovery:
             reason = str(error)
         if position < size:
             segment.cut_at(position)
-        segment.write_indexes()
+        if not len(self.segments) or segment is not self.segments.active or reason:
+            segment.write_indexes()
         return Cut(segment.base_offset, self.next_offset, size - position, reason) if reason else None

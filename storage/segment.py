@@ -244,6 +244,8 @@ class Segment:
         self.offset_index.truncate_to(end)
         self.time_index.truncate_to(end)
         truncate_aborted(self.context.disk, self.path(TXN_INDEX), end)
+        self.offset_index.write()
+        self.time_index.write()
         self._indexes_exist = True
         if position is not None:
             self.cut_at(position)
@@ -284,7 +286,7 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Bring the index files up to date, with the largest timestamp as the last entry of the time index."""
-        if self._indexes_exist and self._offset_index is None and self._time_index is None:
+        if not self.size or (self._indexes_exist and self._offset_index is None and self._time_index is None):
             return
         self.time_index.add(self.largest)
         self.offset_index.write()
@@ -308,6 +310,13 @@ class Segment:
         self.context.files.closed(self)
         self.release_handle()
         self.release_indexes()
+
+    def rest(self) -> None:
+        """Give back all that can be had again: index entries that are not in a file stay in memory."""
+        self.context.files.closed(self)
+        self.release_handle()
+        if self._indexes_exist or self._offset_index is None or not len(self._offset_index):
+            self.release_indexes()
 
     def mark_deleted(self) -> list[str]:
         """Rename the files away; returns the names under which they can be removed later."""

@@ -11,7 +11,7 @@ from protocol.errors import KafkaError
 from runtime.context import Runtime
 from runtime.tasks import Tasks
 from storage.deletions import remove_paths
-from storage.flush import FlushPlan
+from storage.flush import FlushPlan, run_plans
 from storage.log_dir import LogDir
 from storage.partition_log import PartitionLog
 
@@ -107,7 +107,7 @@ class Upkeep:
                 plans.append((log, plan))
         if not plans:
             return
-        errors = await self._runtime.disk.offload(_run_plans, [plan for _, plan in plans])
+        errors = await self._runtime.disk.offload(run_plans, [plan for _, plan in plans])
         for (log, plan), error in zip(plans, errors, strict=True):
             if error is None:
                 log.flushed(plan)
@@ -176,16 +176,3 @@ class Upkeep:
             await self._runtime.disk.offload(work, *args)
         except OSError as error:
             self._logs.take_offline(directory, error)
-
-
-def _run_plans(plans: Sequence[FlushPlan]) -> list[OSError | None]:
-    """Run each, and say how it ended: one disk may fail where another does not."""
-    errors: list[OSError | None] = []
-    for plan in plans:
-        try:
-            plan.run()
-        except OSError as error:
-            errors.append(error)
-        else:
-            errors.append(None)
-    return errors

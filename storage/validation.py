@@ -41,7 +41,10 @@ _CODECS: Final = {
 
 
 def split_batches(records: memoryview) -> list[BatchView]:
-    """The whole batches in ``records``. Raises MalformedRecords CORRUPT_MESSAGE, or INVALID_RECORD for older formats."""
+    """The whole batches in ``records``.
+
+    Raises MalformedRecords: CORRUPT_MESSAGE, or INVALID_RECORD for the older formats.
+    """
     try:
         return list(iter_batches(records))
     except UnsupportedMagic as error:

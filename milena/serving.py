@@ -16,7 +16,7 @@ from node.metrics import Metrics
 from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
 from runtime.logging import get_logger
-from runtime.process import Stop, settle_memory
+from runtime.process import PARENT_GONE, Stop, settle_memory
 from storage.log_dir import DirectoryError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Serving:
         except (ConfigError, DirectoryError, OSError) as error:
             print(f"milena: {error}", file=sys.stderr, flush=True)
             code = CANNOT_START
-        await self._stop()
+        await self._stop(alone=stop.reason != PARENT_GONE)
         if self._cluster is not None:
             nodes_file.mark_down(self._cluster.nodes, self._config.node_id, os.getpid())
         return code
@@ -123,12 +123,12 @@ class Serving:
             for role in self._roles
             for name, (host, port) in role.bound_listeners.items()
         }
-        if not self._is_child:
-            shown = " ".join(f"{name}://{address}" for name, address in listeners.items())
-            print(f"ready node={self._config.node_id} {shown}", flush=True)
         if self._cluster is not None and not self._is_child:
             nodes_file.renew(self._cluster.nodes, self._entry(listeners))
         self._tell(channel.READY)
+        if not self._is_child:
+            shown = " ".join(f"{name}://{address}" for name, address in listeners.items())
+            print(f"ready node={self._config.node_id} {shown}", flush=True)
 
     def _entry(self, bound: dict[str, str]) -> nodes_file.Entry:
         advertised = {
@@ -148,10 +148,13 @@ class Serving:
         if self._cluster is not None:
             channel.tell_supervisor(self._cluster, self._config.node_id, event)
 
-    async def _stop(self) -> None:
-        """The broker first: its controlled shutdown needs the controller."""
-        for role in reversed(self._roles):
-            await role.stop()
+    async def _stop(self, *, alone: bool) -> None:
+        """The broker first: its controlled shutdown needs the controller. Where all nodes of the cluster end at once,
+        as after the death of their supervisor, there is nobody to hand over to."""
+        if self._broker is not None:
+            await self._broker.stop(hand_over=alone)
+        if self._controller is not None:
+            await self._controller.stop()
         if self._control is not None:
             self._control.stop()
 

@@ -25,6 +25,8 @@ LOOP: Final = "MILENA_LOOP"
 """Environment variable: ``asyncio`` or ``uvloop`` (the default where it is installed)."""
 ORPHAN_GRACE: Final = 10.0
 """Seconds that a node whose parent is gone may take to stop in order."""
+PARENT_GONE: Final = "parent is gone"
+"""The reason of a stop."""
 FATAL_EXIT: Final = 1
 
 
@@ -136,7 +138,7 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
     def readable() -> None:
         if not os.read(fd, 64):
             loop.remove_reader(fd)
-            stop.request("parent is gone")
+            stop.request(PARENT_GONE)
             loop.call_later(ORPHAN_GRACE, os._exit, FATAL_EXIT)
 
     loop.add_reader(fd, readable)

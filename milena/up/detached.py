@@ -59,9 +59,7 @@ def start(cluster: ClusterDir, arguments: list[str]) -> int:
         print(line, end="", flush=True)
         return 0
     os.waitpid(pid, 0)
-    raise UserError(
-        processes.last_words(cluster.own_log, begin).removeprefix("milena: ") or "the cluster did not start"
-    )
+    raise UserError(processes.last_words(cluster.own_log, begin) or "the cluster did not start")
 
 
 def known(path: str) -> ClusterDir:

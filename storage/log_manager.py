@@ -223,6 +223,8 @@ class LogManager:
                 raise KafkaError(
                     ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.folder} has the topic id {log.topic_id}, not {topic_id}"
                 )
+            if log.topic_id is None:
+                log.assign_topic_id(topic_id)
             log.update_config(config)
             return log
         if self.offline_dirs and not is_new:

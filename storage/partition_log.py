@@ -21,14 +21,14 @@ from runtime.config.topic_config import TopicConfig
 from runtime.disk import Disk
 from storage import log_append, log_search, retention, truncation
 from storage.append_info import AppendInfo, Origin
-from storage.checkpoints import encode_epochs
+from storage.checkpoints import encode_epochs, encode_partition_metadata
 from storage.context import LogContext
 from storage.epoch_cache import LeaderEpochCache
 from storage.flush import FlushPlan
 from storage.guard import guarded
 from storage.log_read import LogSlice, aborted_between, find_slice
 from storage.log_search import TimedRecord
-from storage.names import EPOCHS, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
+from storage.names import EPOCHS, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX, TXN_INDEX
 from storage.producer_files import ProducerFiles
 from storage.producer_state import ProducerState
 from storage.segment import Segment
@@ -148,6 +148,14 @@ class PartitionLog:
 
     def update_config(self, config: TopicConfig) -> None:
         self.config = config
+
+    @guarded
+    def assign_topic_id(self, topic_id: UUID) -> None:
+        """Write the id that ``partition.metadata`` was found without. Raises KafkaError."""
+        path = f"{self.folder}/{PARTITION_METADATA}"
+        self.context.disk.write_atomic(path, encode_partition_metadata(topic_id), sync=False)
+        self.topic_id = topic_id
+        self.must_sync(path)
 
     # Writing
 

@@ -116,6 +116,22 @@ async def test_another_topic_under_the_same_name_is_refused(tmp_path: Path) -> N
     await logs.stop()
 
 
+async def test_a_topic_id_that_a_power_loss_took_is_written_again(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    path = f"{create(await manager.start()).folder}/partition.metadata"
+    whole = manager.disk.read(path)
+    for _ in range(2):
+        await manager.logs.stop()
+        manager.disk.write_atomic(path, whole[:15])
+        manager = Manager(tmp_path)
+        log = (await manager.start()).get("topic", 0)
+        assert log is not None
+        assert log.topic_id is None
+        assert create(manager.logs) is log
+        assert (log.topic_id, manager.disk.read(path)) == (TOPIC_ID, whole)
+    await manager.logs.stop()
+
+
 async def test_a_deleted_log_is_renamed_and_removed_later(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start()

@@ -259,8 +259,6 @@ class FetchSessions:
         return FetchPlan(session, [], incremental=True)
 
     def _create(self, wanted: list[Wanted], *, privileged: bool, uses_topic_ids: bool) -> Session | None:
-        if not wanted:
-            return None
         now = self._now()
         session = Session(0, wanted, privileged=privileged, uses_topic_ids=uses_topic_ids, now_ms=now)
         if len(self._sessions) >= self._slots and not self._evict_for(session, now):

@@ -75,7 +75,8 @@ class Fetch:
         the session, which hears of its partitions."""
         found = self.read()
         session = self._plan.session
-        if self._limits.max_wait_ms <= 0 or not (found or session) or self._is_enough(found):
+        nothing = not found and (session is None or not session.partitions)
+        if self._limits.max_wait_ms <= 0 or nothing or self._is_enough(found):
             self._done(found)
             return None
         for one in found:
@@ -110,6 +111,8 @@ class Fetch:
         partition = None
         try:
             partition = self._find(wanted)
+            if self._limits.replica >= 0 and self._limits.replica not in partition.replicas:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             result = partition.read(
                 Offset(wanted.offset),
                 min(wanted.max_bytes, remaining),
@@ -127,11 +130,15 @@ class Fetch:
         return Found(wanted, partition, result)
 
     def _find(self, wanted: Wanted) -> Partition:
-        """A session's partition whose id never had a name is UNKNOWN_TOPIC_ID until it resolves."""
-        if wanted.topic_id is None:
-            assert wanted.topic is not None
-            return self._partitions.get(wanted.topic, wanted.index)
-        return self._partitions.get_by_id(wanted.topic_id, wanted.index)
+        """A session's partition whose id never had a name is UNKNOWN_TOPIC_ID until it resolves. Afterwards it goes by
+        that name: without such a topic, or with another of the same name, it is no unknown id."""
+        if wanted.topic is None:
+            assert wanted.topic_id is not None
+            wanted.topic = self._partitions.name_of(wanted.topic_id)
+        found = self._partitions.get(wanted.topic, wanted.index)
+        if wanted.topic_id is not None and found.topic_id != wanted.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return found
 
     def _is_enough(self, found: list[Found]) -> bool:
         total = 0

@@ -51,10 +51,14 @@ class PartitionSet:
     def get_by_id(self, topic_id: UUID, index: int) -> Partition:
         """Raises KafkaError UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID (a former topic of the same name is still here),
         and those of ``get``."""
-        topic = self._image().topics_by_id.get(topic_id)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        found = self.get(topic.name, index)
+        found = self.get(self.name_of(topic_id), index)
         if found.topic_id != topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return found
+
+    def name_of(self, topic_id: UUID) -> str:
+        """Raises KafkaError UNKNOWN_TOPIC_ID."""
+        topic = self._image().topics_by_id.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic.name

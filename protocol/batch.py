@@ -31,6 +31,9 @@ NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
 NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
 
+_SHORTEST_MESSAGE: Final = 14
+"""The length of a message of format 0 with neither key nor value."""
+
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
@@ -247,15 +250,15 @@ def batch_size_at(data: memoryview, position: int) -> int | None:
     """Bytes of the batch that begins at ``position``, or None where too little is there to tell.
 
     The batch may reach beyond ``data``. Raises CorruptBatch for a length below the header's and
-    UnsupportedMagic for a format other than 2.
+    UnsupportedMagic for a format other than 2, whose messages may be shorter.
     """
     there = len(data) - position
     if there >= LOG_OVERHEAD:
         length: int = _INT32.unpack_from(data, position + _LENGTH_AT)[0]
+        if length >= _SHORTEST_MESSAGE and there > _MAGIC_AT and data[position + _MAGIC_AT] != MAGIC:
+            raise UnsupportedMagic(f"batch format {data[position + _MAGIC_AT]} is not {MAGIC}")
         if length < HEADER_SIZE - LOG_OVERHEAD:
             raise CorruptBatch(f"a batch length of {length} bytes is less than a header's")
-        if there > _MAGIC_AT and data[position + _MAGIC_AT] != MAGIC:
-            raise UnsupportedMagic(f"batch format {data[position + _MAGIC_AT]} is not {MAGIC}")
         if there >= HEADER_SIZE:
             return length + LOG_OVERHEAD
     return None

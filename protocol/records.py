@@ -55,8 +55,6 @@ def timestamp_of(batch: BatchView, record: Record) -> int:
     """The record's timestamp in ms: the producer's, or the broker's under LOG_APPEND_TIME; -1 for none."""
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return batch.max_timestamp
-    if batch.base_timestamp == NO_TIMESTAMP:
-        return NO_TIMESTAMP
     return batch.base_timestamp + record.timestamp_delta
 
 

@@ -38,6 +38,7 @@ _READ_COMMITTED: Final = 1
 _TOPIC_IDS_SINCE: Final = 13
 _STORAGE_ERROR_SINCE: Final = 6
 _LEADER_SINCE: Final = 16
+_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
@@ -114,7 +115,7 @@ def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLim
             name, topic_id, results = wanted.topic, wanted.topic_id, []
             topics.append((name, topic_id, results))
         results.append(fetched)
-    endpoints: tuple[NodeEndpoint, ...] = () if hints is None else hints.endpoints()
+    endpoints: tuple[NodeEndpoint, ...] = () if hints is None or limits.replica >= 0 else hints.endpoints()
     ctx.respond(encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints))
 
 
@@ -152,7 +153,9 @@ def _fetched(one: Found, version: int, limits: FetchLimits, hints: LeaderHints |
             leader = hints.leader(wanted.topic, wanted.topic_id, wanted.index)
         if error is ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_SINCE:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return FetchedPartition(wanted.index, error, current_leader=leader)
+        # Kafka looks for the topic before it reads, and then its schema's default is an empty list.
+        aborted = () if error in _UNKNOWN else None
+        return FetchedPartition(wanted.index, error, aborted=aborted, current_leader=leader)
     diverging = result.diverging
     return FetchedPartition(
         wanted.index,

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from broker.leader_hints import LeaderHints
-from broker.partition import ACKS_ALL
+from broker.partition import ACKS_ALL, Partition
 from broker.producing import CommitWait, Uncommitted
 from node.api import RequestContext
+from protocol.batch import MAGIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.leaders import NodeEndpoint
 from protocol.produce import (
@@ -28,7 +29,7 @@ from protocol.produce import (
     encode_produce_response,
 )
 from protocol.types import Offset
-from storage.append_info import InvalidRecords
+from storage.append_info import InvalidRecords, MalformedRecords
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -41,8 +42,20 @@ _ZSTD: Final = 4
 _ZSTD_SINCE: Final = 7
 _CODEC: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
+_MAGIC_AT: Final = 16
 _ATTRIBUTES: Final = 22
 """Position of the low byte of a batch's attributes."""
+_WITHOUT_LOG_START: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""What the log refuses without telling where it starts."""
 _LEADER_SINCE: Final = 10
 
 
@@ -101,7 +114,7 @@ def _refusal(node: Broker, ctx: RequestContext, request: ProduceRequest) -> Erro
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     for _, _, partitions in request.topics:
         for _, records in partitions:
-            if records is not None and len(records) > _ATTRIBUTES and records[_ATTRIBUTES] & _TRANSACTIONAL:
+            if records is not None and _attributes(records) & _TRANSACTIONAL:
                 return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None if request.acks in (0, 1, ACKS_ALL) else ErrorCode.INVALID_REQUIRED_ACKS
 
@@ -131,13 +144,16 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one record batch for each partition")
-        if ctx.version < _ZSTD_SINCE and len(records) > _ATTRIBUTES and records[_ATTRIBUTES] & _CODEC == _ZSTD:
+        if ctx.version < _ZSTD_SINCE and _attributes(records) & _CODEC == _ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    except KafkaError as error:
+        meters.failed_produces.value += 1
+        return ProducedPartition(index, error.code, error_message=error.message), None
+    try:
         info = partition.append(records, acks)
     except KafkaError as error:
         meters.failed_produces.value += 1
-        errors = tuple(map(RecordError._make, error.record_errors)) if isinstance(error, InvalidRecords) else ()
-        return ProducedPartition(index, error.code, record_errors=errors, error_message=error.message), None
+        return _not_appended(partition, error), None
     meters.messages_in.value += info.last_offset - info.first_offset + 1
     meters.bytes_in.value += info.size
     result = ProducedPartition(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
@@ -147,6 +163,21 @@ def _append(
     if not append.check():
         return result, append
     return (ProducedPartition(index, append.error) if append.error else result), None
+
+
+def _attributes(records: memoryview) -> int:
+    """Of the first batch; 0 where that is none of the current format, which the log refuses."""
+    return records[_ATTRIBUTES] if len(records) > _ATTRIBUTES and records[_MAGIC_AT] == MAGIC else 0
+
+
+def _not_appended(partition: Partition, error: KafkaError) -> ProducedPartition:
+    errors = tuple(map(RecordError._make, error.record_errors)) if isinstance(error, InvalidRecords) else ()
+    start = -1
+    if partition.log is not None and error.code not in _WITHOUT_LOG_START and not isinstance(error, MalformedRecords):
+        start = partition.log.log_start_offset
+    return ProducedPartition(
+        partition.index, error.code, log_start_offset=start, record_errors=errors, error_message=error.message
+    )
 
 
 def _answer(node: Broker, ctx: RequestContext, topics: list[ProducedTopic]) -> None:

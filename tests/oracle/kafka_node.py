@@ -6,7 +6,7 @@ import contextlib
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,10 @@ class KafkaNode:
 
 
 @contextlib.contextmanager
-def running_kafka(folder: Path, **overrides: object) -> Iterator[KafkaNode]:
-    """A formatted, started node; config keys with ``_`` for ``.``."""
+def running_kafka(
+    folder: Path, *, features: Mapping[str, int] | None = None, static_voter: bool = False, **overrides: object
+) -> Iterator[KafkaNode]:
+    """A formatted, started node; ``features`` that are not at Kafka's level, config keys with ``_`` for ``.``."""
     broker, controller = ("127.0.0.1", _free_port()), ("127.0.0.1", _free_port())
     settings: dict[str, object] = {
         "process.roles": "broker,controller",
@@ -41,11 +43,17 @@ def running_kafka(folder: Path, **overrides: object) -> Iterator[KafkaNode]:
         "offsets.topic.num.partitions": 3,
         "group.initial.rebalance.delay.ms": 0,
     }
+    standalone = ["--standalone"]
+    if static_voter:
+        del settings["controller.quorum.bootstrap.servers"]
+        settings["controller.quorum.voters"] = "1@{}:{}".format(*controller)
+        standalone = []
     settings |= {name.replace("_", "."): value for name, value in overrides.items()}
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "kafka.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), "--standalone")
+    levels = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
+    kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), *standalone, *levels)
     with (folder / "kafka.out").open("w") as out:
         process = subprocess.Popen(kafka.java("kafka.Kafka", str(file), heap="512m"), stdout=out, stderr=out)
         try:

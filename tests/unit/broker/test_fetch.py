@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,16 @@ class TestErrors:
         (found,) = results(request)
         assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and found.current_leader == (OTHER, 4)
         assert [one.node_id for one in response(request).node_endpoints] == [OTHER]
+
+    def test_a_broker_without_a_replica_here_may_not_fetch(self, bench: Bench) -> None:
+        bench.led()
+        for replica, expected in ((-2, ErrorCode.NONE), (1, ErrorCode.NONE), (2, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+            assert results(fetch(bench, want(), replica_id=replica, max_wait_ms=0))[0].error_code == expected
+
+    def test_an_unknown_topic_has_an_empty_list_of_aborted_transactions(self, bench: Bench) -> None:
+        bench.led()
+        unknown, beyond = results(fetch(bench, want(5), want(offset=9)))
+        assert unknown.aborted == [] and beyond.aborted is None
 
     def test_old_versions_do_not_know_the_storage_error(self, bench: Bench) -> None:
         partition = bench.led()
@@ -255,3 +266,26 @@ class TestSessions:
         bench.host(topic, 0).become(led_by(1))
         again = fetch(bench, version=13, session_id=session, session_epoch=1, max_wait_ms=0)
         assert results(again)[0].error_code == 0
+
+    def test_a_topic_id_that_resolved_once_is_never_unknown(self, bench: Bench) -> None:
+        partition = bench.led()
+        session = response(fetch(bench, want(), version=13, session_epoch=0, max_wait_ms=0)).session_id
+        old = bench.image.topics.pop("t")
+        del bench.image.topics_by_id[old.id]
+        bench.partitions.remove(partition)
+        gone = fetch(bench, version=13, session_id=session, session_epoch=1, max_wait_ms=0)
+        assert results(gone)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        bench.topic("other", led_by(OTHER))
+        new = bench.topic("t", led_by(1))
+        Path(bench.folder / "t-0").rename(bench.folder / "t-0-delete")
+        bench.host(new, 0).become(led_by(1))
+        stale = fetch(bench, version=13, session_id=session, session_epoch=2, max_wait_ms=0)
+        assert results(stale)[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+    def test_a_session_may_begin_with_nothing(self, bench: Bench) -> None:
+        bench.led()
+        begun = fetch(bench, version=12, session_epoch=0)
+        assert begun.answered
+        session = response(begun).session_id
+        again = fetch(bench, want(), version=12, session_id=session, session_epoch=1, max_wait_ms=0)
+        assert [one.partition for one in results(again)] == [0]

@@ -160,6 +160,28 @@ def test_records_with_errors_are_named(bench: Bench) -> None:
     assert answer.record_errors and answer.error_message
 
 
+def test_a_refused_batch_is_told_the_start_of_the_log(bench: Bench) -> None:
+    partition = bench.led()
+    partition.append(batch(b"gone"), 1)
+    partition.delete_records(None)
+
+    def start(records: memoryview) -> int:
+        told: int = result(produce(bench, records)).log_start_offset
+        return told
+
+    assert start(batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1)) == 1
+    assert start(memoryview(bytearray(batch(b"a")) + bytearray(batch(b"b")))) == -1, (
+        "refused before the log is looked at"
+    )
+    assert start(batch(b"x" * 2_000_000)) == -1, "MESSAGE_TOO_LARGE"
+
+
+def test_old_messages_are_not_taken_for_transactional_ones(bench: Bench) -> None:
+    bench.led()
+    old = bytearray(b"\0" * 8 + b"\0\0\0\x19" + b"\0" * 4 + b"\1" + b"\xff" * 20)
+    assert result(produce(bench, memoryview(old))).error_code == ErrorCode.INVALID_RECORD
+
+
 def test_what_is_produced_is_counted(bench: Bench) -> None:
     partition = bench.led()
     produce(bench, batch(b"a", b"b"))

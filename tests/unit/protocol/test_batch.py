@@ -126,6 +126,12 @@ def test_another_format_is_refused(magic: int) -> None:
         list(iter_batches(memory))
 
 
+def test_an_older_message_may_be_shorter_than_a_header() -> None:
+    message = bytes(8) + (17).to_bytes(4, "big") + bytes(4) + b"\1" + bytes(12)
+    with pytest.raises(UnsupportedMagic):
+        list(iter_batches(memoryview(message)))
+
+
 def test_an_unknown_codec_is_corrupt() -> None:
     memory = batch()
     memory[22] |= 5

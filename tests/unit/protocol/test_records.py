@@ -131,6 +131,11 @@ def test_records_without_a_timestamp_have_none() -> None:
     assert [timestamp_of(batch, record) for record in iter_records(batch)] == [-1]
 
 
+def test_a_base_without_a_timestamp_still_counts() -> None:
+    batch = view(build_batch([Record(0, 0, None, b""), Record(1, 6, None, b"")]))
+    assert [timestamp_of(batch, record) for record in iter_records(batch)] == [-1, 5]
+
+
 def test_offsets_count_from_the_base_and_may_have_gaps() -> None:
     batch = view(build_batch([Record(0, 0, None, b""), Record(5, 0, None, b"")], base_offset=Offset(100)))
     assert [offset_of(batch, record) for record in iter_records(batch)] == [100, 105]

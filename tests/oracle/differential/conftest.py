@@ -1,0 +1,72 @@
+"""A Kafka node and a Milena cluster of one broker, for all comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from milena.local_cluster import LocalCluster
+from protocol.api_keys import ApiKey
+from tests.oracle.differential.pair import Pair
+from tests.oracle.differential.sides import Side
+from tests.oracle.kafka_node import running_kafka
+
+CONFIG = {
+    "num.partitions": "2",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.max.size": "3",
+    # The tests' records are of 1970.
+    "log.retention.ms": "-1",
+}
+FEATURES = {
+    "group.version": 0,
+    "transaction.version": 0,
+    "share.version": 0,
+    "streams.version": 0,
+    "eligible.leader.replicas.version": 0,
+}
+"""Those of a new Milena cluster."""
+
+
+@pytest.fixture(scope="session")
+def sides(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+    folder = tmp_path_factory.mktemp("differential")
+    overrides = {key.replace(".", "_"): value for key, value in CONFIG.items()}
+    with (
+        LocalCluster.start(folder / "milena", overrides=CONFIG) as cluster,
+        running_kafka(folder / "kafka", features=FEATURES, static_voter=True, **overrides) as node,
+    ):
+        host, _, port = cluster.bootstrap.rpartition(":")
+        found = Side("Kafka", *node.broker, node.node_id), Side("Milena", host, int(port), cluster.brokers[0].id)
+        _make_ready(Pair(found))
+        yield found
+
+
+def _make_ready(pair: Pair) -> None:
+    """Learn the cluster ids, and have the topic of the groups' offsets loaded."""
+    answers = pair.ask(ApiKey.METADATA, 12, topics=[])
+    for side, answer in zip(pair.sides, answers.both, strict=True):
+        side.cluster_id = answer["cluster_id"]
+    group: dict[str, Any] = {"key_type": 0, "coordinator_keys": ["first"]}
+    while any(one["error_code"] for answer in answers.both for one in answer.get("coordinators", [{"error_code": 1}])):
+        answers = pair.ask(ApiKey.FIND_COORDINATOR, 4, **group)
+    while any(answer["error_code"] for answer in pair.ask(ApiKey.LIST_GROUPS, 4).both):
+        pass
+    pair.close()
+
+
+@pytest.fixture
+def pair(sides: tuple[Side, Side]) -> Iterator[Pair]:
+    found = Pair(sides)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of the test's own."""
+    return "".join(one if one.isalnum() else "-" for one in request.node.name)[:200]

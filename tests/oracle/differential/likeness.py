@@ -1,0 +1,121 @@
+"""What may differ between two answers: ids, times, addresses and messages. All else must be equal."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from protocol.batch import HEADER_SIZE, Codec, iter_batches
+from protocol.records import iter_records
+from tests.oracle.differential.sides import Side
+
+_HOUR_MS: Final = 3_600_000
+_LAST_GIVEN_ID: Final = 1 << 64
+"""Topic ids up to this one are the tests' own; the sides make random ones."""
+_UUID_IN_TEXT: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UNTOLD: Final = frozenset({"throttle_time", "documentation", "error_message", "batch_index_error_message"})
+_ORDER: Final = (
+    "name", "topic", "api_key", "resource_type", "resource_name", "config_name", "topic_name", "topic_id",
+    "partition_index", "partition", "index", "group_id", "member_id", "feature", "node_id", "broker_id", "replica_id",
+)  # fmt: skip
+
+
+def normal(side: Side, answer: Any, ignore: Collection[str] = ()) -> Any:
+    """The answer with what may differ made equal. ``ignore`` names further fields that are left out."""
+    called = {value: f"<{name}>" for name, value in side.names.items()}
+    called |= {side.cluster_id: "<cluster>", f"/{side.host}": "<client>"}
+    return _Normaliser(side, called, frozenset(ignore) | _UNTOLD).value("", answer)
+
+
+class _Normaliser:
+    def __init__(self, side: Side, called: dict[Any, str], untold: frozenset[str]) -> None:
+        self._side = side
+        self._called = called
+        self._untold = untold
+        self._now = time.time() * 1000
+
+    def value(self, field: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.value(key, item) for key, item in value.items() if key not in self._untold}
+        if field == "records" and isinstance(value, bytes):
+            return self.value("batches", batches_in(value))
+        if isinstance(value, list):
+            if field == "responses":
+                value = _merged(value)
+            items = [self.value(field, item) for item in value]
+            return sorted(items, key=_place) if items and isinstance(items[0], dict) else items
+        return self._leaf(field, value)
+
+    def _leaf(self, field: str, value: Any) -> Any:
+        if isinstance(value, bool) or value is None:
+            return value
+        if value in self._called and (not isinstance(value, int) or field in _ID_FIELDS):
+            return self._called[value]
+        if field == "session_id" and value:
+            return "<a session>"
+        if field == "port" and value == self._side.port:
+            return "<port>"
+        if isinstance(value, int) and abs(value - self._now) < _HOUR_MS:
+            return "<now>"
+        if isinstance(value, UUID) and value.int > _LAST_GIVEN_ID:
+            return "<an id>"
+        if isinstance(value, str):
+            return _UUID_IN_TEXT.sub("<an id>", value)
+        return value
+
+
+_ID_FIELDS: Final = frozenset({"producer_id"})
+
+
+def _merged(topics: list[Any]) -> list[Any]:
+    """Topics once each: Kafka may give one several times, with a part of its partitions each time."""
+    found: dict[Any, Any] = {}
+    for topic in topics:
+        parts = next((key for key in ("partitions", "partition_responses") if key in topic), None)
+        key = topic.get("topic_id"), topic.get("topic", topic.get("name"))
+        if parts is None:
+            found[len(found)] = topic
+        elif key in found:
+            found[key] = found[key] | {parts: found[key][parts] + topic[parts]}
+        else:
+            found[key] = topic
+    return list(found.values())
+
+
+def batches_in(data: bytes) -> list[dict[str, Any]]:
+    """The batches of a fetched slice, and how many bytes of one more. Compressed bytes depend on the library."""
+    found: list[dict[str, Any]] = []
+    size = 0
+    for batch in iter_batches(memoryview(data)):
+        header = {name: getattr(batch, name) for name in _HEADER_FIELDS}
+        if batch.codec is Codec.NONE:
+            header |= {"crc": batch.crc, "batch_length": batch.batch_length}
+        found.append({"batch": len(found), **header, "holds": [tuple(record) for record in iter_records(batch)]})
+        size += batch.size_in_bytes
+    return [*found, {"batch": len(found), "bytes": min(len(data) - size, HEADER_SIZE)}]
+
+
+_HEADER_FIELDS: Final = (
+    "base_offset", "leader_epoch", "attributes", "last_offset_delta", "base_timestamp", "max_timestamp",
+    "producer_id", "producer_epoch", "base_sequence", "count",
+)  # fmt: skip
+
+
+def differences(kafka: Any, milena: Any, path: str = "") -> Iterator[str]:
+    """Each place where two normalised answers differ."""
+    if isinstance(kafka, dict) and isinstance(milena, dict):
+        for key in kafka:
+            yield from differences(kafka[key], milena.get(key), f"{path}.{key}")
+    elif isinstance(kafka, list) and isinstance(milena, list) and len(kafka) == len(milena):
+        for index, (theirs, ours) in enumerate(zip(kafka, milena, strict=True)):
+            yield from differences(theirs, ours, f"{path}[{index}]")
+    elif kafka != milena:
+        yield f"{path}: Kafka {kafka!r}, Milena {milena!r}"
+
+
+def _place(item: Mapping[str, Any]) -> list[tuple[str, int, str]]:
+    keys = [(key, item[key]) for key in _ORDER if key in item]
+    return [(key, value, "") if isinstance(value, int) else (key, 0, str(value)) for key, value in keys]

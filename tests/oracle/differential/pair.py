@@ -1,0 +1,151 @@
+"""Kafka and Milena side by side: whatever is asked is asked of both."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.registry import REGISTRY
+from tests.oracle.differential.likeness import differences, normal
+from tests.oracle.differential.sides import CLIENT_ID, CLOSED, Line, Name, Side
+
+TIMEOUT_MS: Final = 10_000
+
+
+@dataclass
+class Answers:
+    """What both sides said, as plain data."""
+
+    sides: tuple[Side, Side]
+    both: tuple[Any, Any]
+
+    @property
+    def kafka(self) -> Any:
+        return self.both[0]
+
+    @property
+    def milena(self) -> Any:
+        return self.both[1]
+
+    def learn(self, name: str, read: Callable[[Any], Any]) -> Name:
+        """Give a name to what ``read`` finds in each answer, an id that the side has made."""
+        for side, answer in zip(self.sides, self.both, strict=True):
+            side.names[name] = read(answer)
+        return Name(name)
+
+    def differences(self, ignore: Collection[str] = ()) -> list[str]:
+        kafka, milena = (normal(side, answer, ignore) for side, answer in zip(self.sides, self.both, strict=True))
+        return list(differences(kafka, milena))
+
+    def check(self, asked: str, ignore: Collection[str] = ()) -> Answers:
+        found = self.differences(ignore)
+        assert not found, f"{asked}\n" + "\n".join(found)
+        return self
+
+
+class Pair:
+    """A client of both sides, with one connection to each."""
+
+    def __init__(self, sides: tuple[Side, Side]) -> None:
+        self.sides = sides
+        self._lines = [Line(side) for side in sides]
+
+    def another(self) -> Pair:
+        """One more client."""
+        return Pair(self.sides)
+
+    def close(self) -> None:
+        for line in self._lines:
+            line.close()
+
+    def send(self, key: ApiKey, version: int, /, *, client_id: str | None = CLIENT_ID, **fields: Any) -> None:
+        for line in self._lines:
+            line.send(key, version, messages.encode_request(key, version, **line.side.resolve(fields)), client_id)
+
+    def receive(self, key: ApiKey, version: int) -> Answers:
+        kafka, milena = (line.receive(key, version) for line in self._lines)
+        return Answers(self.sides, (kafka, milena))
+
+    def ask(self, key: ApiKey, version: int, /, *, client_id: str | None = CLIENT_ID, **fields: Any) -> Answers:
+        """Both answers, whatever they are. A ``Name`` among the fields becomes what each side calls it."""
+        self.send(key, version, client_id=client_id, **fields)
+        return self.receive(key, version)
+
+    def same(
+        self,
+        key: ApiKey,
+        version: int,
+        /,
+        *,
+        ignore: Collection[str] = (),
+        client_id: str | None = CLIENT_ID,
+        **fields: Any,
+    ) -> Answers:
+        """Both answers, which must be the same."""
+        answers = self.ask(key, version, client_id=client_id, **fields)
+        return answers.check(f"{key.name} v{version} {reprlib.repr(fields)}", ignore)
+
+    def send_raw(self, key: ApiKey, version: int, body: bytes) -> None:
+        for line in self._lines:
+            line.send(key, version, body)
+
+    # -- what most tests begin with
+
+    def create(self, topic: str, partitions: int = 1, **configs: object) -> Name:
+        """A topic on both sides; the name of its id. Config keys with ``_`` for ``.``."""
+        values = [{"name": key.replace("_", "."), "value": str(value)} for key, value in configs.items()]
+        wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "configs": values}
+        answers = self.ask(ApiKey.CREATE_TOPICS, 7, topics=[wanted], timeout_ms=TIMEOUT_MS)
+        for answer in answers.both:
+            assert answer["topics"][0]["error_code"] == 0, answer
+        name = answers.learn(f"id of {topic}", lambda answer: answer["topics"][0]["topic_id"])
+        self._until(lambda error: not error, topic, partitions)
+        return name
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic on both sides and wait until the brokers know it."""
+        for answer in self.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[topic], timeout_ms=TIMEOUT_MS).both:
+            assert answer["responses"][0]["error_code"] == 0, answer
+        self._until(lambda error: error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic, 1)
+
+    def id_of(self, topic: str) -> Name:
+        """The name of the id of a topic that is there."""
+        answers = self.ask(ApiKey.METADATA, 12, topics=[{"name": topic}], allow_auto_topic_creation=False)
+        return answers.learn(f"id of {topic}", lambda answer: answer["topics"][0]["topic_id"])
+
+    def _until(self, enough: Callable[[int], bool], topic: str, partitions: int) -> None:
+        """Wait for both brokers: the answer to a change comes as soon as the controller knows it."""
+        asked = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
+        request = messages.encode_request(
+            ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
+        )
+        for line in self._lines:
+            errors = [-1]
+            while not all(map(enough, errors)):
+                line.send(ApiKey.LIST_OFFSETS, 7, request)
+                answer = line.receive(ApiKey.LIST_OFFSETS, 7)
+                errors = [one["error_code"] for one in answer["topics"][0]["partitions"]]
+
+    def produce(self, topic: str, *batches: bytes, partition: int = 0) -> None:
+        """Append good batches on both sides."""
+        for batch in batches:
+            data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
+            answers = self.ask(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=data)
+            for answer in answers.both:
+                assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0, answer
+
+
+def versions(key: ApiKey, *, since: int = 0, until: int = 99) -> Iterable[int]:
+    """The versions of an API that Milena serves."""
+    served = REGISTRY[key].ours
+    assert served is not None
+    return range(max(served.min, since), min(served.max, until) + 1)
+
+
+def is_closed(answer: Mapping[str, Any] | str) -> bool:
+    return answer == CLOSED

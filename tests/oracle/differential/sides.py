@@ -1,0 +1,87 @@
+"""One side of the comparison: a running node, and connections to it on which anything can be asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from protocol import messages
+from protocol.headers import parse_response_header, request_header
+from tests.wire.raw import frame, receive_frame
+
+LIMIT: Final = 4.0
+CLIENT_ID: Final = "differ"
+CLOSED: Final = "the connection was closed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Name:
+    """Stands in a request for what each side calls differently: an id that it has made."""
+
+    of: str
+
+
+class Side:
+    """A node under comparison, with the ids that it has given to what the tests made."""
+
+    def __init__(self, title: str, host: str, port: int, node_id: int) -> None:
+        self.title = title
+        self.host = host
+        self.port = port
+        self.node_id = node_id
+        self.cluster_id = ""
+        self.names: dict[str, Any] = {}
+
+    def resolve(self, value: Any) -> Any:
+        """The value with this side's own ids in the place of the names."""
+        if isinstance(value, Name):
+            return self.names[value.of]
+        if isinstance(value, Mapping):
+            return {key: self.resolve(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.resolve(item) for item in value]
+        return value
+
+
+class Line:
+    """A connection to one side. It is made anew after the side has closed it."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self._socket: socket.socket | None = None
+        self._correlation = 0
+
+    def send(self, key: int, version: int, body: bytes, client_id: str | None = CLIENT_ID) -> None:
+        if self._socket is None:
+            self._socket = socket.create_connection((self.side.host, self.side.port), timeout=LIMIT)
+        self._correlation += 1
+        self._socket.sendall(frame(request_header(key, version, self._correlation, client_id) + body))
+
+    def receive(self, key: int, version: int) -> Any:
+        """The answer as plain data, or CLOSED."""
+        assert self._socket is not None
+        try:
+            correlation, body = parse_response_header(key, version, receive_frame(self._socket))
+        except ConnectionError:
+            self.close()
+            return CLOSED
+        assert correlation == self._correlation, f"{self.side.title} answered {correlation} to {self._correlation}"
+        return plain(messages.decode_response(key, version, body))
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def plain(value: Any) -> Any:
+    """An answer as nested dictionaries and lists."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, (bytes, bytearray, memoryview, str)):
+        return value if isinstance(value, str) else bytes(value)
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    return value

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from milena.local_cluster import LocalCluster
 from tests.oracle import kafka
+from tests.oracle.tools import Tools
+
+RECORDS = int(os.environ.get("MILENA_RECORDS", "2000"))
+"""How many records go through the clients. `make oracle` without SHORT=1 sends 100,000."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,6 +25,25 @@ def kafka_answers() -> None:
 
 
 @pytest.fixture(scope="session")
+def tools(kafka_answers: None) -> Iterator[Tools]:
+    found = Tools()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
 def cluster(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster.start(tmp_path_factory.mktemp("oracle"), brokers=3) as running:
         yield running
+
+
+@pytest.fixture
+def server(cluster: LocalCluster) -> tuple[str, str]:
+    """The words that tell a tool where the cluster is."""
+    return "--bootstrap-server", cluster.bootstrap
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of the test's own."""
+    return "".join(one if one.isalnum() else "-" for one in request.node.name)[:200]

@@ -1,138 +1,257 @@
-"""Kafka's command-line tools against Milena."""
+"""Kafka's tools for topics, configurations, offsets and the cluster, against Milena."""
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from milena.local_cluster import LocalCluster
-from tests.oracle.kafka import tool
+from tests.oracle.tools import (
+    API_VERSIONS,
+    CLUSTER,
+    CONFIGS,
+    DELETE_RECORDS,
+    FEATURES,
+    LOG_DIRS,
+    OFFSETS,
+    QUORUM,
+    TOPICS,
+    TRANSACTIONS,
+    Tools,
+)
 
-TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
-CONFIG_COMMAND = "kafka.admin.ConfigCommand"
-GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
-LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
-CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
-QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
-API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
-VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
-VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
-DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+Server = tuple[str, str]
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(60)
 
 
-def produce(bootstrap: str, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
-    for number in range(count):
-        producer.produce(topic, key=f"key-{number % 7}", value=f"value {number}")
+def produce(bootstrap: str, topic: str, partition: int, timestamps: list[int]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for timestamp in timestamps:
+        producer.produce(topic, value=b"x" * 100, partition=partition, timestamp=timestamp)
     assert producer.flush(20) == 0
 
 
-def test_topic_command_creates_describes_alters_and_deletes(cluster: LocalCluster) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    made = tool(
-        TOPIC_COMMAND, *server, "--create", "--topic", "tools", "--partitions", "3", "--replication-factor", "2",
+# -- topics
+
+
+def test_a_topic_is_created_described_grown_and_deleted(tools: Tools, server: Server, topic: str) -> None:
+    one = ("--topic", topic)
+    made = tools(
+        TOPICS, *server, "--create", *one, "--partitions", "3", "--replication-factor", "2",
         "--config", "segment.bytes=1048576",
     )  # fmt: skip
-    assert "Created topic tools." in made
-    described = tool(TOPIC_COMMAND, *server, "--describe", "--topic", "tools")
-    assert "PartitionCount: 3" in described and "ReplicationFactor: 2" in described
-    assert "segment.bytes=1048576" in described
-    assert len(re.findall(r"Leader: [123]\s+Replicas: [123],[123]\s+Isr: [123]", described)) == 3
-    tool(TOPIC_COMMAND, *server, "--alter", "--topic", "tools", "--partitions", "5")
-    assert "tools" in tool(TOPIC_COMMAND, *server, "--list").split()
-    assert "PartitionCount: 5" in tool(TOPIC_COMMAND, *server, "--describe", "--topic", "tools")
-    tool(TOPIC_COMMAND, *server, "--delete", "--topic", "tools")
-    assert "tools" not in tool(TOPIC_COMMAND, *server, "--list").split()
+    assert f"Created topic {topic}." in made
+    assert f"Topic '{topic}' already exists" in tools.refusal(TOPICS, *server, "--create", *one)
+    tools(TOPICS, *server, "--create", "--if-not-exists", *one)
+    described = tools(TOPICS, *server, "--describe", *one)
+    assert re.search(r"TopicId: \S{22}\tPartitionCount: 3\tReplicationFactor: 2\t", described)
+    assert "Configs: segment.bytes=1048576" in described
+    assert len(re.findall(r"Leader: ([123])\tReplicas: \1,[123]\tIsr: \1", described)) == 3
+    tools(TOPICS, *server, "--alter", *one, "--partitions", "5")
+    assert "PartitionCount: 5" in tools(TOPICS, *server, "--describe", *one)
+    assert "5 partition(s)" in tools.refusal(TOPICS, *server, "--alter", *one, "--partitions", "4")
+    assert topic in tools(TOPICS, *server, "--list").split()
+    tools(TOPICS, *server, "--delete", *one)
+    assert topic not in tools(TOPICS, *server, "--list").split()
+    assert "does not exist" in tools.refusal(TOPICS, *server, "--describe", *one)
 
 
-def test_config_command_reads_and_changes_topics_and_brokers(cluster: LocalCluster) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    tool(TOPIC_COMMAND, *server, "--create", "--topic", "configured")
-    topic = ("--entity-type", "topics", "--entity-name", "configured")
-    tool(CONFIG_COMMAND, *server, *topic, "--alter", "--add-config", "retention.ms=86400000,cleanup.policy=delete")
-    assert "retention.ms=86400000" in tool(CONFIG_COMMAND, *server, *topic, "--describe")
-    tool(CONFIG_COMMAND, *server, *topic, "--alter", "--delete-config", "retention.ms")
-    assert "retention.ms=86400000" not in tool(CONFIG_COMMAND, *server, *topic, "--describe")
-    broker = ("--entity-type", "brokers", "--entity-name", "1")
-    everything = tool(CONFIG_COMMAND, *server, *broker, "--describe", "--all")
-    assert re.search(r"log\.segment\.bytes=1073741824 sensitive=false synonyms=\{", everything)
+def test_replicas_are_placed_as_told(tools: Tools, server: Server, topic: str) -> None:
+    one = ("--topic", topic)
+    tools(TOPICS, *server, "--create", *one, "--replica-assignment", "1:2,2:3,3:1")
+    tools(TOPICS, *server, "--alter", *one, "--partitions", "4", "--replica-assignment", "1:2,2:3,3:1,2:1")
+    described = tools(TOPICS, *server, "--describe", *one)
+    assert re.findall(r"Replicas: (\S+)", described) == ["1,2", "2,3", "3,1", "2,1"]
+    # Followers do not follow yet.
+    assert len(re.findall(topic, tools(TOPICS, *server, "--describe", "--under-replicated-partitions"))) == 4
+    assert topic not in tools(TOPICS, *server, "--describe", "--unavailable-partitions")
+    assert topic not in tools(TOPICS, *server, "--describe", "--under-min-isr-partitions")
 
 
-def test_consumer_group_command_lists_describes_and_resets(cluster: LocalCluster) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    tool(TOPIC_COMMAND, *server, "--create", "--topic", "grouped", "--partitions", "1")
-    produce(cluster.bootstrap, "grouped", 50)
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe(["grouped"])
-    assert len(consumer.consume(20, timeout=20)) == 20
-    consumer.commit(asynchronous=False)
-    with_member = tool(GROUP_COMMAND, *server, "--describe", "--group", "readers")
-    assert re.search(r"readers\s+grouped\s+0\s+\S*\s+20\s+50\s+30\s+rdkafka-", with_member)
-    consumer.close()
-    assert "readers" in tool(GROUP_COMMAND, *server, "--list").split()
-    reset = ("--reset-offsets", "--group", "readers", "--topic", "grouped", "--to-offset", "5", "--execute")
-    assert re.search(r"readers\s+grouped\s+0\s+5", tool(GROUP_COMMAND, *server, *reset))
-    state = tool(GROUP_COMMAND, *server, "--describe", "--group", "readers", "--state")
-    assert "Empty" in state
-    assert "successful" in tool(GROUP_COMMAND, *server, "--delete", "--group", "readers")
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--topic", "not a name"], "InvalidTopicException"),
+        (["--topic", "wide", "--replication-factor", "4"], "InvalidReplicationFactorException"),
+        (["--topic", "none", "--partitions", "0"], "greater than 0"),
+        (["--topic", "doubled", "--replica-assignment", "1:1"], "Partition replica lists may not contain duplicate"),
+        (["--topic", "nowhere", "--replica-assignment", "9"], "InvalidReplicaAssignmentException"),
+        (["--topic", "configured", "--config", "segment.byte=1"], "Unknown topic config name: segment.byte"),
+        (["--topic", "configured", "--config", "cleanup.policy=shrink"], "must be one of"),
+    ],
+)
+def test_what_cannot_be_created_is_refused(tools: Tools, server: Server, arguments: list[str], error: str) -> None:
+    assert error in tools.refusal(TOPICS, *server, "--create", *arguments)
 
 
-def test_get_offset_shell_and_delete_records(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    tool(TOPIC_COMMAND, *server, "--create", "--topic", "offsets", "--partitions", "1")
-    produce(cluster.bootstrap, "offsets", 30)
-    assert tool(GET_OFFSETS, *server, "--topic", "offsets", "--time", "latest").strip() == "offsets:0:30"
-    plan = tmp_path_factory.mktemp("plan") / "delete.json"
-    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "offsets", "partition": 0, "offset": 12}]}))
-    assert "low_watermark: 12" in tool(DELETE_RECORDS, *server, "--offset-json-file", str(plan))
-    assert tool(GET_OFFSETS, *server, "--topic", "offsets", "--time", "earliest").strip() == "offsets:0:12"
+def test_names_that_collide_as_metrics_are_refused(tools: Tools, server: Server) -> None:
+    tools(TOPICS, *server, "--create", "--topic", "a.collision")
+    assert "'a_collision' collides" in tools.refusal(TOPICS, *server, "--create", "--topic", "a_collision")
 
 
-def test_log_dirs_command_shows_every_directory(cluster: LocalCluster) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    shown = tool(LOG_DIRS, *server, "--describe", "--broker-list", "1,2,3")
-    report = json.loads(next(line for line in shown.splitlines() if line.startswith("{")))
-    found = {broker["broker"]: [entry["logDir"] for entry in broker["logDirs"]] for broker in report["brokers"]}
+# -- configurations
+
+
+def test_topic_configurations(tools: Tools, server: Server, topic: str) -> None:
+    tools(TOPICS, *server, "--create", "--topic", topic)
+    one = ("--entity-type", "topics", "--entity-name", topic)
+    added = ("--add-config", "retention.ms=86400000,cleanup.policy=[delete,compact]")
+    tools(CONFIGS, *server, *one, "--alter", *added)
+    described = tools(CONFIGS, *server, *one, "--describe")
+    assert "retention.ms=86400000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=86400000}" in described
+    assert "DYNAMIC_TOPIC_CONFIG:cleanup.policy=delete,compact, DEFAULT_CONFIG:log.cleanup.policy=delete" in described
+    tools(CONFIGS, *server, *one, "--alter", "--delete-config", "retention.ms")
+    everything = tools(CONFIGS, *server, *one, "--describe", "--all")
+    assert "retention.ms=604800000 sensitive=false synonyms={}" in everything
+    assert len(everything.splitlines()) == 34
+    for wrong, error in {
+        "retention.ms=soon": "Invalid value soon for configuration retention.ms",
+        "retention.seconds=5": "Unknown topic config name: retention.seconds",
+        "min.insync.replicas=0": "InvalidConfigurationException",
+    }.items():
+        assert error in tools.refusal(CONFIGS, *server, *one, "--alter", "--add-config", wrong)
+    missing = tools(CONFIGS, *server, "--entity-type", "topics", "--entity-name", "no-such-topic", "--describe")
+    assert "doesn't exist" in missing
+
+
+def test_broker_configurations(tools: Tools, server: Server) -> None:
+    one = ("--entity-type", "brokers", "--entity-name", "2")
+    default = ("--entity-type", "brokers", "--entity-default")
+    tools(CONFIGS, *server, *default, "--alter", "--add-config", "log.retention.ms=2000000000")
+    tools(CONFIGS, *server, *one, "--alter", "--add-config", "log.retention.ms=1000000000")
+    assert "log.retention.ms=2000000000" in tools(CONFIGS, *server, *default, "--describe")
+    assert (
+        "log.retention.ms=1000000000 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.retention.ms=1000000000, "
+        "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=2000000000, DEFAULT_CONFIG:log.retention.hours=168}"
+    ) in tools(CONFIGS, *server, *one, "--describe")
+    for entity in (one, default):
+        tools(CONFIGS, *server, *entity, "--alter", "--delete-config", "log.retention.ms")
+    assert "log.retention.ms" not in tools(CONFIGS, *server, *one, "--describe")
+    everything = tools(CONFIGS, *server, *one, "--describe", "--all")
+    assert "log.segment.bytes=1073741824 sensitive=false synonyms={DEFAULT_CONFIG:" in everything
+    assert re.search(r"node\.id=2 sensitive=false synonyms=\{STATIC_BROKER_CONFIG:node\.id=2", everything)
+    refused = tools.refusal(CONFIGS, *server, *one, "--alter", "--add-config", "process.roles=controller")
+    assert "Cannot update these configs dynamically: [process.roles]" in refused
+    assert "root=" in tools(CONFIGS, *server, "--entity-type", "broker-loggers", "--entity-name", "2", "--describe")
+
+
+# -- offsets and files
+
+
+def test_every_kind_of_offset(tools: Tools, server: Server, cluster: LocalCluster, topic: str) -> None:
+    tools(TOPICS, *server, "--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=-1")
+    produce(cluster.bootstrap, topic, 0, [1_000, 5_000, 3_000])
+    produce(cluster.bootstrap, topic, 1, [4_000])
+    for time, found in {
+        "latest": "0:3 1:1",
+        "-1": "0:3 1:1",
+        "earliest": "0:0 1:0",
+        "max-timestamp": "0:1 1:0",
+        "earliest-local": "0:0 1:0",
+        "-4": "0:0 1:0",
+        # Nothing is tiered, nothing waits for it.
+        "latest-tiered": "0:-1 1:-1",
+        "earliest-pending-upload": "0:-1 1:-1",
+        "0": "0:0 1:0",
+        "2000": "0:1 1:0",
+        "4500": "0:1 1:-1",
+        "6000": "0:-1 1:-1",
+    }.items():
+        # A partition without such an offset is not shown.
+        lines = [f"{topic}:{one}" for one in found.split() if not one.endswith(":-1")]
+        assert tools(OFFSETS, *server, "--topic", topic, "--time", time).split() == lines, time
+    assert tools(OFFSETS, *server, "--topic-partitions", f"{topic}:1").split() == [f"{topic}:1:1"]
+
+
+def test_records_are_deleted(tools: Tools, server: Server, cluster: LocalCluster, topic: str, tmp_path: Path) -> None:
+    tools(TOPICS, *server, "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=-1")
+    for partition in range(3):
+        produce(cluster.bootstrap, topic, partition, list(range(30)))
+    partitions = [{"topic": topic, "partition": index, "offset": (12, -1, 31)[index]} for index in range(3)]
+    plan = tmp_path / "delete.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    shown = tools(DELETE_RECORDS, *server, "--offset-json-file", str(plan))
+    assert f"partition: {topic}-0\tlow_watermark: 12" in shown
+    assert f"partition: {topic}-1\tlow_watermark: 30" in shown
+    assert f"partition: {topic}-2\terror: org.apache.kafka.common.errors.OffsetOutOfRangeException" in shown
+    earliest = tools(OFFSETS, *server, "--topic", topic, "--time", "earliest").split()
+    assert earliest == [f"{topic}:0:12", f"{topic}:1:30", f"{topic}:2:0"]
+
+
+def test_log_directories(tools: Tools, server: Server, cluster: LocalCluster, topic: str) -> None:
+    tools(TOPICS, *server, "--create", "--topic", topic, "--partitions", "3")
+    produce(cluster.bootstrap, topic, 0, [0])
+    shown = tools(LOG_DIRS, *server, "--describe", "--topic-list", topic)
+    brokers = json.loads(next(line for line in shown.splitlines() if line.startswith("{")))["brokers"]
+    found = {broker["broker"]: [one["logDir"] for one in broker["logDirs"]] for broker in brokers}
     assert found == {node.id: list(node.log_dirs) for node in cluster.brokers}
+    partitions = {
+        one["partition"]: (one["size"] > 0, one["offsetLag"], one["isFuture"])
+        for broker in brokers
+        for directory in broker["logDirs"]
+        for one in directory["partitions"]
+    }
+    assert partitions == {f"{topic}-{index}": (index == 0, 0, False) for index in range(3)}
 
 
-def test_cluster_tool_and_quorum_command(cluster: LocalCluster) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    cluster_id = re.search(r"Cluster ID: (\S{22})", tool(CLUSTER_TOOL, "cluster-id", *server))
-    assert cluster_id is not None
-    status = tool(QUORUM, *server, "describe", "--status")
-    assert f"ClusterId:              {cluster_id[1]}" in status
+def test_producers_of_a_partition(tools: Tools, server: Server, cluster: LocalCluster, topic: str) -> None:
+    tools(TOPICS, *server, "--create", "--topic", topic, "--config", "retention.ms=-1")
+    produce(cluster.bootstrap, topic, 0, [1_000, 2_000, 3_000])
+    shown = tools(TRANSACTIONS, *server, "describe-producers", "--topic", topic, "--partition", "0")
+    header, producer = shown.splitlines()
+    assert header.split("\t")[1].strip() == "ProducerEpoch"
+    assert [word.strip() for word in producer.split("\t")][1:6] == ["0", "-1", "2", "3000", "None"]
+
+
+# -- the cluster
+
+
+def test_the_cluster_and_its_endpoints(tools: Tools, server: Server, cluster: LocalCluster) -> None:
+    told = re.search(r"Cluster ID: (\S{22})", tools(CLUSTER, "cluster-id", *server))
+    assert told is not None
+    for fenced in ((), ("--include-fenced-brokers",)):
+        endpoints = tools(CLUSTER, "list-endpoints", *server, *fenced)
+        listed = [line.split() for line in endpoints.splitlines()[1:]]
+        assert sorted((int(one[0]), f"{one[1]}:{one[2]}", one[4]) for one in listed) == [
+            (node.id, node.listeners["PLAINTEXT"], "unfenced") for node in cluster.brokers
+        ]
+    assert f"ClusterId:              {told[1]}" in tools(QUORUM, *server, "describe", "--status")
+
+
+def test_the_quorum(tools: Tools, server: Server, cluster: LocalCluster) -> None:
+    status = tools(QUORUM, *server, "describe", "--status")
     assert f"LeaderId:               {cluster.controller.id}" in status
-    replication = tool(QUORUM, *server, "describe", "--replication")
-    assert len(re.findall(r"^\d+\s.*Observer", replication, re.MULTILINE)) == 3
+    (endpoint,) = cluster.controller.listeners.values()
+    voters = re.search(r"CurrentVoters: +(\[.*\])", status)
+    observers = re.search(r"CurrentObservers: +(\[.*\])", status)
+    assert voters is not None and observers is not None
+    assert json.loads(voters[1]) == [{"id": cluster.controller.id, "endpoints": [f"CONTROLLER://{endpoint}"]}]
+    assert {one["id"] for one in json.loads(observers[1])} == {node.id for node in cluster.brokers}
+    replication = [line.split() for line in tools(QUORUM, *server, "describe", "--replication").splitlines()[1:]]
+    assert [(one[0], one[-1]) for one in replication] == [
+        ("100", "Leader"), ("1", "Observer"), ("2", "Observer"), ("3", "Observer")
+    ]  # fmt: skip
+    assert len({one[2] for one in replication}) <= 2, "followers are at most one batch behind"
 
 
-def test_broker_api_versions_command_knows_every_api(cluster: LocalCluster) -> None:
-    shown = tool(API_VERSIONS, "--bootstrap-server", cluster.bootstrap)
+def test_every_api_and_version(tools: Tools, server: Server) -> None:
+    shown = tools(API_VERSIONS, *server)
     assert shown.count("(id: ") == 3
-    assert "Produce(0): 0 to 13 [usable: 13]" in shown
-    assert "Fetch(1): 4 to 18 [usable: 18]" in shown
+    for line in ("Produce(0): 0 to 13 [usable: 13]", "Fetch(1): 4 to 18 [usable: 18]", "EndTxn(26): UNSUPPORTED"):
+        assert shown.count(line) == 3
     assert "UNKNOWN(" not in shown
 
 
-def test_verifiable_producer_and_consumer(cluster: LocalCluster) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    tool(TOPIC_COMMAND, *server, "--create", "--topic", "verified", "--partitions", "2")
-    sent = tool(VERIFIABLE_PRODUCER, *server, "--topic", "verified", "--max-messages", "2000", "--acks", "-1")
-    acknowledged = [json.loads(line) for line in sent.splitlines() if '"producer_send_success"' in line]
-    assert len(acknowledged) == 2000
-    read = tool(
-        VERIFIABLE_CONSUMER, *server, "--topic", "verified", "--group-id", "verifiers", "--max-messages", "2000",
-        "--reset-policy", "earliest",
-    )  # fmt: skip
-    events = [json.loads(line) for line in read.splitlines() if line.startswith("{")]
-    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 2000
-    assert all(event["success"] for event in events if event["name"] == "offsets_committed")
+def test_features(tools: Tools, server: Server) -> None:
+    described = tools(FEATURES, *server, "describe")
+    assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", described)
+    assert re.search(r"kraft\.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1\s+Final\S+ 0", described)
+    unchanged = tools(FEATURES, *server, "upgrade", "--metadata", "4.3-IV0", "--dry-run")
+    assert "metadata.version can be upgraded to 30." in unchanged
+    refused = tools.refusal(FEATURES, *server, "upgrade", "--feature", "group.version=1")
+    assert re.search(r"group\.version cannot be set to level 1: Broker [123] does not support it", refused)

@@ -82,7 +82,7 @@ def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -
 
 
 def escaped(value: str) -> str:
-    """A value in the form of Java's properties files."""
-    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    text = "".join(character if character <= "~" else f"\\u{ord(character):04x}" for character in text)
+    """A value in the form of Java's properties files: escapes for all that is no plain text."""
+    text = value.replace("\\", "\\\\")
+    text = "".join(character if " " <= character <= "~" else f"\\u{ord(character):04x}" for character in text)
     return f"\\{text}" if text.startswith(" ") else text

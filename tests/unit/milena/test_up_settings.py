@@ -1,0 +1,131 @@
+"""What a cluster is started with, and what its nodes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milena.errors import UserError
+from milena.up.command import COMMAND, topic
+from milena.up.layout import ClusterDir, cluster_of
+from milena.up.plan import escaped, nodes_of, write_properties
+from milena.up.settings import Settings, draw_cluster_id, load, save
+from runtime.config.node_config import NodeConfig
+from runtime.config.sources import from_properties
+
+
+def settings_of(*arguments: str) -> Settings:
+    settings = Settings()
+    settings.take(COMMAND.parse(arguments))
+    settings.controller_port = 20_000
+    return settings
+
+
+def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> None:
+    cluster = ClusterDir(str(tmp_path))
+    save(cluster, settings_of("--brokers", "2", "--port", "1000", "--override", "a=b=c", "--override", "d="))
+    again = load(cluster)
+    again.take(COMMAND.parse(["--port", "2000"]))
+    assert (again.brokers, again.port, again.controller_port) == (2, 2000, 20_000)
+    assert again.overrides == [("a", "b=c"), ("d", "")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--brokers", "0"], "a cluster has at least one broker"),
+        (["--port", "65534"], "3 ports from there on do not lie between 1 and 65535"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        settings_of(*arguments)
+
+
+def test_brokers_have_ids_from_one_and_the_ports_in_order(tmp_path: Path) -> None:
+    controller, *brokers = nodes_of(ClusterDir(str(tmp_path)), settings_of("--port", "19092"))
+    assert (controller.id, controller.address) == (100, "127.0.0.1:20000")
+    assert [(node.id, node.address) for node in brokers] == [
+        (1, "127.0.0.1:19092"),
+        (2, "127.0.0.1:19093"),
+        (3, "127.0.0.1:19094"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listens", "advertised", "controller"),
+    [
+        ((), "PLAINTEXT://127.0.0.1:9092", "127.0.0.1:9092", "127.0.0.1:20000"),
+        (("--host", "0.0.0.0"), "PLAINTEXT://0.0.0.0:9092", "127.0.0.1:9092", "127.0.0.1:20000"),
+        (
+            ("--host", "0.0.0.0", "--advertised-host", "milena"),
+            "PLAINTEXT://0.0.0.0:9092",
+            "milena:9092",
+            "127.0.0.1:20000",
+        ),
+        (("--host", "::1"), "PLAINTEXT://[::1]:9092", "[::1]:9092", "[::1]:20000"),
+    ],
+)
+def test_the_hosts_of_listeners(
+    tmp_path: Path, arguments: tuple[str, ...], listens: str, advertised: str, controller: str
+) -> None:
+    settings = settings_of("--brokers", "1", *arguments)
+    leader, broker = nodes_of(ClusterDir(str(tmp_path)), settings)
+    write_properties(settings, broker, leader)
+    written = from_properties(Path(broker.properties).read_bytes(), "file")
+    assert written["listeners"].value == listens
+    assert written["advertised.listeners"].value == f"PLAINTEXT://{advertised}" and broker.address == advertised
+    assert written["controller.quorum.voters"].value == f"100@{controller}"
+
+
+def test_the_files_are_what_a_node_takes_and_overrides_win(tmp_path: Path) -> None:
+    settings = settings_of("--override", "offsets.topic.replication.factor=1", "--override", "num.partitions=4")
+    controller, *brokers = nodes_of(ClusterDir(str(tmp_path / "ä b")), settings)
+    for node in (controller, *brokers):
+        write_properties(settings, node, controller)
+        config = NodeConfig(from_properties(Path(node.properties).read_bytes(), "file"))
+        assert (config.node_id, set(config.roles), list(config.log_dirs)) == (node.id, {node.role}, [node.data])
+        assert config.get("num.partitions") == 4
+        assert config.get("offsets.topic.replication.factor") == 1
+        assert config.quorum_voters == {100: ("127.0.0.1", 20_000)}
+
+
+@given(st.text(st.characters(exclude_characters="".join(map(chr, range(0xD800, 0xE000))), max_codepoint=0xFFFF)))
+def test_any_value_comes_back_from_a_properties_file(value: str) -> None:
+    read = from_properties(f"key={escaped(value)}\n".encode("latin-1"), "file")["key"].value
+    assert read == value
+
+
+def test_a_node_knows_the_cluster_of_its_file(tmp_path: Path) -> None:
+    cluster = ClusterDir(str(tmp_path))
+    assert cluster_of(cluster.properties("broker-1")) is None
+    save(cluster, settings_of())
+    found = cluster_of(cluster.properties("broker-1"))
+    assert found is not None and found.path == str(tmp_path)
+
+
+def test_a_comma_in_the_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot have a comma"):
+        ClusterDir(str(tmp_path / "a,b"))
+
+
+def test_cluster_ids_have_kafkas_form() -> None:
+    ids = {draw_cluster_id() for _ in range(200)}
+    assert len(ids) == 200
+    assert all(len(text) == 22 and not text.startswith("-") and not set(text) & set("+/=") for text in ids)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"), [("t", ("t", "1", "1")), ("t:6", ("t", "6", "1")), ("t:6:3", ("t", "6", "3"))]
+)
+def test_topics_of_the_command_line(text: str, parts: tuple[str, str, str]) -> None:
+    assert topic(text) == parts
+
+
+@pytest.mark.parametrize("text", ["", ":1:1", "t:0", "t:x", "t:1:1:1", "t:1:-1"])
+def test_what_is_no_topic(text: str) -> None:
+    with pytest.raises(ValueError, match="name:partitions:replicas"):
+        topic(text)

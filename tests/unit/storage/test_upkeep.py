@@ -1,0 +1,164 @@
+"""What is done to logs from time to time, on a machine whose time and disk are simulated."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab.world import Machine, World, simulate
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import Offset
+from runtime.config.node_config import NodeConfig
+from storage.checkpoints import decode_offsets
+from storage.log_manager import LogManager
+from storage.partition_log import PartitionLog
+from tests.unit.storage.logs import TOPIC_ID, Events, append, default_config, values_of
+from tests.unit.storage.managers import CLUSTER
+
+CONFIG = replace(default_config(), segment_bytes=1000, retention_ms=600_000, file_delete_delay_ms=60_000)
+KEYS = {
+    "log_retention_check_interval_ms": 60_000,
+    "replica_high_watermark_checkpoint_interval_ms": 5_000,
+    "log_flush_scheduler_interval_ms": 1_000,
+}
+
+
+class Node:
+    """A machine's log manager, with its tasks running."""
+
+    def __init__(self, machine: Machine, *, dirs: int = 1) -> None:
+        self.machine = machine
+        self.runtime = machine.start()
+        self.events = Events()
+        self.offline: list[str] = []
+        paths = [f"/data{number}" for number in range(dirs)]
+        config = NodeConfig.of(log_dirs=",".join(paths), **KEYS)
+        self.logs = LogManager(
+            self.runtime, config, lambda directory, _logs: self.offline.append(directory.path), events=self.events
+        )
+
+    async def start(self) -> LogManager:
+        self.logs.open()
+        self.logs.format(CLUSTER)
+        await self.logs.load(lambda _topic: CONFIG)
+        self.logs.start(self.runtime.new_tasks("storage"))
+        return self.logs
+
+    def log(self, partition: int = 0, **config: Any) -> PartitionLog:
+        return self.logs.get_or_create("topic", partition, TOPIC_ID, replace(CONFIG, **config), is_new=True)
+
+    def write(self, log: PartitionLog, count: int) -> None:
+        for _ in range(count):
+            append(log, b"x" * 200, timestamp=self.runtime.clock.time_ms())
+        log.set_high_watermark(log.log_end_offset)
+
+    def names(self, log: PartitionLog) -> list[str]:
+        return self.runtime.disk.list(log.folder)
+
+
+def on_a_machine(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1) -> None:
+    async def run(world: World) -> None:
+        node = Node(world.machine("one"), dirs=dirs)
+        await node.start()
+        await scenario(node)
+        assert node.machine.failures == []
+
+    simulate(run, seed=1)
+
+
+def test_old_segments_go_and_their_files_a_minute_later() -> None:
+    async def scenario(node: Node) -> None:
+        log = node.log()
+        node.write(log, 10)
+        await node.runtime.clock.sleep(590)
+        assert log.log_start_offset == 0
+        await node.runtime.clock.sleep(90)
+        assert (log.log_start_offset, len(log.segments)) == (10, 1)
+        assert any(name.endswith(".log.deleted") for name in node.names(log))
+        await node.runtime.clock.sleep(70)
+        assert not any(name.endswith(".deleted") for name in node.names(log))
+
+    on_a_machine(scenario)
+
+
+def test_rolled_segments_are_synced_at_once_and_checkpointed_soon() -> None:
+    async def scenario(node: Node) -> None:
+        log = node.log()
+        node.write(log, 10)
+        await node.runtime.clock.sleep(0.1)
+        assert log.recovery_point == log.segments.active.base_offset == 9
+        await node.runtime.clock.sleep(6)
+        read = node.runtime.disk.read
+        assert decode_offsets(read("/data0/recovery-point-offset-checkpoint")) == {("topic", 0): 9}
+        assert decode_offsets(read("/data0/replication-offset-checkpoint")) == {("topic", 0): 10}
+
+    on_a_machine(scenario)
+
+
+def test_flush_ms_bounds_what_is_not_synced() -> None:
+    async def scenario(node: Node) -> None:
+        often, never = node.log(0, flush_ms=2_000), node.log(1)
+        node.write(often, 1)
+        node.write(never, 1)
+        await node.runtime.clock.sleep(4)
+        assert (often.recovery_point, never.recovery_point) == (1, 0)
+
+    on_a_machine(scenario)
+
+
+def test_a_power_loss_leaves_what_was_synced() -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        log = node.log()
+        node.write(log, 10)
+        await node.runtime.clock.sleep(10)
+        node.write(log, 2)
+        machine.power_off()
+        await machine.wait_ended()
+        again = await Node(machine).start()
+        found = again.get("topic", 0)
+        assert found is not None
+        assert 9 <= found.log_end_offset <= 12
+        assert values_of(found) == [b"x" * 200] * found.log_end_offset
+
+    simulate(run, seed=3)
+
+
+def test_a_full_disk_takes_the_directory_offline_and_tears_nothing() -> None:
+    async def scenario(node: Node) -> None:
+        full, other = node.log(0), node.log(1)
+        if node.logs.dir_of(full).path == "/data0":
+            full, other = other, full
+        node.write(full, 2)
+        node.machine.storage.capacity = node.machine.storage.used() + 100
+        with pytest.raises(KafkaError) as refused:
+            node.write(full, 1)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.offline == ["/data1"]
+        node.machine.storage.capacity = None
+        node.write(other, 1)
+        with pytest.raises(KafkaError):
+            full.read(Offset(0), 100, upper=Offset(1), min_one=True)
+        data = node.machine.storage.files[f"{full.folder}/{0:020d}.log"].data
+        assert len(data) == full.segments.active.size
+
+    on_a_machine(scenario, dirs=2)
+
+
+def test_a_disk_that_cannot_sync_goes_offline() -> None:
+    async def scenario(node: Node) -> None:
+        log = node.log(0) if node.logs.dir_of(node.log(0)).path == "/data1" else node.log(1)
+        node.machine.storage.fail(log.folder, errno.EIO, operation="sync")
+        node.write(log, 10)
+        await node.runtime.clock.sleep(1)
+        assert node.offline == ["/data1"]
+        with pytest.raises(KafkaError):
+            node.write(log, 1)
+
+    on_a_machine(scenario, dirs=2)

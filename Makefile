@@ -59,8 +59,8 @@ chaos: $(READY) ## clients and kill -9 at full length (SHORT=1: 5,000 records ea
 bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less work)
 	@SHORT=$(SHORT) $(BIN)/python -m benchmarks $(ARGS)
 
-wheel: $(READY) ## build the wheel into dist/
-	@$(BIN)/python -m build --wheel --outdir dist . >&2
+wheel: $(READY) ## build sdist and wheel into dist/
+	@$(BIN)/python -m build --outdir dist . >&2
 
 clean: ## remove what the tools left
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

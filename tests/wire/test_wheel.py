@@ -1,0 +1,87 @@
+"""The wheel in an empty environment, beside a project that has a ``storage.py`` and a ``runtime.py`` of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = {
+    "storage.py": "raise RuntimeError('the project is imported in place of a room of Milena')\n",
+    "runtime.py": "raise RuntimeError('the project is imported in place of a room of Milena')\n",
+    "node.py": "VALUE = 'of the project'\n",
+    "pytest.ini": "[pytest]\nmilena_brokers = 2\n",
+    "test_project.py": """
+import socket
+import subprocess
+import sys
+
+import node
+
+
+def test_a_cluster_beside_the_project(milena_cluster):
+    assert node.VALUE == "of the project"
+    assert len(milena_cluster.bootstrap.split(",")) == 2
+    for address in milena_cluster.bootstrap.split(","):
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port))).close()
+
+
+def test_a_cluster_of_its_own(milena_start):
+    cluster = milena_start(topics=["orders:2:1"])
+    topics = [sys.executable.replace("python", "milena"), "topic", "list", "-b", cluster.bootstrap]
+    assert b"orders" in subprocess.run(topics, capture_output=True, check=True).stdout
+""",
+}
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def run(*command: str, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` folder of an environment that has the wheel, what it depends on, and pytest."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT), cwd=folder)
+    (wheel,) = folder.glob("milena-*.whl")  # made from the sdist, so nothing stale of a build folder is in it
+    run(sys.executable, str(ROOT / ".ci" / "make_venv.py"), "venv", cwd=folder)
+    binaries = folder / "venv" / "bin"
+    run(str(binaries / "python"), "-m", "pip", "install", "--quiet", str(wheel), "pytest", cwd=folder)
+    return binaries
+
+
+def test_the_wheel_serves_a_foreign_project(environment: Path, tmp_path: Path) -> None:
+    for name, content in PROJECT.items():
+        (tmp_path / name).write_text(content)
+    assert "2 passed" in run(str(environment / "python"), "-m", "pytest", "-q", "-W", "error", cwd=tmp_path)
+
+
+def test_the_wheels_command_runs_where_the_names_of_its_rooms_are_taken(environment: Path, tmp_path: Path) -> None:
+    for name, content in PROJECT.items():
+        (tmp_path / name).write_text(content)
+    where = ("--dir", str(tmp_path / "data"))
+    ready = run(str(environment / "milena"), "up", "--detach", "--brokers", "1", "--port", "0", *where, cwd=tmp_path)
+    assert ready.startswith("ready bootstrap=")
+    run(str(environment / "milena"), "down", *where, cwd=tmp_path)
+
+
+def test_the_wheel_has_the_rooms_and_nothing_else(environment: Path) -> None:
+    installed = run(
+        str(environment / "python"), "-c",
+        "import importlib.metadata as m; print(*sorted({str(f).split('/')[0] for f in m.files('milena')}))",
+        cwd=environment,
+    )  # fmt: skip
+    tops = {name for name in installed.split() if not name.startswith(("milena-", ".."))}
+    assert tops == set(
+        ["broker", "controller", "lab", "milena", "node", "pipeline", "protocol", "runtime", "storage", "tiered"]
+    )
+    assert os.path.exists(environment / "milena")

@@ -38,6 +38,10 @@ def test_a_cluster_of_its_own(milena_start):
 """,
 }
 
+ROOMS = {
+    "broker", "controller", "lab", "milena", "node", "pipeline", "protocol", "runtime", "storage", "tiered",
+}  # fmt: skip
+
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -81,7 +85,5 @@ def test_the_wheel_has_the_rooms_and_nothing_else(environment: Path) -> None:
         cwd=environment,
     )  # fmt: skip
     tops = {name for name in installed.split() if not name.startswith(("milena-", ".."))}
-    assert tops == set(
-        ["broker", "controller", "lab", "milena", "node", "pipeline", "protocol", "runtime", "storage", "tiered"]
-    )
+    assert tops == ROOMS
     assert os.path.exists(environment / "milena")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from node.image import MetadataImage
@@ -18,11 +18,14 @@ from node.observer import Observer, ObserverOptions
 from node.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from node.snapshots import SnapshotStore
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import NodeId, Offset
+from protocol.types import ZERO_UUID, NodeId, Offset
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from runtime.tasks import Tasks
+from storage.context import LogContext
+from storage.log_dir import LogDir
 from storage.partition_log import PartitionLog
+
 
 class MetadataSource(Protocol):
     """Feeds one image."""
@@ -79,8 +82,15 @@ class SharedMetadata:
 class ObservedMetadata:
     """This broker's own copy of the metadata log, which it fetches."""
 
-    def __init__(self, runtime: Runtime, config: NodeConfig, *, cluster_id: str, directory_id: UUID) -> None:
-        """Blocks. Raises OSError."""
+    def __init__(self, runtime: Runtime, config: NodeConfig, *, cluster_id: str, directory_id: UUID | None) -> None:
+        """``directory_id``: of the log directory it lies in; None for a directory of its own, which is made this
+        broker's. Blocks. Raises OSError, DirectoryError."""
+        self._directory: LogDir | None = None
+        if directory_id is None:
+            directory = self._directory = LogDir(config.metadata_log_dir, LogContext(runtime.disk, runtime.clock))
+            directory.open()
+            directory.format(cluster_id, NodeId(config.node_id), runtime.random.uuid)
+            directory_id = directory.directory_id
         snapshots = SnapshotStore(runtime.disk, metadata_folder(config))
         snapshots.open()
         latest = snapshots.latest()
@@ -97,7 +107,7 @@ class ObservedMetadata:
         options = ObserverOptions(
             node_id=NodeId(config.node_id),
             cluster_id=cluster_id,
-            directory_id=directory_id,
+            directory_id=directory_id or ZERO_UUID,
             voters=config.quorum_voters,
             bootstrap=config.quorum_bootstrap,
             fetch_timeout=config.get("controller.quorum.fetch.timeout.ms") / 1000,
@@ -127,5 +137,7 @@ class ObservedMetadata:
             self._fatal("the metadata log has failed", error)
 
     def close(self) -> None:
-        """Call once the task has ended."""
+        """Call once the task has ended. Raises KafkaError."""
         self._log.close()
+        if self._directory is not None:
+            self._directory.unlock()

@@ -221,10 +221,8 @@ class Broker:
         if self._shared is not None:
             return SharedMetadata(self._shared)
         directory = next((one for one in self.logs.dirs if one.path == self.config.metadata_log_dir), None)
-        directory_id = directory.directory_id if directory is not None else None
-        return ObservedMetadata(
-            self.runtime, self.config, cluster_id=cluster_id, directory_id=directory_id or ZERO_UUID
-        )
+        directory_id = None if directory is None else directory.directory_id or ZERO_UUID
+        return ObservedMetadata(self.runtime, self.config, cluster_id=cluster_id, directory_id=directory_id)
 
     def _registration(self, cluster_id: str) -> Registration:
         return Registration(

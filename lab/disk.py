@@ -74,9 +74,10 @@ class Storage:
 
 
 class SimulatedHandle:
-    __slots__ = ("_inode", "_path")
+    __slots__ = ("_disk", "_inode", "_path")
 
-    def __init__(self, path: str, inode: Inode) -> None:
+    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode) -> None:
+        self._disk = disk
         self._path = path
         self._inode = inode
 
@@ -84,6 +85,7 @@ class SimulatedHandle:
         raise OSError(errno.ENOTSUP, "a simulated file has no descriptor", self._path)
 
     def pread(self, length: int, position: int) -> bytes:
+        self._disk.check("read", self._path)
         return bytes(self._inode.data[position : position + length])
 
 
@@ -151,8 +153,10 @@ class SimulatedFile:
         return self.handle().fileno()
 
     def handle(self) -> SimulatedHandle:
-        self._check("read")
-        return SimulatedHandle(self._path, self._inode)
+        """Touches no disk: a fault of reading shows when the handle is read."""
+        if self._closed:
+            raise _closed(self._path)
+        return SimulatedHandle(self._disk, self._path, self._inode)
 
     def close(self) -> None:
         self._closed = True
@@ -163,7 +167,7 @@ class SimulatedFile:
     def _check(self, operation: str, *, write: bool = False) -> None:
         self._disk.check(operation, self._path)
         if self._closed:
-            raise OSError(errno.EBADF, "file is closed", self._path)
+            raise _closed(self._path)
         if write and self._read_only:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
 
@@ -283,6 +287,10 @@ class SimulatedDisk:
         if inode is None:
             raise _missing(path)
         return inode
+
+
+def _closed(path: str) -> OSError:
+    return OSError(errno.EBADF, "file is closed", path)
 
 
 def _missing(path: str) -> FileNotFoundError:

@@ -45,6 +45,7 @@ class Workload:
             self._client,
             codec=self._random.choice(CODECS),
             request_timeout=2.0,
+            batch_bytes=2000,
             delivery_timeout=self._random.choice((4.0, 60.0)),
         )
         number = 0

@@ -15,11 +15,10 @@ help: ## this list
 
 setup: $(READY) ## make .venv with the command at .venv/bin/milena
 
-# The editable install is in compat mode: a plain path file instead of an import hook, which every start would pay for.
 $(READY): pyproject.toml .ci/make_venv.py
 	@$(PYTHON) .ci/make_venv.py .venv >&2
 	@echo "Installing into .venv (about a minute)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]' >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >&2
 	@touch $(READY)
 
 up: $(READY) ## run one controller and three brokers (9092, 9093, 9094) in the foreground; ARGS="..." for options

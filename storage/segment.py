@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from protocol.batch import LOG_OVERHEAD
+from protocol.batch import HEADER_SIZE, LOG_OVERHEAD
 from protocol.types import Offset
 from runtime.config.topic_config import TopicConfig
 from runtime.disk import Bytes, File
@@ -217,7 +217,7 @@ class Segment:
 
     def batch_size_at(self, position: int) -> int:
         """Raises CorruptBatch where no batch begins there."""
-        return next(scan_batches(self.file(), position, self.size, chunk=LOOKUP_CHUNK)).size
+        return next(scan_batches(self.file(), position, self.size, chunk=HEADER_SIZE)).size
 
     def next_offset(self) -> Offset:
         """The offset after the last record: from the last index entry on, header by header."""

@@ -276,3 +276,14 @@ async def test_rolled_segments_are_synced_and_the_recovery_point_moves(tmp_path:
     assert log.recovery_point == 2
     await logs.stop()
     assert log.recovery_point == 3
+
+
+async def test_a_folder_that_is_no_logs_is_left_alone(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    manager.disk.make_folders(f"{manager.paths[0]}/lost-found")
+    logs = await manager.start()
+    assert list(logs) == []
+    assert [fields["path"] for fields in manager.events.named("folder left alone")] == [
+        f"{manager.paths[0]}/lost-found"
+    ]
+    await logs.stop()

@@ -52,10 +52,13 @@ def main(arguments: Sequence[str]) -> int:
     if cluster is not None and not is_child:
         _join_supervisor(cluster)
 
-    from milena.serving import Serving
-    from runtime.config.values import ConfigError
-    from runtime.logging import configure
-    from runtime.process import run_node
+    from runtime.lean_import import lean_import
+
+    with lean_import():
+        from milena.serving import Serving
+        from runtime.config.values import ConfigError
+        from runtime.logging import configure
+        from runtime.process import run_node
 
     try:
         configure(level=values.log_level)

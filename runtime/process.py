@@ -12,7 +12,6 @@ from typing import Any, Final, NoReturn
 
 from runtime.context import Runtime
 from runtime.files import RealDisk
-from runtime.lean_import import lean_import
 from runtime.logging import get_logger
 from runtime.randomness import Randomness
 from runtime.system_clock import SystemClock
@@ -22,7 +21,8 @@ from runtime.tcp import TcpNetwork
 PARENT_FD: Final = "MILENA_PARENT_FD"
 """Environment variable: a pipe's read end. Its end of file says that the parent is gone."""
 LOOP: Final = "MILENA_LOOP"
-"""Environment variable: ``asyncio`` or ``uvloop`` (the default where it is installed)."""
+"""Environment variable: ``asyncio`` (the default: smaller, sooner up and no slower here, see docs/performance.md) or
+``uvloop``."""
 ORPHAN_GRACE: Final = 10.0
 """Seconds that a node whose parent is gone may take to stop in order."""
 PARENT_GONE: Final = "parent is gone"
@@ -85,17 +85,11 @@ def run_node(main: Main) -> int:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    wanted = os.environ.get(LOOP, "")
-    if wanted != "asyncio":
-        try:
-            with lean_import():
-                import uvloop
-        except ImportError:
-            if wanted == "uvloop":
-                raise
-        else:
-            return uvloop.new_event_loop
-    return asyncio.new_event_loop
+    if os.environ.get(LOOP) != "uvloop":
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop
 
 
 async def _guarded(main: Main) -> int:

@@ -91,6 +91,8 @@ def _check_support(state: ControllerState, update: FeatureUpdate) -> None:
     for controller in state.image.controllers.values():
         if controller.id != state.config.node_id:
             supported[f"Controller {controller.id}"] = controller.features.get(update.feature, DISABLED)
+    if update.feature not in RANGES:
+        raise _refused(update, "no node knows it")
     for node, (lowest, highest) in supported.items():
         if not lowest <= update.level <= highest:
             what = "does not support it" if (lowest, highest) == DISABLED else f"supports {lowest} to {highest}"

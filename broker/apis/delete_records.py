@@ -23,6 +23,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
         "topics": [
             {"name": topic.name, "partitions": [_delete(node, topic.name, one) for one in topic.partitions]}
             for topic in request.topics
+            if topic.partitions
         ]
     }
 

@@ -6,6 +6,7 @@ Topics in the order of their names, all of them where none is named, in pages: a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from broker.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOPIC_OPERATIONS, PartitionView
@@ -19,15 +20,8 @@ if TYPE_CHECKING:
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
-    topics, cursor = node.image.topics, request.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
-    names = sorted({topic.name for topic in request.topics} or topics)
-    first = 0
-    if cursor is not None:
-        names = [name for name in names if name >= cursor.topic_name]
-        if names and names[0] == cursor.topic_name:
-            first = cursor.partition_index
+    topics = node.image.topics
+    names, first = _from_cursor(request, topics)
     left = max(1, min(request.response_partition_limit, node.config.get("max.request.partition.size.limit")))
     view = PartitionView(node.image, ctx.listener_name, filter_dead=False, name_listeners=True)
     found, lost = [], []
@@ -48,6 +42,22 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
             left -= len(indexes)
         first = 0
     return {"topics": lost + found, "next_cursor": next_cursor}
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return {"topics": [_failed(topic.name, error.code) for topic in request.topics], "next_cursor": None}
+
+
+def _from_cursor(request: Any, topics: Iterable[str]) -> tuple[list[str], int]:
+    """The names to describe, in order, and the first one's first partition. Raises KafkaError INVALID_REQUEST."""
+    cursor = request.cursor
+    names = sorted({topic.name for topic in request.topics} or topics)
+    if cursor is None:
+        return names, 0
+    if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    names = [name for name in names if name >= cursor.topic_name]
+    return names, cursor.partition_index if names and names[0] == cursor.topic_name else 0
 
 
 def _topic(view: PartitionView, topic: TopicImage, indexes: list[int]) -> dict[str, Any]:
@@ -75,6 +85,10 @@ def _topic(view: PartitionView, topic: TopicImage, indexes: list[int]) -> dict[s
 def _missing(name: str) -> dict[str, Any]:
     valid = topic_name_problem(name) is None
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return _failed(name, error) | {"topic_authorized_operations": TOPIC_OPERATIONS}
+
+
+def _failed(name: str, error: ErrorCode) -> dict[str, Any]:
     return {
         "error_code": int(error),
         "name": name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from node.api import RequestContext
+from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 
 async def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    if (messages.get(request, "producer_id", -1) == -1) != (messages.get(request, "producer_epoch", -1) == -1):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and epoch go together")
     if request.transactional_id is not None:
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -42,6 +42,10 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
     committed = messages.get(request, "isolation_level", 0) == 1
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     repeated = set() if len(set(asked)) == len(asked) else {one for one in asked if asked.count(one) > 1}
+    topics: dict[str, dict[int, Any]] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            topics.setdefault(topic.name, {})[one.partition_index] = one
 
     def answer(name: str, one: Any) -> dict[str, Any]:
         error, found = ErrorCode.NONE, _NOTHING
@@ -57,7 +61,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
                 one.timestamp,
                 replica=request.replica_id,
                 committed=committed,
-                current_leader_epoch=None if epoch < 0 else epoch,
+                current_leader_epoch=None if epoch == -1 else epoch,
             )
         except KafkaError as failure:
             error = failure.code
@@ -74,8 +78,8 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
 
     return {
         "topics": [
-            {"name": topic.name, "partitions": [answer(topic.name, one) for one in topic.partitions]}
-            for topic in request.topics
+            {"name": name, "partitions": [answer(name, one) for one in partitions.values()]}
+            for name, partitions in topics.items()
         ]
     }
 

@@ -51,12 +51,11 @@ def _answer(node: Broker, ctx: RequestContext, body: memoryview) -> tuple[bytes,
     image = node.image
     view = PartitionView(image, ctx.listener_name, filter_dead=ctx.version == 0, name_listeners=ctx.version >= 6)
     operations = bool(messages.get(request, "include_topic_authorized_operations", False))
-    final, top_error = True, ErrorCode.NONE
+    final = True
     if everything:
         topics = [view.topic(image.topics[name], operations=operations) for name in sorted(image.topics)]
     elif _is_malformed(wanted, ctx.version):
-        top_error = ErrorCode.INVALID_REQUEST
-        topics = [_failed(one.name, getattr(one, "topic_id", None), top_error) for one in wanted]
+        return messages.encode_response(ApiKey.METADATA, ctx.version, **_refused(wanted)), True
     else:
         create = bool(messages.get(request, "allow_auto_topic_creation", True))
         topics, missing = _named(node, view, wanted, operations=operations)
@@ -72,7 +71,6 @@ def _answer(node: Broker, ctx: RequestContext, body: memoryview) -> tuple[bytes,
         "controller_id": node.runtime.random.choice(brokers)[0].id if brokers else -1,
         "topics": topics,
         "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
-        "error_code": int(top_error),
     }
     return messages.encode_response(ApiKey.METADATA, ctx.version, **fields), final
 
@@ -86,13 +84,22 @@ def _is_malformed(wanted: Iterable[Any], version: int) -> bool:
     return False
 
 
+def _refused(wanted: Iterable[Any]) -> dict[str, Any]:
+    """A malformed request is answered with the topics alone."""
+    error = ErrorCode.INVALID_REQUEST
+    topics = [_failed(one.name or "", getattr(one, "topic_id", None), error) for one in wanted]
+    return {"controller_id": -1, "topics": topics, "error_code": int(error)}
+
+
 def _named(
     node: Broker, view: PartitionView, wanted: Iterable[Any], *, operations: bool
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The topics asked for, and the names of those that do not exist and could."""
+    """The topics asked for, and the names of those that do not exist and could. Kafka passes over the names in a
+    request that has an id."""
     image = node.image
     found, lost, missing = [], [], []
-    for name in dict.fromkeys(str(one.name) for one in wanted if _by_name(one)):
+    ids = dict.fromkeys(one.topic_id for one in wanted if not _by_name(one))
+    for name in dict.fromkeys(str(one.name) for one in wanted if not ids):
         topic = image.topics.get(name)
         if topic is not None:
             found.append(view.topic(topic, operations=operations))
@@ -101,7 +108,7 @@ def _named(
             lost.append(_failed(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             lost.append(_failed(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION))
-    for topic_id in dict.fromkeys(one.topic_id for one in wanted if not _by_name(one)):
+    for topic_id in ids:
         topic = image.topics_by_id.get(topic_id)
         if topic is not None:
             found.append(view.topic(topic, operations=operations))

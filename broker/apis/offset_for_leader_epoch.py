@@ -32,7 +32,7 @@ def _answer(node: Broker, topic: str, one: Any) -> dict[str, Any]:
     current = messages.get(one, "current_leader_epoch", -1)
     try:
         epoch, end = node.partitions.get(topic, one.partition).end_of_epoch(
-            LeaderEpoch(one.leader_epoch), current_leader_epoch=None if current < 0 else current
+            LeaderEpoch(one.leader_epoch), current_leader_epoch=None if current == -1 else current
         )
     except KafkaError as error:
         return fields | {"error_code": int(error.code)}

@@ -47,7 +47,7 @@ def sides(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _make_ready(pair: Pair) -> None:
-    """Learn the cluster ids, and have the topic of the groups' offsets loaded."""
+    """Learn the cluster ids, and have the groups and the first producer ids loaded."""
     answers = pair.ask(ApiKey.METADATA, 12, topics=[])
     for side, answer in zip(pair.sides, answers.both, strict=True):
         side.cluster_id = answer["cluster_id"]
@@ -55,6 +55,9 @@ def _make_ready(pair: Pair) -> None:
     while any(one["error_code"] for answer in answers.both for one in answer.get("coordinators", [{"error_code": 1}])):
         answers = pair.ask(ApiKey.FIND_COORDINATOR, 4, **group)
     while any(answer["error_code"] for answer in pair.ask(ApiKey.LIST_GROUPS, 4).both):
+        pass
+    producer: dict[str, Any] = {"transaction_timeout_ms": 1000}
+    while any(answer["error_code"] for answer in pair.ask(ApiKey.INIT_PRODUCER_ID, 0, **producer).both):
         pass
     pair.close()
 

@@ -104,7 +104,7 @@ class Pair:
         for answer in answers.both:
             assert answer["topics"][0]["error_code"] == 0, answer
         name = answers.learn(f"id of {topic}", lambda answer: answer["topics"][0]["topic_id"])
-        self._until(lambda error: not error, topic, partitions)
+        self.until_led(topic, partitions)
         return name
 
     def delete(self, topic: str) -> None:
@@ -117,6 +117,10 @@ class Pair:
         """The name of the id of a topic that is there."""
         answers = self.ask(ApiKey.METADATA, 12, topics=[{"name": topic}], allow_auto_topic_creation=False)
         return answers.learn(f"id of {topic}", lambda answer: answer["topics"][0]["topic_id"])
+
+    def until_led(self, topic: str, partitions: int) -> None:
+        """Wait until both brokers lead all partitions."""
+        self._until(lambda error: not error, topic, partitions)
 
     def _until(self, enough: Callable[[int], bool], topic: str, partitions: int) -> None:
         """Wait for both brokers: the answer to a change comes as soon as the controller knows it."""

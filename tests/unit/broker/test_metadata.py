@@ -11,6 +11,7 @@ from broker.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.types import ZERO_UUID
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 
 
@@ -84,8 +85,19 @@ class TestMetadata:
         found, lost = ask(bench, 12, topics=asked).topics
         assert (found.name, found.topic_id) == ("t", topic.id)
         assert (lost.name, lost.topic_id, int(lost.error_code)) == (None, unknown.id, ErrorCode.UNKNOWN_TOPIC_ID)
-        refused = ask(bench, 11, topics=[{"name": "t", "topic_id": topic.id}]).topics[0]
-        assert int(refused.error_code) == ErrorCode.INVALID_REQUEST
+
+    def test_beside_an_id_the_names_do_not_count(self, bench: Bench) -> None:
+        topic = bench.topic("t", led_by(ME))
+        bench.topic("u", led_by(ME))
+        asked = [{"name": "u", "topic_id": ZERO_UUID}, {"name": None, "topic_id": topic.id}]
+        assert [found.name for found in ask(bench, 12, topics=asked).topics] == ["t"]
+
+    def test_a_malformed_request_is_answered_with_its_topics_alone(self, bench: Bench) -> None:
+        topic = bench.topic("t", led_by(ME))
+        for name in ("t", None):
+            refused = ask(bench, 11, topics=[{"name": name, "topic_id": topic.id}])
+            assert (refused.brokers, refused.cluster_id, refused.controller_id) == ((), None, -1)
+            assert [(t.name, int(t.error_code)) for t in refused.topics] == [(name or "", ErrorCode.INVALID_REQUEST)]
 
     def test_authorized_operations_are_told_if_asked(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))
@@ -135,6 +147,13 @@ class TestDescribeTopicPartitions:
         ]
         with pytest.raises(KafkaError):
             self.ask(bench, topics=[], response_partition_limit=1, cursor={"topic_name": "a", "partition_index": -1})
+
+    def test_the_topic_of_the_cursor_is_among_those_that_are_named(self, bench: Bench) -> None:
+        bench.topic("b", led_by(ME))
+        cursor = {"topic_name": "a", "partition_index": 0}
+        assert [t.name for t in self.ask(bench, topics=[], response_partition_limit=1, cursor=cursor).topics] == ["b"]
+        with pytest.raises(KafkaError):
+            self.ask(bench, topics=names("b"), response_partition_limit=1, cursor=cursor)
 
 
 class TestDescribeCluster:

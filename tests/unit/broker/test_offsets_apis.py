@@ -52,7 +52,12 @@ class TestListOffsets:
         one = {"partition_index": 0, "timestamp": -1}
         topics = [{"name": "t", "partitions": [one, one]}]
         answer = log.ask(list_offsets.handle, ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=topics)
-        assert {int(found.error_code) for found in answer.topics[0].partitions} == {ErrorCode.INVALID_REQUEST}
+        assert [int(found.error_code) for found in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
+
+    def test_a_topic_without_partitions_is_left_out(self, log: Bench) -> None:
+        topics = [{"name": "t", "partitions": []}]
+        answer = log.ask(list_offsets.handle, ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=topics)
+        assert not answer.topics
 
     def test_epochs_are_checked(self, log: Bench) -> None:
         assert offsets(log, -1, current_leader_epoch=0)[0][0] == ErrorCode.FENCED_LEADER_EPOCH

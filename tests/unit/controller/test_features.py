@@ -22,6 +22,7 @@ UP, DOWN, UNSAFE = Upgrade.UPGRADE, Upgrade.SAFE_DOWNGRADE, Upgrade.UNSAFE_DOWNG
         ({}, FeatureUpdate("group.version", 1), True),
         ({}, FeatureUpdate("group.version", 2), False),
         ({}, FeatureUpdate("no.such.feature", 1), False),
+        ({}, FeatureUpdate("no.such.feature", 0, DOWN), False),
         ({}, FeatureUpdate("group.version", -1), False),
         ({}, FeatureUpdate("group.version", 1, Upgrade.UNKNOWN), False),
         ({"group.version": 1}, FeatureUpdate("group.version", 0), False),

@@ -82,7 +82,7 @@ class Lifecycle:
         """The image contains this broker's own registration."""
         self.unfenced = asyncio.Event()
         self.may_stop = asyncio.Event()
-        """The controller has nothing more for this broker to do."""
+        """The controller has nothing more for this broker to do, or is not there to say so."""
         self._runtime = runtime
         self._controller = controller
         self._registration = registration
@@ -91,6 +91,7 @@ class Lifecycle:
         self._registration_timeout = registration_timeout
         self._wants_fence = True
         self._wants_shutdown = False
+        self._consented = False
         self._offline_dirs: dict[UUID, None] = {}
         self._nudge = asyncio.Event()
         self._log = get_logger("lifecycle")
@@ -110,8 +111,8 @@ class Lifecycle:
         self._nudge.set()
 
     async def leave(self, timeout: float) -> bool:
-        """Ask for a controlled shutdown and wait for the controller's consent. False where it does not come in time;
-        the caller stops all the same."""
+        """Ask for a controlled shutdown and wait for the controller's consent. False where it does not come in time,
+        or no controller answers; the caller stops all the same."""
         if self.state not in (BrokerState.RECOVERY, BrokerState.RUNNING):
             return False
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -122,10 +123,9 @@ class Lifecycle:
                 await self.may_stop.wait()
         except TimeoutError:
             self._log.warning("no consent to the controlled shutdown", seconds=timeout)
-            return False
         finally:
             self.state = BrokerState.SHUTTING_DOWN
-        return True
+        return self._consented
 
     async def _run(self) -> None:
         await self._register()
@@ -185,6 +185,8 @@ class Lifecycle:
             )
         except (KafkaError, ChannelError) as error:
             self._log.warning("heartbeat not answered", error=str(error))
+            if self._wants_shutdown:  # it has been tried for longer than one interval: nobody is there to hand over to
+                self.may_stop.set()
             return FAILURE_PAUSE
         if response.error_code:
             code = ErrorCode(int(response.error_code))
@@ -198,6 +200,7 @@ class Lifecycle:
     def _understand(self, response: Any) -> None:
         """What a heartbeat's answer means for the state."""
         if response.should_shut_down:
+            self._consented = True
             self.may_stop.set()
         if self.state is BrokerState.STARTING and response.is_caught_up:
             self.state = BrokerState.RECOVERY

@@ -194,14 +194,11 @@ class Broker:
         self.ready = True
         self._log.info("broker serves", listeners=[f"{host}:{port}" for host, port in self.server.bound.values()])
 
-    async def stop(self, *, hand_over: bool = True) -> None:
-        """End in order, from whatever point ``start`` has reached. Idempotent.
-
-        ``hand_over``: leave by a controlled shutdown; pass False where the controller is ending too.
-        """
+    async def stop(self) -> None:
+        """End in order, from whatever point ``start`` has reached. Idempotent."""
         self.ready = False
         self.server.stop_accepting()
-        if hand_over and self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
+        if self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
             await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
         self.purgatory.close()
         await self.server.stop()

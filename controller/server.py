@@ -8,6 +8,8 @@ It is the only voter of its cluster: ``controller.quorum.voters`` names it alone
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -91,6 +93,7 @@ class Controller:
         self._metadata: MetadataLog | None = None
         self._keeper: SnapshotKeeper | None = None
         self._features_known_at = Offset(-1)
+        self._brokers_left = asyncio.Event()
         if config.quorum_voters and list(config.quorum_voters) != [self.node_id]:
             raise ConfigError(
                 f"controller.quorum.voters names {', '.join(map(str, config.quorum_voters))}: "
@@ -217,6 +220,10 @@ class Controller:
             self.api_versions.set_finalized(state.image.features, changed_at)
             self._features_known_at = changed_at
         self.polls.commit()
+        if self.metadata.idle and all(broker.fenced for broker in state.image.brokers.values()):
+            self._brokers_left.set()
+        else:
+            self._brokers_left.clear()
 
     async def _beat(self) -> None:
         """Write a record without content where nothing else is written, and look after the snapshots."""
@@ -236,6 +243,13 @@ class Controller:
             while (result := expire_one(self.state, self.now())).response is not None:
                 self._log.warning("broker fenced: its session timed out", broker=result.response)
                 await self.metadata.write(result.records, atomic=result.atomic)
+
+    async def brokers_left(self, timeout: float) -> None:
+        """Wait until no broker is unfenced, as after their controlled shutdowns, or ``timeout`` seconds are over."""
+        if self.ready:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._brokers_left.wait()
 
     async def stop(self) -> None:
         """Idempotent. Raises OSError, KafkaError where the log cannot be closed in order."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from runtime.context import Runtime
 
 CANNOT_START: Final = 1
+BROKERS_FIRST: Final = 5.0
+"""Seconds that a controller gives the brokers when the whole cluster ends; less than runtime.process.ORPHAN_GRACE."""
 
 
 class Serving:
@@ -70,7 +72,7 @@ class Serving:
         except (ConfigError, DirectoryError, OSError) as error:
             print(f"milena: {error}", file=sys.stderr, flush=True)
             code = CANNOT_START
-        await self._stop(alone=stop.reason != PARENT_GONE)
+        await self._stop(everything_ends=stop.reason == PARENT_GONE)
         if self._cluster is not None:
             nodes_file.mark_down(self._cluster.nodes, self._config.node_id, os.getpid())
         return code
@@ -148,12 +150,14 @@ class Serving:
         if self._cluster is not None:
             channel.tell_supervisor(self._cluster, self._config.node_id, event)
 
-    async def _stop(self, *, alone: bool) -> None:
+    async def _stop(self, *, everything_ends: bool) -> None:
         """The broker first: its controlled shutdown needs the controller. Where all nodes of the cluster end at once,
-        as after the death of their supervisor, there is nobody to hand over to."""
+        as after the death of their supervisor, the controller lets the brokers of other processes go first too."""
         if self._broker is not None:
-            await self._broker.stop(hand_over=alone)
+            await self._broker.stop()
         if self._controller is not None:
+            if everything_ends:
+                await self._controller.brokers_left(BROKERS_FIRST)
             await self._controller.stop()
         if self._control is not None:
             self._control.stop()

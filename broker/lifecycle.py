@@ -75,7 +75,9 @@ class Lifecycle:
         metadata_offset: Callable[[], int],
         heartbeat_interval: float,
         registration_timeout: float,
+        failure_timeout: float,
     ) -> None:
+        """``failure_timeout``: seconds in which the controller must hear of a failed directory, or the broker ends."""
         self.state = BrokerState.NOT_RUNNING
         self.epoch = BrokerEpoch(-1)
         self.caught_up = asyncio.Event()
@@ -89,6 +91,9 @@ class Lifecycle:
         self._metadata_offset = metadata_offset
         self._interval = heartbeat_interval
         self._registration_timeout = registration_timeout
+        self._failure_timeout = failure_timeout
+        self._untold_since: float | None = None
+        self._trouble: str | None = None
         self._wants_fence = True
         self._wants_shutdown = False
         self._consented = False
@@ -108,6 +113,8 @@ class Lifecycle:
     def directory_failed(self, directory: UUID) -> None:
         """Tell the controller, so that replicas in it are led elsewhere."""
         self._offline_dirs[directory] = None
+        if self._untold_since is None:
+            self._untold_since = self._runtime.clock.monotonic()
         self._nudge.set()
 
     async def leave(self, timeout: float) -> bool:
@@ -137,6 +144,7 @@ class Lifecycle:
         """Register, waiting while the controller keeps an earlier incarnation's session or is not there."""
         clock, mine = self._runtime.clock, self._registration
         deadline = clock.monotonic() + self._registration_timeout
+        waiting = False
         while True:
             try:
                 response = await self._controller.request(
@@ -166,7 +174,9 @@ class Lifecycle:
                 reason = f"broker {mine.node_id} could not register with {self._controller.address}: {error.name}"
                 self._runtime.fatal(reason, None)
                 return
-            self._log.info("an earlier incarnation's session still runs", controller=self._controller.address)
+            if not waiting:
+                waiting = True
+                self._log.info("an earlier incarnation's session still runs", controller=self._controller.address)
             await self._sleep(FAILURE_PAUSE * 4)
 
     async def _beat(self) -> float:
@@ -184,18 +194,30 @@ class Lifecycle:
                 offline_log_dirs=told,
             )
         except (KafkaError, ChannelError) as error:
-            self._log.warning("heartbeat not answered", error=str(error))
             if self._wants_shutdown:  # it has been tried for longer than one interval: nobody is there to hand over to
                 self.may_stop.set()
-            return FAILURE_PAUSE
+            return self._no_heartbeat(str(error))
         if response.error_code:
-            code = ErrorCode(int(response.error_code))
-            self._log.warning("heartbeat refused", error=code.name, broker_epoch=self.epoch)
-            return FAILURE_PAUSE
+            return self._no_heartbeat(ErrorCode(int(response.error_code)).name)
+        if self._trouble is not None:
+            self._log.info("heartbeats are answered again", broker_epoch=self.epoch)
+            self._trouble = None
+        if len(told) == len(self._offline_dirs):
+            self._untold_since = None
         self._understand(response)
         if self.state in (BrokerState.STARTING, BrokerState.RECOVERY, BrokerState.PENDING_CONTROLLED_SHUTDOWN):
             return STARTING_INTERVAL
         return self._interval
+
+    def _no_heartbeat(self, reason: str) -> float:
+        """Say so once, and end where a failed directory could not be told for too long: it would still be led here."""
+        if reason != self._trouble:
+            self._trouble = reason
+            self._log.warning("no heartbeat", reason=reason, broker_epoch=self.epoch)
+        since = self._untold_since
+        if since is not None and self._runtime.clock.monotonic() - since >= self._failure_timeout:
+            self._runtime.fatal("the controller could not be told of a failed log directory", None)
+        return FAILURE_PAUSE
 
     def _understand(self, response: Any) -> None:
         """What a heartbeat's answer means for the state."""

@@ -17,8 +17,9 @@ from broker.config_store import ConfigStore
 from broker.controller_link import ControllerLink
 from broker.directory_assigner import DirectoryAssigner
 from broker.fetch_sessions import FetchSessions
+from broker.gauges import register_gauges
 from broker.group_wiring import group_coordinator
-from broker.lifecycle import SUPPORTED_FEATURES, Lifecycle, Registration, advertised_listeners
+from broker.lifecycle import SUPPORTED_FEATURES, BrokerState, Lifecycle, Registration, advertised_listeners
 from broker.metadata_source import MetadataSource, ObservedMetadata, SharedLog, SharedMetadata
 from broker.meters import BrokerMeters
 from broker.partitions import PartitionSet
@@ -123,6 +124,7 @@ class Broker:
             self._assigner,
             runtime.clock,
         )
+        register_gauges(self)
 
     # -- what API modules ask for
 
@@ -144,6 +146,10 @@ class Broker:
     def lifecycle(self) -> Lifecycle:
         assert self._lifecycle is not None, "the broker has not started"
         return self._lifecycle
+
+    @property
+    def state(self) -> BrokerState:
+        return self._lifecycle.state if self._lifecycle is not None else BrokerState.NOT_RUNNING
 
     @property
     def bound_listeners(self) -> dict[str, tuple[str, int]]:
@@ -178,6 +184,7 @@ class Broker:
             metadata_offset=self._known_offset,
             heartbeat_interval=self.config.get("broker.heartbeat.interval.ms") / 1000,
             registration_timeout=self.config.get("initial.broker.registration.timeout.ms") / 1000,
+            failure_timeout=self.config.get("log.dir.failure.timeout.ms") / 1000,
         )
         lifecycle.start(self._tasks)
         await lifecycle.caught_up.wait()

@@ -332,6 +332,20 @@ class TestDirectories:
 
         on_a_cluster(scenario, log_dirs="/a,/b")
 
+    def test_a_broker_that_cannot_tell_of_a_failed_disk_ends(self) -> None:
+        async def run(world: World) -> None:
+            options = {"log_dirs": "/a,/b", "log_dir_failure_timeout_ms": 5000}
+            cluster = await start_cluster(world, 1, of_brokers=options)
+            machine = world.machine(host_of(1))
+            await cluster.kill("controller")
+            machine.storage.fail("/b/", errno.EIO)
+            await until(lambda: not machine.alive)
+            assert "could not be told" in machine.failures[0][0]
+            machine.failures.clear()
+            cluster.check_alive()
+
+        simulate(run, seed=1)
+
     def test_without_any_directory_the_broker_ends(self) -> None:
         async def run(world: World) -> None:
             cluster = await start_cluster(world, 1, of_brokers={"log_dirs": "/a,/b"})

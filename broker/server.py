@@ -83,18 +83,7 @@ class Broker:
         self.logs = LogManager(runtime, config, self._directory_failed)
         for directory in self.logs.dirs:
             directory.context.start_moved = self._log_start_moved
-        self.server = Server(
-            runtime,
-            self,
-            node_id=self.node_id,
-            role=Role.BROKER,
-            endpoints=config.broker_listeners,
-            apis=broker_apis(),
-            limits=ServerLimits.of(config.get),
-            metrics=self.metrics,
-            rules=rules or Rules(),
-            holding=True,
-        )
+        self.server = self._listening(config, rules or Rules())
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
         self._metadata: MetadataSource | None = None
@@ -125,6 +114,20 @@ class Broker:
             runtime.clock,
         )
         register_gauges(self)
+
+    def _listening(self, config: NodeConfig, rules: Rules) -> Server:
+        return Server(
+            self.runtime,
+            self,
+            node_id=self.node_id,
+            role=Role.BROKER,
+            endpoints=config.broker_listeners,
+            apis=broker_apis(),
+            limits=ServerLimits.of(config.get),
+            metrics=self.metrics,
+            rules=rules,
+            holding=True,
+        )
 
     # -- what API modules ask for
 

@@ -42,13 +42,11 @@ format: $(READY) ## format and mend what ruff can
 test: check ## check, then unit, contract, simulation and wire tests
 	@$(PYTEST) tests -q --ignore=tests/architecture --ignore=tests/oracle $(ARGS)
 
-sim: $(READY) ## the simulated cluster with one seed: make sim SEED=7
-	@MILENA_SEED=$(SEED) $(PYTEST) tests/simulation -q -s $(ARGS)
+sim: $(READY) ## the simulated cluster with one seed, and its trace: make sim SEED=7
+	@$(BIN)/python -m lab $(or $(SEED),0) $(ARGS)
 
 soak: $(READY) ## random seeds for a given time: make soak SECONDS=60
-	@end=$$(( $$(date +%s) + $(or $(SECONDS),60) )); while [ $$(date +%s) -lt $$end ]; do \
-	  seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); \
-	  MILENA_SEED=$$seed $(PYTEST) tests/simulation -q || { echo "failed with SEED=$$seed" >&2; exit 1; }; done
+	@$(BIN)/python -m lab --seconds $(or $(SECONDS),60) $(ARGS)
 
 oracle: $(READY) ## Kafka's own tools against Milena (needs Java and Maven)
 	@$(PYTEST) tests/oracle -q -rs $(ARGS)

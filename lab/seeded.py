@@ -32,6 +32,8 @@ TOPICS: Final = {
     PLAIN: {"internal.segment.bytes": "5000"},
 }
 DISKS: Final = ("/data-1", "/data-2")
+METADATA_DISK: Final = "/metadata"
+"""Of the brokers. Without it a broker ends; it lives on with one of the others."""
 SETTINGS: Final[dict[str, object]] = {
     "broker_session_timeout_ms": 3000,
     "broker_heartbeat_interval_ms": 500,
@@ -39,6 +41,8 @@ SETTINGS: Final[dict[str, object]] = {
     "replica_high_watermark_checkpoint_interval_ms": 1000,
     "metadata_log_max_record_bytes_between_snapshots": 20_000,
 }
+FAULTS: Final = 6
+"""Of nodes, in one run; those of links come on top."""
 RECOVERY_SECONDS: Final = 120.0
 """Virtual time in which everything must work again after the last fault."""
 
@@ -53,7 +57,7 @@ class Report:
     history: History
 
 
-def run_seed(seed: int, *, faults: int = 6, listener: Callable[[str], object] | None = None) -> Report:
+def run_seed(seed: int, *, faults: int = FAULTS, listener: Callable[[str], object] | None = None) -> Report:
     """Run one seed to its end. Raises what a broken invariant raises; rules that were broken are in the report."""
     return simulate(lambda world: _Run(world, seed, listener).run(faults), seed=seed)
 
@@ -67,7 +71,7 @@ class _Run:
         self._workload: Workload
 
     async def run(self, faults: int) -> Report:
-        of_brokers = {"log_dirs": ",".join(DISKS)}
+        of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
         cluster = await start_cluster(self._world, BROKERS, SETTINGS, of_brokers=of_brokers)
         self._trace.note(f"{BROKERS} brokers serve")
         async with cluster.client() as client:
@@ -88,7 +92,7 @@ class _Run:
     async def _work(self, cluster: SimulatedCluster, client: Cluster, faults: int) -> None:
         """Clients work while faults come; then they work a little longer, on what is mended."""
         workload = self._workload = Workload(client, self._history, self._trace, self._random)
-        nemesis = Nemesis(cluster, self._history, self._trace, self._random, DISKS)
+        nemesis = Nemesis(cluster, self._history, self._trace, self._random, (*DISKS, METADATA_DISK))
         partitions = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
         working: list[Coroutine[Any, Any, None]] = [workload.write(*partition, pause=0.3) for partition in partitions]
         working += [workload.read(partitions), workload.share(SYNCED), workload.share(SYNCED), workload.administer()]

@@ -1,10 +1,16 @@
-"""What happens in a simulated run, line by line, with the virtual time."""
+"""What happens in a simulated run, line by line, with the virtual time; and what the nodes log of it."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
+
+import structlog
+
+INFO: Final = 20
+CRITICAL: Final = 50
 
 
 class Trace:
@@ -15,10 +21,48 @@ class Trace:
         self._listener = listener
 
     def note(self, text: str) -> None:
-        line = f"{asyncio.get_running_loop().time():11.6f} {text}"
+        line = f"{_now()} {text}"
         self.lines.append(line)
         if self._listener is not None:
             self._listener(line)
 
     def digest(self) -> str:
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
+
+
+def show_logs(write: Callable[[str], object]) -> None:
+    """The logs of all nodes of this process go to ``write`` from now on, under the virtual time."""
+    _configure(write, INFO)
+
+
+def quiet_logs() -> None:
+    """The nodes of this process say no more than what ends them."""
+    _configure(lambda line: None, CRITICAL)
+
+
+def _configure(write: Callable[[str], object], level: int) -> None:
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _render],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: _Writer(write),
+        cache_logger_on_first_use=False,
+    )
+
+
+class _Writer:
+    """What structlog calls with a finished line, under the name of the level."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self.debug = self.info = self.warning = self.error = self.critical = self.msg = write
+
+
+def _render(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    level, component, text = (event.pop(key, "") for key in ("level", "component", "event"))
+    trace = event.pop("exception", None)
+    pairs = "".join(f" {key}={value}" for key, value in event.items())
+    line = f"{_now()}     {level} {component}: {text}{pairs}"
+    return f"{line}\n{trace}" if trace else line
+
+
+def _now() -> str:
+    return f"{asyncio.get_running_loop().time():11.6f}"

@@ -20,7 +20,7 @@ from node.client.group_consumer import GroupConsumer
 from node.client.producer import OutcomeUnknown, Producer
 from node.outgoing import ChannelError
 from protocol.batch import Codec
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from runtime.randomness import Randomness
 
 GROUP: Final = "readers"
@@ -38,6 +38,7 @@ class Workload:
         self._trace = trace
         self._random = random
         self._clock = client.runtime.clock
+        self._refused: dict[TopicPartition, ErrorCode] = {}
 
     async def write(self, topic: str, partition: int, pause: float) -> None:
         """One idempotent writer for one partition: batches of random size at random times."""
@@ -72,9 +73,17 @@ class Workload:
             outcome = Outcome.UNKNOWN
         except KafkaError as error:
             outcome = Outcome.FAILED
-            self._trace.note(f"client: {partition[0]}-{partition[1]} {value[:24]!r} refused: {error.code.name}")
+            self._note_refusal(partition, number, error)
+        else:
+            self._refused.pop(partition, None)
         ended_at = self._clock.monotonic()
         self._history.writes.append(Write(partition, number, value, sent_at, ended_at, outcome, offset))
+
+    def _note_refusal(self, partition: TopicPartition, number: int, error: KafkaError) -> None:
+        """Once for a row of records."""
+        if self._refused.get(partition) is not error.code:
+            self._refused[partition] = error.code
+            self._trace.note(f"client: {partition[0]}-{partition[1]} from record {number} on: {error.code.name}")
 
     async def read(self, partitions: Sequence[TopicPartition]) -> None:
         """A reader of everything, as it comes."""

@@ -99,9 +99,10 @@ class GroupCoordinator:
             led.shard.groups[group.group_id] = group
             led.shard.arm(group)
         led.loaded = True
-        get_logger("groups").info(
-            "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
-        )
+        if led.shard.groups:
+            get_logger("groups").info(
+                "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
+            )
 
     # -- look-ups
 

@@ -48,8 +48,8 @@ sim: $(READY) ## the simulated cluster with one seed, and its trace: make sim SE
 soak: $(READY) ## random seeds for a given time: make soak SECONDS=60
 	@$(BIN)/python -m lab --seconds $(or $(SECONDS),60) $(ARGS)
 
-oracle: $(READY) ## Kafka's own tools against Milena (needs Java and Maven)
-	@$(PYTEST) tests/oracle -q -rs $(ARGS)
+oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and Maven; SHORT=1: 2,000 records each)
+	@MILENA_RECORDS=$(if $(SHORT),2000,100000) $(PYTEST) tests/oracle -q -rs $(ARGS)
 
 chaos: $(READY) ## clients and kill -9 at full length (SHORT=1: 5,000 records each)
 	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill $(ARGS)

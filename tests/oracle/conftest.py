@@ -33,7 +33,9 @@ def tools(kafka_answers: None) -> Iterator[Tools]:
 
 @pytest.fixture(scope="session")
 def cluster(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster.start(tmp_path_factory.mktemp("oracle"), brokers=3) as running:
+    # Groups of one member need not wait for others.
+    overrides = {"group.initial.rebalance.delay.ms": "0"}
+    with LocalCluster.start(tmp_path_factory.mktemp("oracle"), brokers=3, overrides=overrides) as running:
         yield running
 
 

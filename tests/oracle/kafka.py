@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -36,11 +37,13 @@ def jars() -> Path:
         raise NoKafka(f"KAFKA_LIBS={named} has no kafka-tools-{VERSION}.jar")
     if shutil.which("mvn") is None:
         raise NoKafka("mvn is not installed, and KAFKA_LIBS names no folder with Kafka's jars")
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    done = subprocess.run(["mvn", "-q", "-B", "-f", str(POM), *goal], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise NoKafka(f"Maven did not answer: {done.stdout.strip()[-300:]}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={unfinished}/jars"]
+        done = subprocess.run(["mvn", "-q", "-B", "-f", str(POM), *goal], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise NoKafka(f"Maven did not answer: {done.stdout.strip()[-300:]}")
+        Path(unfinished, "jars").rename(folder)
     return folder
 
 

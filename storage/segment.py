@@ -51,6 +51,7 @@ class Segment:
         "_first_timestamp",
         "_indexes_exist",
         "_largest",
+        "_none_aborted",
         "_offset_index",
         "_recent",
         "_since_index",
@@ -68,6 +69,8 @@ class Segment:
     ) -> None:
         """``size``: bytes of the log file, 0 for a new one; ``indexes_exist``: whether both index files are there."""
         self.context = context
+        self._none_aborted = False
+        """Known to have no transaction index, as almost all: readers of committed records ask with every fetch."""
         self.folder = folder
         self.base_offset = base_offset
         self.size = size
@@ -193,10 +196,15 @@ class Segment:
         return timestamp - first_timestamp if first_timestamp >= 0 else now - self.created_ms
 
     def add_aborted(self, entry: AbortedTxn) -> None:
+        self._none_aborted = False
         append_aborted(self.context.disk, self.path(TXN_INDEX), entry)
 
     def aborted(self) -> list[AbortedTxn]:
-        return read_aborted(self.context.disk, self.path(TXN_INDEX))
+        if self._none_aborted:
+            return []
+        found = read_aborted(self.context.disk, self.path(TXN_INDEX))
+        self._none_aborted = not found
+        return found
 
     # Finding
 

@@ -13,6 +13,8 @@ from runtime.logging import get_logger
 
 RETRY_PAUSE: Final = 0.02
 """Seconds between attempts; a channel that cannot connect adds its own, growing pause."""
+PATIENCE: Final = 3.0
+"""Seconds without a controller before the log says so: at a start, all nodes come up at once."""
 
 
 class ControllerLink:
@@ -29,6 +31,8 @@ class ControllerLink:
         self._current = 0
         self._channel: Channel | None = None
         self._closed = False
+        self._missing_since: float | None = None
+        self._told = False
         self._log = get_logger("controller-link")
 
     @property
@@ -56,13 +60,23 @@ class ControllerLink:
             except ChannelError as error:
                 if self._closed:
                     raise
-                self._log.debug("controller not reached", controller=self.address, error=str(error))
+                self._note_missing(error)
             else:
+                self._missing_since = None
                 if int(getattr(response, "error_code", 0)) != ErrorCode.NOT_CONTROLLER:
                     return response
             if self._channel is channel:
                 self._rotate()
             await clock.sleep(RETRY_PAUSE)
+
+    def _note_missing(self, error: ChannelError) -> None:
+        """The log hears of each absence once."""
+        now = self._runtime.clock.monotonic()
+        if self._missing_since is None:
+            self._missing_since, self._told = now, False
+        elif not self._told and now - self._missing_since >= PATIENCE:
+            self._told = True
+            self._log.warning("controller not reached", controller=self.address, error=str(error))
 
     def close(self) -> None:
         """Close for good; what waits fails. Idempotent."""

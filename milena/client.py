@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from milena.errors import UsageError, UserError
+from milena.errors import UsageError, UserError, reason_of
 from milena.options import Option
 from node.client.cluster import Cluster
 from node.outgoing import ChannelError
@@ -29,7 +29,7 @@ def run(bootstrap: str, body: Body) -> int:
     except BrokenPipeError:
         raise
     except (ChannelError, OSError) as error:
-        raise UserError(str(error)) from None
+        raise UserError(reason_of(error)) from None
 
 
 async def _run(addresses: list[tuple[str, int]], body: Body) -> int:

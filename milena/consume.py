@@ -45,6 +45,9 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError("--group goes with neither --partition nor --exit: the group decides what is read")
     if values.offset is not None and values.partition is None:
         raise UsageError("--offset needs --partition")
+    for option in ("partition", "offset", "max"):
+        if (getattr(values, option) or 0) < 0:
+            raise UsageError(f"--{option} {getattr(values, option)}: not a number from 0 on")
     return run(values.bootstrap_server, partial(consume_group if values.group else consume, values))
 
 
@@ -81,6 +84,7 @@ def at_end(consumer: Consumer, topic: str, ends: Mapping[int, int]) -> bool:
 
 async def consume_group(values: Values, cluster: Cluster) -> int:
     """Print as a member of a group. Committed is what was printed."""
+    await cluster.topic(values.topic, fresh=True)
     consumer = GroupConsumer(
         cluster, values.group, [values.topic], reset="earliest" if values.from_beginning else "latest"
     )

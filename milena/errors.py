@@ -9,6 +9,12 @@ class UserError(Exception):
     exit_code = 1
 
 
+def reason_of(error: OSError) -> str:
+    """What the system said, without its error number: ``path: No such file or directory``."""
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename is not None else text
+
+
 class UsageError(UserError):
     """The command line itself is wrong."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from milena.errors import UsageError, UserError
@@ -46,12 +47,13 @@ def main(arguments: Sequence[str]) -> int:
     for path in values.file:
         print(f"{path}:")
         try:
+            os.stat(path)  # before its name is looked at
             for line in dump(path, wanted):
                 print(line)
         except BrokenPipeError:
             raise  # the reader of our output has gone: no fault of the file
         except OSError as error:
-            raise UserError(f"{path}: {error.strerror or error}") from None
+            raise UserError(f"{path}: {error.strerror}") from None
         except Damage as damage:
             damaged = True
             print(f"damaged: {damage}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from milena.errors import UserError
-from milena.options import CommandLine, Option, Positional
+from milena.options import CommandLine, Option, Positional, port_number
 from milena.up.layout import ClusterDir, cluster_of
 from milena.up.processes import PARENT_FD
 
@@ -26,7 +26,7 @@ COMMAND = CommandLine(
     "formatted. When the node serves, one line `ready node=ID LISTENER://HOST:PORT ...` goes to standard output.",
     options=[
         Option("--override", "a configuration value, under Kafka's name", "K=V", many=True),
-        Option("--control", "serve /metrics and /health over HTTP on this port", "PORT", convert=int),
+        Option("--control", "serve /metrics and /health over HTTP on this port", "PORT", convert=port_number),
         Option("--control-host", "where --control listens", "HOST", default="127.0.0.1"),
         Option("--cluster-id", "the id of a new cluster (or CLUSTER_ID in the environment)", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True),
@@ -85,7 +85,14 @@ def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
             raise UserError(f"{values.file}: {error.strerror}") from None
     if use_environment:
         settings |= from_environment(os.environ)
-    return NodeConfig(settings | from_overrides(values.override))
+    config = NodeConfig(settings | from_overrides(values.override))
+    for listener in config.listeners:
+        if listener.security_protocol != "PLAINTEXT":
+            raise UserError(
+                f"listener {listener.name} is to speak {listener.security_protocol}, which is not supported yet: "
+                "PLAINTEXT alone is (listener.security.protocol.map)"
+            )
+    return config
 
 
 def _join_supervisor(cluster: ClusterDir) -> None:

@@ -186,3 +186,10 @@ def key_value(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise ValueError("write it as key=value")
     return key.strip(), value.strip()
+
+
+def port_number(text: str) -> int:
+    """A TCP port; 0 lets the system choose. Raises ValueError."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise ValueError("not a port number between 0 and 65535")
+    return int(text)

@@ -55,7 +55,7 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     headers = [(name, value.encode()) for name, value in values.header]
     sent = []
     try:
-        async for line in lines(cluster):
+        async for line in lines(sys.stdin.fileno()):
             key, value = split(line, values.key_separator)
             sent.append(
                 await producer.enqueue(
@@ -76,15 +76,30 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     return 0
 
 
-async def lines(cluster: Cluster) -> AsyncIterator[bytes]:
-    """Lines of standard input as they come; the last one also without its newline."""
+async def lines(fd: int) -> AsyncIterator[bytes]:
+    """Lines as they come; the last one also without its newline."""
     rest = b""
-    while data := await cluster.runtime.disk.offload(os.read, sys.stdin.fileno(), CHUNK):
+    while data := await read_some(fd):
         *whole, rest = (rest + data).split(b"\n")
         for line in whole:
             yield line
     if rest:
         yield rest
+
+
+async def read_some(fd: int) -> bytes:
+    """What can be read next. Not in a thread: one that waits for a terminal could not be ended by Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    try:
+        loop.add_reader(fd, readable.set)
+    except PermissionError:  # a file, which is always readable
+        return os.read(fd, CHUNK)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(fd)
+    return os.read(fd, CHUNK)
 
 
 def split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final
 
+from milena.errors import reason_of
 from milena.up import channel, nodes_file
 from milena.up.layout import ClusterDir
 from milena.up.settings import bracketed
 from node.metrics import Metrics
+from protocol.errors import KafkaError
 from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
 from runtime.logging import get_logger
@@ -69,8 +71,9 @@ class Serving:
                 settle_memory()
                 await stop.requested.wait()
             self._log.info("node stops", reason=stop.reason)
-        except (ConfigError, DirectoryError, OSError) as error:
-            print(f"milena: {error}", file=sys.stderr, flush=True)
+        except (ConfigError, DirectoryError, KafkaError, OSError) as error:
+            said = reason_of(error) if isinstance(error, OSError) else error
+            print(f"milena: {said}", file=sys.stderr, flush=True)
             code = CANNOT_START
         await self._stop(everything_ends=stop.reason == PARENT_GONE)
         if self._cluster is not None:

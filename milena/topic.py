@@ -152,5 +152,17 @@ async def alter(values: Values, cluster: Cluster) -> int:
         if error is not None:
             raise UserError(f"topic {values.topic}: {explain(error)}")
     if values.config or values.delete_config:
-        await admin.alter_configs(cluster, TOPIC_RESOURCE, values.topic, dict(values.config), values.delete_config)
+        await alter_configs(values, cluster)
     return 0
+
+
+async def alter_configs(values: Values, cluster: Cluster) -> None:
+    """Set and delete configurations. Brokers do not mind the deletion of a key that there is not; a person does."""
+    try:
+        known = [entry.name for entry in await admin.describe_configs(cluster, TOPIC_RESOURCE, values.topic)]
+        for key in values.delete_config:
+            if key not in known:
+                raise UserError(f"--delete-config {key}: no such topic configuration{nearest(key, known)}")
+        await admin.alter_configs(cluster, TOPIC_RESOURCE, values.topic, dict(values.config), values.delete_config)
+    except KafkaError as error:
+        raise UserError(f"topic {values.topic}: {explain(error)}") from None

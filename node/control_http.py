@@ -52,8 +52,7 @@ class ControlServer:
         try:
             self._listener = await self._runtime.network.listen(host, port, self._accept)
         except OSError as error:
-            message = f"the control port cannot listen on {host}:{port}: {error.strerror or error}"
-            raise OSError(error.errno, message) from error
+            raise OSError(error.errno, f"the control port: {error.strerror or error}") from error
         return self._listener.host, self._listener.port
 
     def stop(self) -> None:

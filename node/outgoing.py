@@ -209,7 +209,7 @@ class Channel:
             factor = self._runtime.random.uniform(1 - JITTER, 1 + JITTER)
             self._not_before = clock.monotonic() + self._backoff * factor
             self._backoff = min(self._backoff * 2, LAST_BACKOFF)
-            raise Unreachable(f"cannot connect to {self.host}:{self.port}: {error}") from error
+            raise Unreachable(self._why_not(error)) from error
         except BaseException:
             link.abort()
             raise
@@ -219,6 +219,13 @@ class Channel:
         self._backoff = FIRST_BACKOFF
         self._link = link
         return link
+
+    def _why_not(self, error: OSError | DecodeError) -> str:
+        """The network's own sentences name the address; what came after the connect does not."""
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror
+        said = str(error) or f"no answer within {self._connect_timeout:g} s"
+        return f"cannot connect to {self.host}:{self.port}: {said}"
 
     async def _ask_versions(self, link: _Link) -> dict[int, VersionRange]:
         """ApiVersions, in v0 once more where the peer does not know our version (KIP-511)."""

@@ -132,10 +132,7 @@ class Server:
                 listener = await self.runtime.network.listen(endpoint.host, endpoint.port, accept)
             except OSError as error:
                 self.stop_accepting()
-                address = f"{endpoint.host}:{endpoint.port}"
-                raise OSError(
-                    error.errno, f"listener {endpoint.name} cannot listen on {address}: {error.strerror or error}"
-                ) from error
+                raise OSError(error.errno, f"listener {endpoint.name}: {error.strerror or error}") from error
             self._listeners.append(listener)
             self.bound[endpoint.name] = (listener.host, listener.port)
         self._schedule_sweep()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from milena.errors import UserError
+from milena.errors import UserError, reason_of
 from milena.options import CommandLine, Option, key_value
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.settings import BROKERS, HOST, PORT, load
@@ -83,11 +84,14 @@ def run(cluster: ClusterDir, values: Values) -> int:
 
     try:
         settings = load(cluster)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UserError(f"cannot read {reason_of(error)}") from None
+    except ValueError as error:
         raise UserError(f"cannot read {cluster.settings}: {error}") from None
     settings.take(values)
     at_formatting = [word for name, level in values.feature for word in ("--feature", f"{name}={level}")]
     if values.release_version:
         at_formatting += ["--release-version", values.release_version]
-    view = TableView(f"Milena in {cluster.path}") if sys.stderr.isatty() else View()
+    drawable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    view = TableView(f"Milena in {cluster.path}") if drawable else View()
     return Supervisor(cluster, settings, view, {"controller": at_formatting}).run(values.topic)

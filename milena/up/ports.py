@@ -20,7 +20,7 @@ def check(host: str, ports: range) -> None:
         if problem == errno.EACCES:
             raise UserError(f"port {port} on {host} needs privileges that this user has not: choose others with --port")
         if problem is not None:
-            raise UserError(f"cannot listen on {host}:{port}: {errno.errorcode.get(problem, problem)}")
+            raise UserError(f"cannot listen on {host}:{port}: {os.strerror(problem)}")
 
 
 def refusal(host: str, port: int) -> int | None:

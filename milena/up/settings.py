@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 BROKERS = 3
 PORT = 9092
 HOST = "127.0.0.1"
+OWN_KEYS = (
+    "process.roles", "node.id", "broker.id", "controller.quorum.voters", "controller.listener.names", "listeners",
+    "advertised.listeners", "log.dirs", "log.dir",
+)  # fmt: skip
+"""What `milena up` says to each node itself."""
 
 
 class Settings:
@@ -53,6 +58,11 @@ class Settings:
                 setattr(self, key, getattr(values, key))
         if "override" in values.given:
             self.overrides = values.override
+        for key, _ in self.overrides:
+            if key in OWN_KEYS:
+                raise UserError(
+                    f"--override {key}: `milena up` sets it for each node; run nodes by `milena node` instead"
+                )
         if self.brokers < 1:
             raise UserError(f"--brokers {self.brokers}: a cluster has at least one broker")
         if not 0 <= self.port <= 65535 - self.brokers + 1:

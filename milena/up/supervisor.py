@@ -124,8 +124,8 @@ class Supervisor:
             self._bury()
             for message in messages:
                 self._take(message)
-            self._announce()
             self._view.show(self.nodes)
+            self._announce()
 
     def _take(self, message: channel.Message) -> None:
         if message.event == channel.STOP:

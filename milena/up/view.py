@@ -42,49 +42,62 @@ class View:
 
 
 class TableView(View):
-    """A table that is drawn again in its place."""
+    """A table that is drawn again in its place, below the lines that were told."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
         self._title = title
-        self._lines = 0
+        self._table: list[str] = []
+        self._drawn = 0
+        """How many lines of it stand on the screen."""
         self._started = time.monotonic()
-        self._last: tuple[object, ...] = ()
 
     def show(self, nodes: list[SupervisedNode]) -> None:
-        rows = [self._row(node) for node in nodes]
-        now = tuple(rows)
-        if now == self._last:
-            return
-        self._last = now
-        self._erase()
+        width = _columns()
         head = f"{'node':<16}{'state':<10}{'address':<26}{'pid':>8}{'memory':>10}"
-        text = "\n".join([self._title, head, *rows])
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-        self._lines = len(rows) + 2
+        table = [self._title[:width], head[:width], *(self._row(node, width) for node in nodes)]
+        if table != self._table:
+            self._erase()
+            self._table = table
+            self._draw()
 
-    def _row(self, node: SupervisedNode) -> str:
-        state = f"{COLOURS[node.state]}{node.state:<10}{RESET}"
-        pid = str(node.pid) if node.pid else "-"
-        return f"{node.plan.name:<16}{state}{node.plan.address:<26}{pid:>8}{resident(node.pid):>10}"
+    def _row(self, node: SupervisedNode, width: int) -> str:
+        state, pid = f"{node.state:<10}", str(node.pid or "-")
+        row = f"{node.plan.name:<16}{state}{node.plan.address:<26}{pid:>8}{resident(node.pid):>10}"
+        # clipped before it is coloured: a line that wraps could not be erased
+        return row[:width].replace(state, f"{COLOURS[node.state]}{state}{RESET}", 1)
+
+    def _draw(self) -> None:
+        sys.stderr.write("".join(f"{line}\n" for line in self._table))
+        sys.stderr.flush()
+        self._drawn = len(self._table)
 
     def _erase(self) -> None:
-        if self._lines:
-            sys.stderr.write(f"\x1b[{self._lines}A\x1b[J")
-            self._lines = 0
+        if self._drawn:
+            sys.stderr.write(f"\x1b[{self._drawn}A\x1b[J")
+            sys.stderr.flush()
+            self._drawn = 0
 
     def tell(self, text: str) -> None:
         self._erase()
-        self._last = ()
         super().tell(text)
+        self._draw()
 
     def ready(self, line: str) -> None:
         self._erase()
-        self._last = ()
-        sys.stderr.flush()
         super().ready(line)
-        super().tell(f"ready after {time.monotonic() - self._started:.2f} s; Ctrl-C stops")
+        self.tell(f"ready after {time.monotonic() - self._started:.2f} s; Ctrl-C stops")
+
+    def end(self, nodes: list[SupervisedNode]) -> None:
+        self._erase()
+        super().tell("stopped")
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
 
 
 def resident(pid: int | None) -> str:

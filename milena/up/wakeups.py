@@ -20,7 +20,8 @@ class Wakeups:
         self.fd, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for number in (*ENDING, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it
+                signal.signal(number, lambda *_: None)
 
     def taken(self) -> Set[int]:
         """The signals that have come since the last call."""

@@ -169,7 +169,9 @@ class Cluster:
                 last = error
             else:
                 return channel
-        raise ChannelError(f"no node answers at {', '.join(f'{h}:{p}' for h, p in addresses)}: {last}")
+        if len(addresses) == 1:
+            raise ChannelError(str(last))
+        raise ChannelError(f"no node answers at {', '.join(f'{h}:{p}' for h, p in addresses)}; the last one: {last}")
 
     async def ask_any(self, key: ApiKey, /, **fields: Any) -> Any:
         """Send to some node, in its highest version."""

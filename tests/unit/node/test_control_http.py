@@ -74,5 +74,5 @@ async def test_what_is_no_http_ends_the_connection(garbage: bytes) -> None:
 
 async def test_a_port_in_use_is_named() -> None:
     async with serving({}) as (host, port):
-        with pytest.raises(OSError, match=rf"the control port cannot listen on {host}:{port}"):
+        with pytest.raises(OSError, match=rf"the control port: cannot listen on {host}:{port}"):
             await ControlServer(real_runtime(), {}).start(host, port)

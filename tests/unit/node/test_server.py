@@ -352,7 +352,7 @@ async def test_metrics_count_requests_by_api_and_version() -> None:
 async def test_a_port_in_use_is_one_clear_sentence() -> None:
     async with running() as r:
         port = r.server.bound["PLAINTEXT"][1]
-        with pytest.raises(OSError, match=rf"listener PLAINTEXT cannot listen on 127\.0\.0\.1:{port}: "):
+        with pytest.raises(OSError, match=rf"listener PLAINTEXT: cannot listen on 127\.0\.0\.1:{port}: "):
             async with running(endpoint=Endpoint(port=port)):
                 pass
 

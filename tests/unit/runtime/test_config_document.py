@@ -1,0 +1,27 @@
+"""docs/configuration.md says what the definitions say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.config.document import renewed
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
+
+
+def test_the_tables_in_the_document_are_current() -> None:
+    document = DOCUMENT.read_text()
+    assert document == renewed(document), "run: python -m runtime.config.document < docs/configuration.md"
+
+
+def test_every_topic_key_of_the_quick_start_is_there() -> None:
+    document = DOCUMENT.read_text()
+    for key in ("retention.ms", "cleanup.policy", "num.partitions", "log.dirs", "auto.create.topics.enable"):
+        assert f"| `{key}` |" in document
+
+
+def test_a_document_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no table"):
+        renewed("nothing")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+Row = tuple[str, str, str, str, str, str]
+
 
 class Goal(NamedTuple):
     """``ratio`` is Milena's figure through Kafka's; ``absolute`` orients only."""
@@ -37,18 +39,21 @@ GOALS: Mapping[str, Goal] = {
 }
 
 
-def report(results: Mapping[str, Mapping[str, float]]) -> str:
-    """Milena's figures beside Kafka's, with the ratio and the goal."""
+def rows(results: Mapping[str, Mapping[str, float]]) -> list[Row]:
+    """A head and the figures that were measured: Milena's beside Kafka's, with the ratio and the goal."""
     milena, kafka = results["milena"], results.get("kafka", {})
-    rows = [("figure", "Milena", "Kafka", "ratio", "goal", "")]
-    for name, goal in GOALS.items():
-        if name in milena:
-            rows.append(_row(goal, milena[name], kafka.get(name)))
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    found = [_row(goal, milena[name], kafka.get(name)) for name, goal in GOALS.items() if name in milena]
+    return [("figure", "Milena", "Kafka", "ratio", "goal", ""), *found]
 
 
-def _row(goal: Goal, own: float, other: float | None) -> tuple[str, str, str, str, str, str]:
+def report(results: Mapping[str, Mapping[str, float]]) -> str:
+    """The rows in columns."""
+    table = rows(results)
+    widths = [max(len(row[column]) for row in table) for column in range(6)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
+
+
+def _row(goal: Goal, own: float, other: float | None) -> Row:
     ratio = None if not other else own / other
     wishes, kept = [], []
     if goal.ratio is not None:

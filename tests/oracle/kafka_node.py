@@ -54,11 +54,19 @@ def running_kafka(
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     levels = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
     kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), *standalone, *levels)
-    with (folder / "kafka.out").open("w") as out:
+    with started_kafka(file, broker):
+        yield KafkaNode(broker, controller, folder / "data")
+
+
+@contextlib.contextmanager
+def started_kafka(file: Path, broker: tuple[str, int]) -> Iterator[None]:
+    """A node of a formatted directory, by its properties and the address where it will listen; killed at the end."""
+    log = file.with_name("kafka.out")
+    with log.open("a") as out:
         process = subprocess.Popen(kafka.java("kafka.Kafka", str(file), heap="512m"), stdout=out, stderr=out)
         try:
-            _wait_until_listening(process, broker, folder / "kafka.out")
-            yield KafkaNode(broker, controller, folder / "data")
+            _wait_until_listening(process, broker, log)
+            yield
         finally:
             process.kill()
             process.wait()

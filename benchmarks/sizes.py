@@ -10,6 +10,7 @@ Figures = Mapping[str, float]
 
 class Sizes:
     def __init__(self, *, short: bool) -> None:
+        self.short = short
         self.starts = 1 if short else 5
         self.idle_seconds = 8 if short else 30
         self.latency_rounds = 1 if short else 3

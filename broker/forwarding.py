@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 async def forward(node: Broker, ctx: RequestContext, request: Any) -> None:
     """Let the controller answer ``request`` and pass its answer on as it is. Raises KafkaError where there is none."""
+    body = await ask_controller(node, ctx, request)
+    if not ctx.closed:
+        ctx.respond([body])
+
+
+async def ask_controller(node: Broker, ctx: RequestContext, request: Any) -> bytes:
+    """The body of the controller's answer to ``request``, in the version of ``ctx``. Raises KafkaError."""
     header = ctx.header
     data = request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)
     response = await node.controller.request(
@@ -34,8 +41,7 @@ async def forward(node: Broker, ctx: RequestContext, request: Any) -> None:
     if answer is None:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     _, body = parse_response_header(header.api_key, header.api_version, memoryview(answer))
-    if not ctx.closed:
-        ctx.respond([bytes(body)])
+    return bytes(body)
 
 
 def serialized(principal: Principal) -> bytes:
@@ -63,20 +69,5 @@ def failed_topics(request: Any, error: KafkaError, *, field: str) -> dict[str, A
         field: [
             {"name": topic.name, "error_code": int(error.code), "error_message": error.message}
             for topic in request.topics
-        ]
-    }
-
-
-def failed_resources(request: Any, error: KafkaError) -> dict[str, Any]:
-    """The same error for each resource of a request that alters configs."""
-    return {
-        "responses": [
-            {
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-                "error_code": int(error.code),
-                "error_message": error.message,
-            }
-            for resource in request.resources
         ]
     }

@@ -20,6 +20,7 @@ from node.image import (
     MetadataImage,
 )
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_names import topic_name_problem
 from runtime.config.broker_config import KEYS, SYNONYMS, defaults
 from runtime.config.definitions import Key, Mode
 from runtime.config.node_config import NodeConfig
@@ -27,6 +28,22 @@ from runtime.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_v
 from runtime.config.values import Type, render
 
 LOGGERS: Final = {"root": "INFO"}
+_HIDDEN: Final = frozenset(
+    {
+        "controller.performance.always.log.threshold.ms",
+        "controller.performance.sample.period.ms",
+        "internal.metadata.delete.delay.millis",
+        "internal.metadata.log.segment.bytes",
+        "internal.metadata.max.batch.size.in.bytes",
+        "log.initial.task.delay.ms",
+        "producer.id.expiration.check.interval.ms",
+        "server.max.startup.time.ms",
+        "unclean.leader.election.interval.ms",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+    }
+)
+"""Kafka's internal keys, which are shown only where they are set."""
 
 
 class Source(IntEnum):
@@ -71,6 +88,9 @@ class ConfigView:
         return [_plain(key, value, source) for key, value in self._wanted(values.items())]
 
     def _topic(self, name: str) -> list[dict[str, Any]]:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if name not in self.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.topic_entries(self.image.config(TOPIC_RESOURCE, name))
@@ -102,7 +122,7 @@ class ConfigView:
                 for key_name, value in self._wanted(self.config.dynamic_default.items())
             ]
         self._require_own_id(name, " or empty string")
-        values = dict(self.config.originals) | {key: render(self.config.get(key)) for key in KEYS}
+        values = dict(self.config.originals) | {key: render(self.config.get(key)) for key in KEYS.keys() - _HIDDEN}
         return [
             self._entry(
                 key_name, KEYS.get(key_name), value, self._synonyms(key_name), read_only=not _is_dynamic(key_name)

@@ -1,11 +1,11 @@
-"""AlterConfigs (key 33), versions 0-2: answered by the controller."""
+"""AlterConfigs (key 33), versions 0-2: checked here, answered by the controller."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from broker.forwarding import failed_resources, forward
+from broker import config_changes
 from node.api import RequestContext
 from protocol.errors import KafkaError
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from broker.server import Broker
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Awaitable[None]:
-    return forward(node, ctx, request)
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Awaitable[dict[str, Any] | None]:
+    return config_changes.alter(node, ctx, request)
 
 
 def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
-    return failed_resources(request, error)
+    return {"responses": [config_changes.failed(resource, error) for resource in request.resources]}

@@ -31,7 +31,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
 
 def _delete(node: Broker, group_id: str, done: Any) -> None:
     try:
-        shard = node.groups.shard(group_id)
+        shard = node.groups.shard_for_offsets(group_id)
     except KafkaError as error:
         done(error.code)
         return

@@ -34,14 +34,18 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
 
 def _describe(node: Broker, ctx: RequestContext, group_id: str) -> dict[str, Any]:
     try:
-        group = node.groups.shard(group_id).get(group_id)
+        group = node.groups.shard_for_offsets(group_id).get(group_id)
     except KafkaError as error:
         return {"error_code": error.code, "authorized_operations": NOT_ASKED}
     if group is not None:
         return _group(group)
     dead: dict[str, Any] = {"group_state": GroupState.DEAD.value}
     if ctx.version >= 6:
-        dead |= {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": f"Group {group_id} not found."}
+        dead |= {
+            "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
+            "error_message": f"Group {group_id} not found.",
+            "authorized_operations": NOT_ASKED,
+        }
     return dead
 
 

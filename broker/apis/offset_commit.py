@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from broker.server import Broker
 
 DEFAULT_RETENTION: Final = -1
+_GROUP_NOT_FOUND_SINCE: Final = 9
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     errors = _topic_errors(node, ctx, request)
     try:
         shard = node.groups.shard_for_offsets(request.group_id)
-        group = _committing_group(node, request, shard)
+        group = _committing_group(node, ctx, request, shard)
     except KafkaError as error:
         code = error.code
         return _fields(ctx, request, lambda *_: code, errors)
@@ -43,12 +44,13 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     return None
 
 
-def _committing_group(node: Broker, request: Any, shard: Shard) -> Group:
+def _committing_group(node: Broker, ctx: RequestContext, request: Any, shard: Shard) -> Group:
     generation = request.generation_id_or_member_epoch
     group = shard.get(request.group_id)
     if group is None:
         if generation >= 0:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            old = ctx.version < _GROUP_NOT_FOUND_SINCE
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if old else ErrorCode.GROUP_ID_NOT_FOUND)
         group = shard.get_or_create(request.group_id)
     refusal = commit_refusal(
         group,
@@ -87,15 +89,18 @@ def _split(
         key = _key(ctx, topic)
         if key in errors:
             continue
-        name = node.image.topics_by_id[key].name if ctx.version >= 10 else key
+        image = node.image.topics_by_id[key] if ctx.version >= 10 else node.image.topics[key]
         for partition in topic.partitions:
             index = partition.partition_index
+            if index not in image.partitions:
+                refused[key, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
             metadata = partition.committed_metadata or ""
             if len(metadata.encode()) > limit:
                 refused[key, index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             leader_epoch = get(partition, "committed_leader_epoch", -1)
-            accepted[name, index] = CommittedOffset(
+            accepted[image.name, index] = CommittedOffset(
                 partition.committed_offset, leader_epoch, metadata, now_ms, expire_ms
             )
     return accepted, refused
@@ -122,5 +127,6 @@ def _fields(
                 ],
             }
             for topic in request.topics
+            if topic.partitions
         ]
     }

@@ -6,7 +6,7 @@ KIPs: 345 (static members, v3), 559 (protocol type and name, v5).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.groups.membership import sync
 from broker.groups.model import SyncAnswer
@@ -17,8 +17,12 @@ from protocol.messages import get
 if TYPE_CHECKING:
     from broker.server import Broker
 
+_PROTOCOL_SINCE: Final = 5
+
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+    if ctx.version >= _PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        return _fields(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:

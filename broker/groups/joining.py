@@ -12,7 +12,7 @@ def join(group: Group, request: JoinRequest, reply: JoinReply, now_ms: int) -> N
     """Let a member in, or say why not. ``reply`` is called exactly once: now, or when the generation begins."""
     error = _refusal(group, request)
     if error is not None:
-        reply(JoinAnswer(error, request.member_id))
+        reply(JoinAnswer(error, "" if error is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id))
     elif not request.member_id:
         _join_without_id(group, request, reply, now_ms)
     else:

@@ -51,7 +51,10 @@ def _answer(
 
     @cache
     def entries(overrides: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-        return view.topic_entries(dict(overrides)) if version >= CONFIGS_SINCE else []
+        if version < CONFIGS_SINCE:
+            return []
+        given = dict(overrides)
+        return [entry | {"value": given.get(entry["name"], entry["value"])} for entry in view.topic_entries(given)]
 
     answers = []
     for name, outcome in outcomes:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from milena.local_cluster import LocalCluster
 from protocol.api_keys import ApiKey
-from tests.oracle.differential.pair import Pair
+from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sides import Side
 from tests.oracle.kafka_node import running_kafka
 
@@ -51,15 +50,18 @@ def _make_ready(pair: Pair) -> None:
     answers = pair.ask(ApiKey.METADATA, 12, topics=[])
     for side, answer in zip(pair.sides, answers.both, strict=True):
         side.cluster_id = answer["cluster_id"]
-    group: dict[str, Any] = {"key_type": 0, "coordinator_keys": ["first"]}
-    while any(one["error_code"] for answer in answers.both for one in answer.get("coordinators", [{"error_code": 1}])):
-        answers = pair.ask(ApiKey.FIND_COORDINATOR, 4, **group)
-    while any(answer["error_code"] for answer in pair.ask(ApiKey.LIST_GROUPS, 4).both):
-        pass
-    producer: dict[str, Any] = {"transaction_timeout_ms": 1000}
-    while any(answer["error_code"] for answer in pair.ask(ApiKey.INIT_PRODUCER_ID, 0, **producer).both):
-        pass
+    groups = [f"group-{index}" for index in range(10)]
+    eventually(lambda: _no_errors(pair.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=groups)))
+    eventually(lambda: _no_errors(pair.ask(ApiKey.DESCRIBE_GROUPS, 0, groups=groups)))
+    eventually(lambda: _no_errors(pair.ask(ApiKey.INIT_PRODUCER_ID, 0, transactional_id=None)))
     pair.close()
+
+
+def _no_errors(answers: Answers) -> None:
+    for answer in answers.both:
+        assert not answer.get("error_code")
+        for one in answer.get("coordinators", ()) or answer.get("groups", ()):
+            assert not one["error_code"], one
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,9 +13,11 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.registry import REGISTRY
 from tests.oracle.differential.likeness import differences, normal
-from tests.oracle.differential.sides import CLIENT_ID, CLOSED, Line, Name, Side
+from tests.oracle.differential.sides import CLIENT_ID, Line, Name, Side
 
 TIMEOUT_MS: Final = 10_000
+PATIENCE: Final = 15.0
+"""Seconds for what comes about by itself."""
 
 
 @dataclass
@@ -128,12 +131,14 @@ class Pair:
         request = messages.encode_request(
             ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
         )
-        for line in self._lines:
-            errors = [-1]
-            while not all(map(enough, errors)):
+
+        def look() -> None:
+            for line in self._lines:
                 line.send(ApiKey.LIST_OFFSETS, 7, request)
                 answer = line.receive(ApiKey.LIST_OFFSETS, 7)
-                errors = [one["error_code"] for one in answer["topics"][0]["partitions"]]
+                assert all(enough(one["error_code"]) for one in answer["topics"][0]["partitions"]), line.side.title
+
+        eventually(look)
 
     def produce(self, topic: str, *batches: bytes, partition: int = 0) -> None:
         """Append good batches on both sides."""
@@ -151,5 +156,13 @@ def versions(key: ApiKey, *, since: int = 0, until: int = 99) -> Iterable[int]:
     return range(max(served.min, since), min(served.max, until) + 1)
 
 
-def is_closed(answer: Mapping[str, Any] | str) -> bool:
-    return answer == CLOSED
+def eventually(look: Callable[[], None]) -> None:
+    """Until ``look`` finds nothing wrong: brokers hear of a change some time after the controller has answered."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            look()
+            return
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise

@@ -10,6 +10,7 @@ from broker.apis import delete_records, describe_configs, describe_producers, li
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from runtime.config.node_config import NodeConfig
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
 
@@ -159,6 +160,13 @@ class TestDescribeConfigs:
         other = self.ask(bench, 4, "2")
         assert int(other.error_code) == ErrorCode.INVALID_REQUEST and "expected 1" in other.error_message
         assert int(self.ask(bench, 2, "none").error_code) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert int(self.ask(bench, 2, "a b").error_code) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    def test_internal_keys_are_shown_where_they_are_set(self, bench: Bench) -> None:
+        keys = ["log.initial.task.delay.ms", "server.max.startup.time.ms"]
+        assert not self.ask(bench, 4, "1", keys).configs
+        bench.config = NodeConfig.of(log_initial_task_delay_ms="7")
+        assert [entry.name for entry in self.ask(bench, 4, "1", keys).configs] == keys[:1]
 
     def test_the_defaults_of_all_brokers_are_the_dynamic_ones(self, bench: Bench) -> None:
         bench.config = bench.config.with_dynamic(default={"log.retention.ms": "7"}, broker={"log.retention.ms": "8"})

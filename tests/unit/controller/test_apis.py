@@ -55,14 +55,14 @@ def test_api_versions_tell_the_levels_and_the_offset_of_their_last_change() -> N
 def test_topics_are_created_in_every_version(version: int) -> None:
     async def steps(site: Site) -> None:
         await site.register(1)
-        topic = TOPIC | {"configs": [{"name": "retention.ms", "value": "5"}]}
+        topic = TOPIC | {"configs": [{"name": "retention.ms", "value": " 5"}]}
         answer = await site.ask(ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=100)
         (created,) = answer.topics
         assert (created.name, created.error_code) == ("t", 0)
         if version >= 5:
             assert (created.num_partitions, created.replication_factor) == (2, 1)
             sources = {config.name: (config.value, config.config_source) for config in created.configs}
-            assert sources["retention.ms"] == ("5", 1)
+            assert sources["retention.ms"] == (" 5", 1), "as it was given"
             assert sources["cleanup.policy"] == ("delete", 5)
             assert sources["max.message.bytes"] == ("2000000", 4)
         if version >= 7:

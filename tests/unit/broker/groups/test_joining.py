@@ -72,7 +72,8 @@ def test_a_member_whose_protocols_do_not_fit_is_refused(
 def test_a_full_group_refuses_one_more_member() -> None:
     world = GroupWorld(max_size=1)
     world.stable()
-    assert world.join()[0].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    refused = world.join("stranger")[0]
+    assert (refused.error, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
 
 
 def test_a_follower_that_joins_again_unchanged_is_told_of_the_generation_it_is_in() -> None:

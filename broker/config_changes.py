@@ -1,0 +1,87 @@
+"""AlterConfigs and IncrementalAlterConfigs: what the broker refuses before the controller hears of it (KAFKA-13749).
+
+A broker's own configuration is changed through that broker alone. Resources that pass are sent on together; the answer
+has all in the order of the request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.forwarding import ask_controller, forward
+from node.api import RequestContext
+from node.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from protocol import messages
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+_OF_THE_CONTROLLER: Final = frozenset({TOPIC_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
+_BOUND: Final = frozenset({"listeners", "advertised.listeners"})
+_DELETE: Final = 1
+
+
+async def alter(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
+    """Answer either of the two requests; None where the controller's answer has been passed on. Raises KafkaError where
+    the controller gives none."""
+    resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
+    refused = {
+        index: error
+        for index, resource in enumerate(request.resources)
+        if (error := _refusal(node.node_id, resource, repeated=resources.count(resources[index]) > 1))
+    }
+    if not refused:
+        await forward(node, ctx, request)
+        return None
+    rest = tuple(resource for index, resource in enumerate(request.resources) if index not in refused)
+    answered = {}
+    if rest:
+        body = await ask_controller(node, ctx, dataclasses.replace(request, resources=rest))
+        answer = messages.decode_response(ctx.header.api_key, ctx.version, body)
+        answered = {(one.resource_type, one.resource_name): one for one in answer.responses}
+    return {
+        "responses": [
+            failed(request.resources[index], refused[index]) if index in refused else answered[resource]
+            for index, resource in enumerate(resources)
+        ]
+    }
+
+
+def failed(resource: Any, error: KafkaError) -> dict[str, Any]:
+    return {
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "error_code": int(error.code),
+        "error_message": error.message,
+    }
+
+
+def _refusal(node_id: int, resource: Any, *, repeated: bool) -> KafkaError | None:
+    problem = "This resource is given twice." if repeated else _problem(node_id, resource)
+    return KafkaError(ErrorCode.INVALID_REQUEST, problem) if problem else None
+
+
+def _problem(node_id: int, resource: Any) -> str | None:
+    keys = [config.name for config in resource.configs]
+    if len(set(keys)) < len(keys):
+        return "A key is given twice."
+    for config in resource.configs:
+        if config.value is None and messages.get(config, "config_operation", 0) != _DELETE:
+            return f"The key {config.name} has no value."
+    kind, name = resource.resource_type, resource.resource_name
+    if kind in _OF_THE_CONTROLLER or (kind == BROKER_RESOURCE and not name):
+        return None
+    if kind != BROKER_RESOURCE:
+        return f"The resource type {kind} is unknown."
+    if not name.lstrip("-").isdecimal() or int(name) != node_id:
+        return f"The configuration of broker {name!r} is not for broker {node_id} to change."
+    bound = sorted(_BOUND.intersection(keys))
+    return f"A running broker keeps its {' and '.join(bound)}." if bound else None

@@ -1,0 +1,257 @@
+"""DescribeConfigs, IncrementalAlterConfigs, AlterConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from tests.oracle.differential.pair import Answers, Pair, eventually, versions
+
+TOPIC: Final = 2
+BROKER: Final = 4
+LOGGER: Final = 8
+METRICS: Final = 16
+GROUP: Final = 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+OF_THE_NODE: Final = frozenset({
+    "node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs", "log.dir", "process.roles",
+    "controller.quorum.voters", "listener.security.protocol.map", "controller.quorum.bootstrap.servers",
+})  # fmt: skip
+"""Broker keys whose values cannot be the same."""
+
+
+def entries(answer: Mapping[str, Any], index: int = 0) -> dict[str, Any]:
+    """A resource's entries by name."""
+    return {one["name"]: one for one in answer["results"][index]["configs"]}
+
+
+def describe(pair: Pair, version: int, *resources: tuple[int, str, Sequence[str] | None], **fields: bool) -> Answers:
+    asked = [
+        {"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name, keys in resources
+    ]
+    wanted: dict[str, Any] = {"include_synonyms": True, "include_documentation": False, **fields}
+    return pair.ask(ApiKey.DESCRIBE_CONFIGS, version, resources=asked, **wanted)
+
+
+def same(answers: Answers, without: Iterable[str] = ()) -> None:
+    """Equal, but for keys that Milena does not have, and those ``without``."""
+    kafka, milena = answers.both
+    for theirs, ours in zip(kafka["results"], milena["results"], strict=True):
+        assert {one["name"] for one in ours["configs"]} <= {one["name"] for one in theirs["configs"]}
+        known = {one["name"] for one in ours["configs"]}
+        theirs["configs"] = [one for one in theirs["configs"] if one["name"] in known and one["name"] not in without]
+        ours["configs"] = [one for one in ours["configs"] if one["name"] not in without]
+    answers.check("DescribeConfigs")
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+class TestDescribeConfigs:
+    def test_of_a_topic(self, pair: Pair, topic: str, version: int) -> None:
+        pair.create(topic, retention_ms=5000, cleanup_policy="compact,delete", max_message_bytes=77)
+        for synonyms in (True, False):
+            for documentation in (True, False):
+                asked = {"include_synonyms": synonyms, "include_documentation": documentation}
+                answers = describe(pair, version, (TOPIC, topic, None), **asked)
+                kafka, milena = (entries(answer) for answer in answers.both)
+                assert set(milena) == set(kafka)
+                assert all(bool(milena[name].get("documentation")) == documentation for name in milena if version >= 3)
+                answers.check("DescribeConfigs of a topic")
+
+    def test_keys(self, pair: Pair, topic: str, version: int) -> None:
+        pair.create(topic)
+        for keys in (["retention.ms"], ["nothing.such"], ["retention.ms", "segment.bytes", "x"], []):
+            describe(pair, version, (TOPIC, topic, keys)).check(f"DescribeConfigs {keys}")
+        for keys in (["log.retention.ms"], ["nothing.such"], ["num.partitions", "x"]):
+            same(describe(pair, version, (BROKER, "1", keys)))
+
+    def test_of_a_broker(self, pair: Pair, version: int) -> None:
+        same(describe(pair, version, (BROKER, "1", None)), OF_THE_NODE)
+        same(describe(pair, version, (BROKER, "1", None), include_synonyms=False), OF_THE_NODE)
+        describe(pair, version, (BROKER, "", None)).check("DescribeConfigs of all brokers")
+
+    def test_wrong_resources(self, pair: Pair, version: int) -> None:
+        for resource in (
+            (TOPIC, "nowhere"), (TOPIC, ""), (TOPIC, "a b"), (BROKER, "9"), (BROKER, "x"), (BROKER, "-1"),
+            (LOGGER, "9"), (LOGGER, ""), (LOGGER, "x"), (METRICS, ""), (METRICS, "x"), (GROUP, ""), (GROUP, "x"),
+            (0, "x"), (1, "x"), (99, "x"), (-1, "x"),
+        ):  # fmt: skip
+            answers = describe(pair, version, (*resource, None))
+            for answer in answers.both:
+                if answer != "the connection was closed":
+                    answer["results"][0]["configs"] = []
+            answers.check(f"DescribeConfigs {resource}")
+        describe(pair, version).check("DescribeConfigs of nothing")
+        twice = describe(pair, version, (TOPIC, "nowhere", None), (TOPIC, "nowhere", None), (BROKER, "x", None))
+        twice.check("DescribeConfigs twice")
+
+
+class Alter:
+    """Both ways of changing, told as Kafka tells them."""
+
+    def __init__(self, pair: Pair, version: int, *, validate_only: bool = False) -> None:
+        self.pair = pair
+        self.version = version
+        self.validate_only = validate_only
+
+    def incrementally(self, kind: int, name: str, *changes: tuple[str, int, str | None]) -> None:
+        configs = [{"name": key, "config_operation": op, "value": value} for key, op, value in changes]
+        resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
+        asked: dict[str, Any] = {"resources": resources, "validate_only": self.validate_only}
+        self.pair.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, self.version, **asked)
+
+    def wholly(self, kind: int, name: str, **configs: str | None) -> None:
+        values = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        resources = [{"resource_type": kind, "resource_name": name, "configs": values}]
+        asked: dict[str, Any] = {"resources": resources, "validate_only": self.validate_only}
+        self.pair.same(ApiKey.ALTER_CONFIGS, self.version, **asked)
+
+    def see(self, kind: int, name: str) -> None:
+        """What is set now, once both brokers have heard of it."""
+        read = describe(self.pair, 4, (kind, name, None), include_synonyms=False)
+        given = [
+            {key: one["value"] for key, one in entries(answer).items() if one["config_source"] in (1, 2, 3)}
+            for answer in read.both
+        ]
+        assert given[0] == given[1]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INCREMENTAL_ALTER_CONFIGS))
+def test_incremental_changes_of_a_topic(pair: Pair, topic: str, version: int) -> None:
+    pair.create(topic)
+    alter = Alter(pair, version)
+    for changes in (
+        [("retention.ms", SET, "1000")],
+        [("retention.ms", SET, "1000"), ("segment.bytes", SET, "2000000")],
+        [("retention.ms", DELETE, None)],
+        [("retention.ms", DELETE, "7")],
+        [("retention.ms", DELETE, None)],
+        [("segment.bytes", SET, "x")],
+        [("segment.bytes", SET, None)],
+        [("segment.bytes", SET, "1")],
+        [("cleanup.policy", APPEND, "compact")],
+        [("cleanup.policy", APPEND, "compact")],
+        [("cleanup.policy", APPEND, "compact,delete")],
+        [("cleanup.policy", SUBTRACT, "delete")],
+        [("cleanup.policy", SUBTRACT, "nothing")],
+        [("cleanup.policy", SUBTRACT, "compact")],
+        [("cleanup.policy", APPEND, "x")],
+        [("cleanup.policy", SET, "delete")],
+        [("retention.ms", APPEND, "1")],
+        [("retention.ms", SUBTRACT, "1")],
+        [("leader.replication.throttled.replicas", APPEND, "0:1")],
+        [("leader.replication.throttled.replicas", APPEND, "1:1,2:1")],
+        [("leader.replication.throttled.replicas", SUBTRACT, "1:1")],
+        [("leader.replication.throttled.replicas", APPEND, "x")],
+        [("nothing.such", SET, "1")],
+        [("nothing.such", DELETE, None)],
+        [("nothing.such", APPEND, "1")],
+        [("flush.ms", SET, "1"), ("flush.ms", SET, "2")],
+        [("flush.ms", SET, "1"), ("flush.ms", DELETE, None)],
+        [("flush.ms", SET, "1"), ("segment.ms", SET, "x")],
+        [("max.message.bytes", SET, "")],
+        [("max.message.bytes", SET, " 17 ")],
+        [("min.insync.replicas", SET, "5")],
+        [("compression.type", SET, "GZIP")],
+        [("unclean.leader.election.enable", SET, "true")],
+        [("", SET, "1")],
+        [],
+    ):
+        Alter(pair, version, validate_only=True).incrementally(TOPIC, topic, *changes)
+        alter.incrementally(TOPIC, topic, *changes)
+    eventually(lambda: alter.see(TOPIC, topic))
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INCREMENTAL_ALTER_CONFIGS))
+def test_incremental_changes_of_other_resources(pair: Pair, topic: str, version: int) -> None:
+    pair.create(topic)
+    alter = Alter(pair, version, validate_only=True)
+    one = ("retention.ms", SET, "1000")
+    for kind, name in (
+        (TOPIC, "nowhere"), (TOPIC, ""), (TOPIC, "a b"), (BROKER, "9"), (BROKER, "x"), (BROKER, "-1"), (LOGGER, "9"),
+        (LOGGER, ""), (METRICS, ""), (GROUP, ""), (0, "x"), (99, "x"),
+    ):  # fmt: skip
+        alter.incrementally(kind, name, one)
+        alter.incrementally(kind, name)
+    for name in ("", "1"):
+        for change in (
+            ("log.retention.ms", SET, "1000"), ("log.retention.ms", SET, "x"), ("node.id", SET, "7"),
+            ("num.io.threads", SET, "9"), ("num.io.threads", SET, "0"), ("nothing.such", SET, "1"),
+            ("log.retention.ms", DELETE, None), ("num.partitions", SET, "9"), ("log.cleanup.policy", APPEND, "compact"),
+            ("log.cleanup.policy", SUBTRACT, "delete"), ("log.retention.ms", APPEND, "5"), ("max.connections", SET, "9"),  # noqa: E501
+            ("message.max.bytes", SET, "-1"), ("advertised.listeners", SET, "PLAINTEXT://x:1"),
+            ("listeners", SET, "x"), ("min.insync.replicas", SET, "1"), ("compression.type", SET, "x"),
+        ):  # fmt: skip
+            alter.incrementally(BROKER, name, change)
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configs": []}
+    pair.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, resources=[resource, resource], validate_only=True)
+    pair.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, resources=[], validate_only=True)
+    other = {"resource_type": TOPIC, "resource_name": "nowhere", "configs": []}
+    pair.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, resources=[resource, other], validate_only=True)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_CONFIGS))
+def test_changes_of_the_whole(pair: Pair, topic: str, version: int) -> None:
+    pair.create(topic, flush_ms=7)
+    alter = Alter(pair, version)
+    choices: list[dict[str, str | None]] = [
+        {"retention_ms": "5"}, {"retention_ms": "x"}, {"retention_ms": None}, {}, {"nothing_such": "1"},
+        {"cleanup_policy": "compact", "segment_ms": "9"}, {"cleanup_policy": "x"}, {"retention_ms": ""},
+    ]  # fmt: skip
+    for configs in choices:
+        Alter(pair, version, validate_only=True).wholly(TOPIC, topic, **configs)
+        alter.wholly(TOPIC, topic, **configs)
+    alter.wholly(TOPIC, topic, segment_ms="99")
+    eventually(lambda: alter.see(TOPIC, topic))
+    check = Alter(pair, version, validate_only=True)
+    for kind, name in (
+        (TOPIC, "nowhere"), (TOPIC, ""), (BROKER, "9"), (BROKER, "x"), (LOGGER, "1"), (METRICS, ""),
+        (GROUP, ""), (0, "x"), (99, "x"), (BROKER, "1"), (BROKER, ""),
+    ):  # fmt: skip
+        check.wholly(kind, name, num_io_threads="9")
+        check.wholly(kind, name)
+    twice = [{"resource_type": TOPIC, "resource_name": topic, "configs": [{"name": "flush.ms", "value": "1"}] * 2}]
+    pair.same(ApiKey.ALTER_CONFIGS, version, resources=twice, validate_only=True)
+
+
+def test_the_sources_of_a_value(pair: Pair, topic: str) -> None:
+    """Topic over broker over all brokers over static over default, in the values and in the synonyms."""
+    lag, kept = "log.cleaner.min.compaction.lag.ms", "log.cleaner.delete.retention.ms"
+    pair.create(topic, retention_ms=123)
+    alter = Alter(pair, 1)
+    alter.incrementally(BROKER, "1", (lag, SET, "50"), (kept, SET, "9"))
+    alter.incrementally(BROKER, "", (kept, SET, "8"), ("log.retention.ms", SET, "-1"))
+
+    def look() -> None:
+        keys = ["retention.ms", "delete.retention.ms", "min.compaction.lag.ms", "segment.bytes"]
+        describe(pair, 4, (TOPIC, topic, keys)).check("synonyms of a topic")
+        keys = [kept, "log.retention.ms", "log.retention.hours", lag]
+        describe(pair, 4, (BROKER, "1", keys)).check("synonyms of a broker")
+        describe(pair, 4, (BROKER, "", None)).check("synonyms of all brokers")
+
+    eventually(look)
+    alter.incrementally(BROKER, "1", (lag, DELETE, None), (kept, DELETE, None))
+    alter.incrementally(BROKER, "", (kept, DELETE, None), ("log.retention.ms", DELETE, None))
+
+
+@pytest.mark.parametrize(("kind", "name", "of_a_change"), [(LOGGER, "1", 40), (METRICS, "m", 42), (GROUP, "g", 40)])
+def test_only_topics_and_brokers_have_a_configuration(pair: Pair, kind: int, name: str, of_a_change: int) -> None:
+    for configs, kafka in (([], 0), ([{"name": "no.such", "config_operation": SET, "value": "1"}], of_a_change)):
+        resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
+        asked: dict[str, Any] = {"resources": resources, "validate_only": True}
+        answers = pair.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, **asked)
+        codes = [answer["responses"][0]["error_code"] for answer in answers.both]
+        assert codes == [kafka, ErrorCode.INVALID_REQUEST]
+
+
+def test_an_unknown_operation_fails_in_kafka(pair: Pair, topic: str) -> None:
+    pair.create(topic)
+    for operation in (4, -1):
+        configs = [{"name": "flush.ms", "config_operation": operation, "value": "1"}]
+        resources = [{"resource_type": TOPIC, "resource_name": topic, "configs": configs}]
+        answers = pair.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+        codes = [answer["responses"][0]["error_code"] for answer in answers.both]
+        assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_REQUEST]

@@ -1,0 +1,86 @@
+"""The APIs of groups over one shard: errors that depend on the version of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.apis import delete_groups, describe_groups, offset_commit, sync_group
+from broker.groups.model import GroupSettings
+from broker.groups.shard import Shard
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from runtime.randomness import Randomness
+from tests.unit.broker.fixtures import ME, Bench, Request, led_by
+from tests.unit.broker.groups.test_shard import MemoryLog
+
+
+class Groups:
+    """A bench whose broker coordinates every group."""
+
+    def __init__(self, bench: Bench) -> None:
+        settings = GroupSettings(initial_delay_ms=0)
+        shard = Shard(MemoryLog(), clock=bench.clock, random=Randomness(1), settings=settings)
+        found = SimpleNamespace(shard=lambda _: shard, shard_for_offsets=lambda _: shard)
+        self.node = SimpleNamespace(groups=found, image=bench.image, config=bench.config, runtime=bench.runtime)
+        self.topic = bench.topic("t", led_by(ME))
+
+    def ask(self, handle: Callable[..., Any], key: ApiKey, version: int, /, **fields: Any) -> Any:
+        request = Request(key, version)
+        decoded = messages.decode_request(key, version, messages.encode_request(key, version, **fields))
+        answer = handle(self.node, request.ctx, decoded)
+        if answer is not None:
+            request.ctx.respond_fields(**answer)
+        return request.response
+
+    def commit(self, version: int = 9, *indexes: int, group: str = "g", generation: int = -1) -> Any:
+        given = [{"partition_index": index, "committed_offset": 5, "committed_metadata": ""} for index in indexes]
+        topics = [{"name": "t", "topic_id": self.topic.id, "partitions": given}]
+        fields = {"group_id": group, "generation_id_or_member_epoch": generation, "member_id": "", "topics": topics}
+        return self.ask(offset_commit.handle, ApiKey.OFFSET_COMMIT, version, **fields)
+
+    def describe(self, version: int, group: str) -> Any:
+        asked: dict[str, Any] = {"groups": [group], "include_authorized_operations": True}
+        return self.ask(describe_groups.handle, ApiKey.DESCRIBE_GROUPS, version, **asked).groups[0]
+
+
+@pytest.fixture
+def groups(bench: Bench) -> Groups:
+    return Groups(bench)
+
+
+@pytest.mark.parametrize("version", [2, 10])
+def test_partitions_that_a_topic_has_not_are_not_committed(groups: Groups, version: int) -> None:
+    partitions = groups.commit(version, 0, 7).topics[0].partitions
+    codes = [(one.partition_index, int(one.error_code)) for one in partitions]
+    assert codes == [(0, ErrorCode.NONE), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert not groups.commit(version).topics, "a topic without partitions is left out"
+
+
+def test_a_member_of_an_unknown_group_hears_so_from_v9_on(groups: Groups) -> None:
+    for version, code in ((8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)):
+        assert int(groups.commit(version, 0, generation=3).topics[0].partitions[0].error_code) == code
+
+
+def test_the_empty_group_id_may_hold_offsets_and_be_seen_and_deleted(groups: Groups) -> None:
+    groups.commit(9, 0, group="")
+    assert groups.describe(5, "").group_state == "Empty"
+    deleted = groups.ask(delete_groups.handle, ApiKey.DELETE_GROUPS, 2, groups_names=[""])
+    assert int(deleted.results[0].error_code) == ErrorCode.NONE
+    assert groups.describe(5, "").group_state == "Dead"
+
+
+def test_a_group_that_is_not_there_has_operations_only_where_it_is_no_error(groups: Groups) -> None:
+    assert groups.describe(5, "none").authorized_operations == describe_groups.ALL_OPERATIONS
+    assert groups.describe(6, "none").authorized_operations == describe_groups.NOT_ASKED
+
+
+def test_sync_names_the_protocol_from_v5_on(groups: Groups) -> None:
+    for version, code in ((4, ErrorCode.UNKNOWN_MEMBER_ID), (5, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)):
+        fields = {"group_id": "g", "generation_id": 1, "member_id": "m", "protocol_type": None, "assignments": []}
+        answer = groups.ask(sync_group.handle, ApiKey.SYNC_GROUP, version, **fields)
+        assert int(answer.error_code) == code

@@ -1,0 +1,96 @@
+"""What a broker refuses of a request that changes configs, and what it sends on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker import config_changes
+from broker.apis import alter_configs, incremental_alter_configs
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.headers import parse_request_header, response_header
+from tests.unit.broker.fixtures import ME, Bench, Request
+
+TOPIC, BROKER = 2, 4
+INVALID = int(ErrorCode.INVALID_REQUEST)
+
+
+class Controller:
+    """Takes everything, in an order of its own."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[str]] = []
+
+    async def request(self, key: ApiKey, *, request_data: bytes, **_: Any) -> Any:
+        header, body = parse_request_header(memoryview(request_data))
+        request = messages.decode_request(header.api_key, header.api_version, body)
+        self.seen.append([resource.resource_name for resource in request.resources])
+        responses = [
+            {"resource_type": one.resource_type, "resource_name": one.resource_name, "error_code": 0}
+            for one in reversed(request.resources)
+        ]
+        answer = messages.encode_response(header.api_key, header.api_version, responses=responses)
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        return messages.build_response(ApiKey.ENVELOPE, 0, response_data=head + answer, error_code=0)
+
+
+def resource(kind: int, name: str, *changes: tuple[str, str | None], op: int = 0) -> dict[str, Any]:
+    configs = [{"name": key, "value": value, "config_operation": op} for key, value in changes]
+    return {"resource_type": kind, "resource_name": name, "configs": configs}
+
+
+async def alter(bench: Bench, *resources: dict[str, Any]) -> tuple[list[tuple[str, int]], list[list[str]]]:
+    """(name, error) in the answer's order, and the names that each request to the controller had."""
+    controller = Controller()
+    node = SimpleNamespace(node_id=ME, controller=controller, config=bench.config)
+    request = Request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
+    body = messages.encode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+    decoded = messages.decode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, body)
+    answer = await incremental_alter_configs.handle(node, request.ctx, decoded)  # type: ignore[arg-type]
+    if answer is not None:
+        request.ctx.respond_fields(**answer)
+    return [(one.resource_name, int(one.error_code)) for one in request.response.responses], controller.seen
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        resource(TOPIC, "t", ("flush.ms", "1"), ("flush.ms", "2")),
+        resource(TOPIC, "t", ("flush.ms", None)),
+        resource(BROKER, "9", ("log.retention.ms", "1")),
+        resource(BROKER, "x"),
+        resource(BROKER, str(ME), ("listeners", "PLAINTEXT://:1")),
+        resource(99, "t"),
+    ],
+    ids=["a key twice", "no value", "another broker", "no broker", "listeners", "an unknown type"],
+)
+async def test_what_is_refused_does_not_keep_the_rest(bench: Bench, refused: dict[str, Any]) -> None:
+    answers, sent = await alter(bench, resource(TOPIC, "a"), refused, resource(TOPIC, "b"))
+    assert answers == [("a", 0), (refused["resource_name"], INVALID), ("b", 0)]
+    assert sent == [["a", "b"]]
+
+
+async def test_a_resource_twice_is_refused_twice_and_nothing_sent(bench: Bench) -> None:
+    assert await alter(bench, resource(TOPIC, "a"), resource(TOPIC, "a")) == ([("a", INVALID)] * 2, [])
+
+
+async def test_good_ones_are_passed_on(bench: Bench) -> None:
+    good = [
+        resource(TOPIC, "a", ("flush.ms", None), op=1),
+        resource(BROKER, ""),
+        resource(BROKER, str(ME), ("log.retention.ms", "1")),
+    ]
+    answers, sent = await alter(bench, *good)
+    assert sorted(answers) == [("", 0), (str(ME), 0), ("a", 0)] and sent == [["a", "", str(ME)]]
+
+
+def test_without_a_controller_every_resource_has_its_error() -> None:
+    request = messages.build_request(ApiKey.ALTER_CONFIGS, 2, resources=[resource(TOPIC, "a"), resource(BROKER, "")])
+    error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    failed = alter_configs.failed(Request(ApiKey.ALTER_CONFIGS, 2).ctx, request, error)
+    assert [one["error_code"] for one in failed["responses"]] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert config_changes.failed(request.resources[0], error)["resource_name"] == "a"

@@ -140,6 +140,21 @@ def test_broker_configurations(tools: Tools, server: Server) -> None:
     assert "root=" in tools(CONFIGS, *server, "--entity-type", "broker-loggers", "--entity-name", "2", "--describe")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "setting"),
+    [
+        ("broker-loggers", "1", "root=DEBUG"),
+        ("groups", "some-group", "consumer.session.timeout.ms=50000"),
+        ("client-metrics", "some-subscription", "interval.ms=1000"),
+    ],
+)
+def test_what_has_no_configuration_here_is_refused(
+    tools: Tools, server: Server, kind: str, name: str, setting: str
+) -> None:
+    one = ("--entity-type", kind, "--entity-name", name)
+    assert "InvalidRequestException" in tools.refusal(CONFIGS, *server, *one, "--alter", "--add-config", setting)
+
+
 # -- offsets and files
 
 
@@ -239,6 +254,20 @@ def test_the_quorum(tools: Tools, server: Server, cluster: LocalCluster) -> None
     assert len({one[2] for one in replication}) <= 2, "followers are at most one batch behind"
 
 
+def test_the_controller_asked_itself(tools: Tools, cluster: LocalCluster) -> None:
+    (endpoint,) = cluster.controller.listeners.values()
+    controller = ("--bootstrap-controller", endpoint)
+    assert "LeaderId:               100" in tools(QUORUM, *controller, "describe", "--status")
+    assert re.search(r"metadata\.version\s.*Level: 4\.3-IV0", tools(FEATURES, *controller, "describe"))
+    listed = tools(CLUSTER, "list-endpoints", *controller).splitlines()[1:]
+    assert [line.split() for line in listed] == [["100", *endpoint.split(":"), "null", "controller"]]
+    node = ("--entity-type", "brokers", "--entity-name", "100")
+    assert "process.roles=controller" in tools(CONFIGS, *controller, *node, "--describe", "--all")
+    default = ("--entity-type", "brokers", "--entity-default", "--alter")
+    tools(CONFIGS, *controller, *default, "--add-config", "log.cleaner.backoff.ms=14000")
+    tools(CONFIGS, *controller, *default, "--delete-config", "log.cleaner.backoff.ms")
+
+
 def test_every_api_and_version(tools: Tools, server: Server) -> None:
     shown = tools(API_VERSIONS, *server)
     assert shown.count("(id: ") == 3
@@ -250,6 +279,8 @@ def test_every_api_and_version(tools: Tools, server: Server) -> None:
 def test_features(tools: Tools, server: Server) -> None:
     described = tools(FEATURES, *server, "describe")
     assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", described)
+    levels = dict(re.findall(r"Feature: (\S+) .*FinalizedVersionLevel: (\S+)", described))
+    assert {name for name, level in levels.items() if level != "0"} == {"metadata.version"}
     assert re.search(r"kraft\.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1\s+Final\S+ 0", described)
     unchanged = tools(FEATURES, *server, "upgrade", "--metadata", "4.3-IV0", "--dry-run")
     assert "metadata.version can be upgraded to 30." in unchanged

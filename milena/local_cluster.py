@@ -17,6 +17,7 @@ from typing import NamedTuple
 from milena.errors import UserError
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
+from milena.up.processes import PARENT_FD
 
 MILENA = (sys.executable, "-I", "-m", "milena")
 LIMIT = 60.0
@@ -37,11 +38,12 @@ class Node(NamedTuple):
 class LocalCluster:
     """A running cluster. Its directory stays when it stops, and ``LocalCluster.start`` there finds all data again."""
 
-    def __init__(self, directory: str, process: subprocess.Popen[str], bootstrap: str) -> None:
+    def __init__(self, directory: str, process: subprocess.Popen[str], alive: int, bootstrap: str) -> None:
         self.directory = directory
         self.bootstrap = bootstrap
         """``host:port,...`` of all brokers."""
         self._up = process
+        self._alive = alive
         self._layout = ClusterDir(directory)
         self._brought_back: list[subprocess.Popen[str]] = []
 
@@ -65,16 +67,27 @@ class LocalCluster:
         command += [word for topic in topics for word in ("--topic", topic)]
         os.makedirs(directory, exist_ok=True)
         log = os.path.join(os.fspath(directory), "up.stderr")
+        # The cluster ends with this process, even where that is killed: then the pipe reaches its end of file.
+        reading, alive = os.pipe()
         with open(log, "w") as errors:
-            process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=errors, text=True)
+            process = subprocess.Popen(
+                [*command, *options],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                pass_fds=[reading],
+                env={**os.environ, PARENT_FD: str(reading)},
+            )
+        os.close(reading)
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("ready bootstrap="):
             process.wait()
             process.stdout.close()
+            os.close(alive)
             with open(log) as errors:
                 raise UserError(f"milena up: {errors.read().strip()}")
-        return cls(os.fspath(directory), process, line.strip().removeprefix("ready bootstrap="))
+        return cls(os.fspath(directory), process, alive, line.strip().removeprefix("ready bootstrap="))
 
     @property
     def pid(self) -> int:
@@ -136,6 +149,9 @@ class LocalCluster:
         self._wait(lambda: not any(map(runs, pids)), "the nodes to end after their supervisor")
 
     def _reap(self) -> None:
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
         for process in (self._up, *self._brought_back):
             process.wait(LIMIT)
             if process.stdout is not None:

@@ -15,7 +15,7 @@ import time
 from milena.errors import UserError
 from milena.up import channel, locks, nodes_file, ports, processes
 from milena.up.plan import nodes_of, write_properties
-from milena.up.processes import NodeProcess
+from milena.up.processes import PARENT_FD, NodeProcess
 from milena.up.settings import draw_cluster_id, save
 from milena.up.wakeups import ENDING, Wakeups
 
@@ -116,9 +116,13 @@ class Supervisor:
         poll = select.poll()
         poll.register(self._channel.fd, select.POLLIN)
         poll.register(self._wakeups.fd, select.POLLIN)
+        parent = int(os.environ.get(PARENT_FD, "-1"))
+        if parent >= 0:  # who started us wants us to end with it
+            os.set_inheritable(parent, False)
+            poll.register(parent, select.POLLIN)
         while not self._stop_requested:
-            poll.poll(TICK_MS)
-            self._stop_requested |= bool(self._wakeups.taken() & ENDING)
+            events = dict(poll.poll(TICK_MS))
+            self._stop_requested |= bool(self._wakeups.taken() & ENDING) or parent in events
             # The dead first: a node that was brought back at once speaks with another pid.
             messages = self._channel.read()
             self._bury()
@@ -146,14 +150,14 @@ class Supervisor:
             if node.process is None or reason is None:
                 continue
             words = processes.last_words(node.plan.log, node.process.log_start)
+            if self._announced and not self._stop_requested:
+                self._view.tell(f"{node.plan.name} {reason}; this brings it back: milena node {node.plan.properties}")
             nodes_file.mark_down(self._cluster.nodes, node.plan.id, node.process.pid)
             node.process, node.state = None, DOWN
             if not self._announced and not self._stop_requested:
                 raise UserError(
                     f"{node.plan.name} {reason} before the cluster was ready: {words or 'no word in its log'}"
                 )
-            if not self._stop_requested:
-                self._view.tell(f"{node.plan.name} {reason}; this brings it back: milena node {node.plan.properties}")
 
     def _announce(self) -> None:
         """Say that the cluster is ready, once, after the topics that were asked for."""

@@ -1,0 +1,75 @@
+"""The command `milena` as a person runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from milena.local_cluster import LIMIT, MILENA
+
+
+class Said(NamedTuple):
+    """What a command printed."""
+
+    out: str
+    err: str
+
+
+def milena(*arguments: str, stdin: str = "", code: int = 0, env: Mapping[str, str] | None = None) -> Said:
+    """Run a command to its end. It must end with ``code``, and never with a stack trace."""
+    done = subprocess.run(
+        [*MILENA, *arguments], input=stdin, capture_output=True, text=True, timeout=LIMIT, check=False, env=env
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return Said(done.stdout, done.stderr)
+
+
+def refused(*arguments: str, code: int = 1, stdin: str = "", env: Mapping[str, str] | None = None) -> str:
+    """Run a command that refuses: the sentence behind ``milena:``, its last line."""
+    said = milena(*arguments, code=code, stdin=stdin, env=env)
+    sentences = [line for line in said.err.splitlines() if line.startswith("milena: ")]
+    assert [said.err.splitlines()[-1]] == sentences, said.err
+    return sentences[0].removeprefix("milena: ")
+
+
+class Node(NamedTuple):
+    """A node of `milena node` that serves."""
+
+    process: subprocess.Popen[str]
+    listeners: Mapping[str, str]
+    """Name to ``host:port`` of its ready line."""
+    log: Path
+
+    @property
+    def address(self) -> str:
+        return self.listeners["PLAINTEXT"]
+
+
+@contextmanager
+def node(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Node]:
+    """`milena node ARGUMENTS`, from its ready line on until its end in order. Its log goes below ``folder``."""
+    log = folder / "node.log"
+    with log.open("a") as errors:
+        process = subprocess.Popen(
+            [*MILENA, "node", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True, env=env
+        )
+    assert process.stdout is not None
+    try:
+        ready, _, addresses = process.stdout.readline().partition(" ")
+        assert ready == "ready", log.read_text()
+        listeners = dict(address.split("://") for address in addresses.split()[1:])
+        yield Node(process, listeners, log)
+    finally:
+        process.terminate()
+        rest = process.communicate(timeout=LIMIT)[0]
+    assert (rest, process.returncode) == ("", 0), log.read_text()
+
+
+def without_kafka() -> dict[str, str]:
+    """This process's environment without variables that a node would read."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "CLUSTER_ID"))}

@@ -1,0 +1,124 @@
+"""`milena up --detach`, and `milena down`, `status` and `logs` of a cluster that nobody watches."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from milena.local_cluster import LIMIT, MILENA, runs
+from milena.up.ports import free
+from tests.wire.command import milena, refused
+from tests.wire.raw import answers
+from tests.wire.waiting import wait_gone
+
+
+class Detached(NamedTuple):
+    where: tuple[str, str]
+    directory: Path
+    bootstrap: str
+
+
+@pytest.fixture(scope="module")
+def detached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
+    """Two brokers. No test stops them."""
+    directory = tmp_path_factory.mktemp("detached")
+    where = ("--dir", str(directory))
+    said = milena("up", "--detach", "--brokers", "2", "--port", "0", *where)
+    assert said.err == ""
+    yield Detached(where, directory, said.out.strip().removeprefix("ready bootstrap="))
+    milena("down", *where)
+
+
+def test_it_returns_when_the_cluster_is_ready(detached: Detached) -> None:
+    assert all(map(answers, detached.bootstrap.split(",")))
+
+
+def test_its_supervisor_is_nobodys_child_and_has_no_terminal(detached: Detached) -> None:
+    (entry, *_) = json.loads((detached.directory / "nodes.json").read_text())
+    supervisor = parent_of(entry["pid"])
+    assert os.getsid(supervisor) == supervisor != os.getsid(0)
+    assert "ready at" in (detached.directory / "logs" / "up.log").read_text()
+
+
+def parent_of(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        pytest.skip("needs Linux's /proc")
+    return int(stat.read_text().rpartition(")")[2].split()[1])
+
+
+def test_status_shows_each_node(detached: Detached) -> None:
+    head, *rows = milena("status", *detached.where).out.splitlines()
+    assert head.split() == ["node", "role", "state", "pid", "memory", "listeners"]
+    entries = json.loads((detached.directory / "nodes.json").read_text())
+    for row, entry in zip(rows, entries, strict=True):
+        number, role, state, pid, memory, unit, listener = row.split()
+        assert (number, role, state, pid) == (str(entry["id"]), entry["roles"][0], "up", str(entry["pid"]))
+        assert (memory.isdecimal(), unit) == (True, "MiB")
+        assert [listener] == [f"{name}://{address}" for name, address in entry["listeners"].items()]
+
+
+@pytest.mark.parametrize("name", ["broker-1", "1"])
+def test_logs_of_one_node(detached: Detached, name: str) -> None:
+    assert milena("logs", name, *detached.where).out == (detached.directory / "logs" / "broker-1.log").read_text()
+
+
+def test_logs_of_all_nodes(detached: Detached) -> None:
+    text = milena("logs", "--lines", "1", *detached.where).out
+    assert [name in text for name in ("broker-1.log", "broker-2.log", "controller-100.log", "up.log")] == [True] * 4
+    assert milena("logs", "2", "--lines", "1", *detached.where).out.count("\n") == 1
+
+
+def test_logs_are_followed(detached: Detached) -> None:
+    command = [*MILENA, "logs", "broker-1", "--follow", "--lines", "1", *detached.where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as follower:
+        assert follower.stdout is not None
+        try:
+            assert follower.stdout.readline().startswith(b"{")  # the last line so far
+            with (detached.directory / "logs" / "broker-1.log").open("a") as log:
+                log.write('{"event": "written by the test"}\n')
+            assert b"written by the test" in follower.stdout.readline()
+        finally:
+            os.killpg(follower.pid, signal.SIGTERM)
+
+
+def test_a_log_that_there_is_not_is_one_sentence(detached: Detached) -> None:
+    said = refused("logs", "broker-7", *detached.where)
+    assert said == f"{detached.directory}/logs has no log of a node broker-7"
+    assert refused("logs", "--lines", "few", *detached.where, code=2) == "--lines few: not a whole number"
+
+
+@pytest.mark.parametrize("command", ["down", "status", "logs"])
+def test_a_directory_without_a_cluster_is_one_sentence(tmp_path: Path, command: str) -> None:
+    said = refused(command, "--dir", str(tmp_path))
+    assert said == f"{tmp_path} holds no cluster (--dir names another directory)"
+
+
+def test_what_keeps_it_from_starting_is_told_at_once(tmp_path: Path) -> None:
+    port = free("127.0.0.1", 1)[0]
+    options = ("--dir", str(tmp_path), "--brokers", "1", "--port", str(port))
+    with socket.create_server(("127.0.0.1", port)):
+        assert refused("up", "--detach", *options).startswith(f"port {port} on 127.0.0.1 is in use: ")
+    said = refused("up", "--detach", *options, "--override", "num.partitons=2")
+    assert "unknown configuration key 'num.partitons'" in said
+
+
+def test_down_ends_every_process_and_status_says_so(tmp_path: Path) -> None:
+    where = ("--dir", str(tmp_path))
+    milena("up", "--detach", "--brokers", "1", "--port", "0", *where)
+    nodes = json.loads((tmp_path / "nodes.json").read_text())
+    supervisor = parent_of(nodes[0]["pid"])
+    assert milena("down", *where) == ("", "")
+    assert not any(runs(node["pid"]) for node in nodes)
+    wait_gone([supervisor], LIMIT)
+    assert (tmp_path / "broker-1" / "data" / ".kafka_cleanshutdown").exists()
+    assert milena("status", *where, code=1).out.count(" down ") == 2
+    assert milena("down", *where).out == f"nothing runs in {tmp_path}\n"

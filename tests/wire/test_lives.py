@@ -1,0 +1,148 @@
+"""Nodes and supervisors that die: what is reported, what comes back, and that no process is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milena.local_cluster import LIMIT, MILENA, LocalCluster, runs
+from tests.wire.command import milena, node, refused
+from tests.wire.raw import answers
+from tests.wire.waiting import wait_gone
+
+IMPATIENT = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+"""Nobody waits long for a broker that was killed, or for a controller that is not there."""
+
+
+def processes(cluster: LocalCluster) -> list[int]:
+    return [node.pid for node in cluster.nodes.values() if node.pid is not None]
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Two brokers. Each test that kills a node brings it back."""
+    with LocalCluster.start(tmp_path_factory.mktemp("mortal"), brokers=2, overrides=IMPATIENT) as running:
+        yield running
+
+
+def test_nodes_json_is_true_while_nodes_come_and_go(mortal: LocalCluster) -> None:
+    before = mortal.nodes
+    assert all(found.pid and runs(found.pid) for found in before.values())
+    mortal.kill(2)
+    assert mortal.nodes == {**before, 2: before[2]._replace(pid=None)}
+    mortal.restart(2)
+    after = mortal.nodes
+    assert after == {**before, 2: before[2]._replace(pid=after[2].pid)}
+    assert after[2].pid not in (None, before[2].pid)
+
+
+def test_a_node_that_dies_is_left_down_and_reported(mortal: LocalCluster) -> None:
+    properties = f"{mortal.directory}/broker-1/server.properties"
+    mortal.kill(1)
+    told = Path(mortal.directory, "up.stderr").read_text().splitlines()
+    assert f"broker-1 was ended by signal 9; this brings it back: milena node {properties}" in told
+    rows = milena("status", "--dir", mortal.directory, code=1).out.splitlines()[1:]
+    assert [row.split()[:4] for row in rows if " down " in row] == [["1", "broker", "down", "-"]]
+    mortal.restart(1)
+    assert milena("status", "--dir", mortal.directory).out.count(" up ") == 3
+
+
+def test_a_node_that_is_stopped_in_order_can_come_back_too(mortal: LocalCluster) -> None:
+    mortal.kill(2, signal.SIGTERM)
+    assert Path(mortal.nodes[2].log_dirs[0], ".kafka_cleanshutdown").exists()
+    mortal.restart(2)
+    assert answers(mortal.nodes[2].listeners["PLAINTEXT"])
+
+
+def test_a_controller_comes_back_too(mortal: LocalCluster) -> None:
+    mortal.kill(mortal.controller.id)
+    mortal.restart(mortal.controller.id)
+    milena("topic", "create", "after-the-controller", "-b", mortal.bootstrap)
+
+
+def test_a_node_runs_once(mortal: LocalCluster) -> None:
+    """The second one is refused, and nodes.json goes on to tell of the first."""
+    before = mortal.nodes
+    said = refused("node", f"{mortal.directory}/broker-1/server.properties")
+    assert said == f"listener PLAINTEXT: cannot listen on {before[1].listeners['PLAINTEXT']}: address already in use"
+    assert mortal.nodes == before
+
+
+def test_a_cluster_is_stopped_with_the_nodes_that_were_brought_back(tmp_path: Path) -> None:
+    cluster = LocalCluster.start(tmp_path, overrides=IMPATIENT)
+    cluster.kill(1)
+    cluster.restart(1)
+    pids = processes(cluster)
+    milena("down", "--dir", cluster.directory)
+    wait_gone([cluster.pid], LIMIT)
+    assert not any(map(runs, pids))
+    assert Path(tmp_path, "broker-1", "data", ".kafka_cleanshutdown").exists()
+    cluster.stop()
+
+
+def test_the_nodes_end_in_order_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    cluster = LocalCluster.start(tmp_path, brokers=2, topics=["kept:2:1"])
+    cluster.kill(1, signal.SIGTERM)
+    cluster.restart(1)  # this one is no child of `milena up`, and belongs to it all the same
+    milena("produce", "kept", "-b", cluster.bootstrap, stdin="".join(f"{number}\n" for number in range(50)))
+    milena("consume", "kept", "--group", "readers", "--from-beginning", "--max", "20", "-b", cluster.bootstrap)
+    cluster.kill_supervisor()
+    assert not processes(cluster)
+    assert len(list(tmp_path.glob("broker-*/data/.kafka_cleanshutdown"))) == 2
+    # at once, though the sessions are of the usual nine seconds: the brokers have left in order
+    with LocalCluster.start(tmp_path, brokers=2) as again:
+        found = milena("consume", "kept", "--from-beginning", "--exit", "-b", again.bootstrap).out.split()
+        rest = milena("consume", "kept", "--group", "readers", "--max", "30", "-b", again.bootstrap).out.split()
+    assert sorted(map(int, found)) == list(range(50))
+    assert len(set(rest)) == 30
+
+
+def test_a_broker_without_controller_ends_with_its_supervisor_too(tmp_path: Path) -> None:
+    cluster = LocalCluster.start(tmp_path, overrides=IMPATIENT)
+    cluster.kill(cluster.controller.id)
+    cluster.kill_supervisor()
+    assert not processes(cluster)
+    assert Path(tmp_path, "broker-1", "data", ".kafka_cleanshutdown").exists()
+
+
+def test_all_data_is_there_when_every_process_was_killed(tmp_path: Path) -> None:
+    with LocalCluster.start(tmp_path, overrides=IMPATIENT, topics=["kept:1:1"]) as cluster:
+        milena("produce", "kept", "-b", cluster.bootstrap, stdin="one\ntwo\n")
+        pids = processes(cluster)
+        os.kill(cluster.pid, signal.SIGSTOP)  # it shall not see them die
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        wait_gone(pids, LIMIT)
+        os.kill(cluster.pid, signal.SIGKILL)
+    assert processes(cluster) == pids  # nobody was left to write it
+    assert milena("status", "--dir", str(tmp_path), code=1).out.count(" down ") == 2
+    with LocalCluster.start(tmp_path, overrides=IMPATIENT) as again:
+        assert milena("consume", "kept", "--from-beginning", "-e", "-b", again.bootstrap).out == "one\ntwo\n"
+
+
+def test_a_node_of_a_cluster_runs_without_its_supervisor(tmp_path: Path) -> None:
+    """After `milena down`, each node can be run by hand from its file."""
+    with LocalCluster.start(tmp_path) as cluster:
+        pass
+    assert not processes(cluster)
+    with node(tmp_path, str(tmp_path / "controller-100" / "server.properties")) as controller:
+        assert processes(cluster) == [controller.process.pid]
+        with node(tmp_path, str(tmp_path / "broker-1" / "server.properties")) as broker:
+            milena("topic", "create", "by-hand", "-b", broker.address)
+            assert processes(cluster) == [broker.process.pid, controller.process.pid]
+    assert not processes(cluster)
+
+
+def test_a_cluster_ends_with_the_process_that_used_it(tmp_path: Path) -> None:
+    """As with a test run that is killed: nobody calls ``stop``."""
+    program = "import os, sys, milena.local_cluster as m; m.LocalCluster.start(sys.argv[1]); os.kill(os.getpid(), 9)"
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=LIMIT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    subprocess.run([*MILENA, "down", "--dir", str(tmp_path)], timeout=LIMIT, check=True)
+    assert milena("status", "--dir", str(tmp_path), code=1).out.count(" down ") == 2

@@ -1,0 +1,34 @@
+"""Waiting for other processes: for what they write and for their end, never for time alone."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterable
+
+
+class Deadline:
+    """So many seconds from now on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def readable(self, fd: int, what: Callable[[], str]) -> None:
+        """Wait until a descriptor can be read. Raises AssertionError, with ``what()``, when the time is over."""
+        left = max(0.0, self._end - time.monotonic())
+        assert select.select([fd], [], [], left)[0], what()
+
+
+def wait_gone(pids: Iterable[int], seconds: float) -> None:
+    """Wait until processes have ended that need not be our children. Raises AssertionError naming one that has not."""
+    deadline = Deadline(seconds)
+    for pid in pids:
+        try:
+            watch = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            deadline.readable(watch, lambda pid=pid: f"process {pid} still runs")  # type: ignore[misc]
+        finally:
+            os.close(watch)

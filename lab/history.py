@@ -48,7 +48,6 @@ class Seen:
     partition: TopicPartition
     offset: int
     value: bytes
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,12 @@ def violations(history: History, ending: Ending) -> list[str]:
     found: list[str] = []
     for partition, log in ending.logs.items():
         writes = sorted((one for one in history.writes if one.partition == partition), key=lambda one: one.number)
+        seen = [one for one in history.seen if one.partition == partition]
         name = f"{partition[0]}-{partition[1]}"
         losses = _losses(history, ending, partition)
         found += [f"{name}: {text}" for text in _of_log(log, writes)]
         found += [f"{name}: {text}" for text in _of_acknowledged(log, writes, losses)]
-        found += [f"{name}: {text}" for text in _of_readers(log, history.seen, partition, losses)]
+        found += [f"{name}: {text}" for text in _of_readers(log, seen, writes, losses)]
     return found + list(_of_topics(history.topics, ending.topics)) + list(_of_commits(history, ending.commits))
 
 
@@ -167,15 +167,14 @@ def _of_acknowledged(log: Sequence[Stored], writes: Sequence[Write], losses: Seq
 
 
 def _of_readers(
-    log: Sequence[Stored], seen: Sequence[Seen], partition: TopicPartition, losses: Sequence[float]
+    log: Sequence[Stored], seen: Sequence[Seen], writes: Sequence[Write], losses: Sequence[float]
 ) -> Iterator[str]:
     stored = {record.offset: record.value for record in log}
+    sent_at = {write.value: write.sent_at for write in writes}
     for one in seen:
-        if (
-            one.partition == partition
-            and stored.get(one.offset) != one.value
-            and not any(at >= one.at for at in losses)
-        ):
+        # It may have travelled for long, so that the time of reading says little.
+        lost = any(at >= sent_at.get(one.value, 0.0) for at in losses)
+        if stored.get(one.offset) != one.value and not lost:
             yield f"{one.value!r} was read at {one.offset}, where {stored.get(one.offset)!r} is"
 
 

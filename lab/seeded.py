@@ -43,6 +43,7 @@ SETTINGS: Final[dict[str, object]] = {
 }
 FAULTS: Final = 6
 """Of nodes, in one run; those of links come on top."""
+LONGEST_RUN: Final = 900.0
 RECOVERY_SECONDS: Final = 120.0
 """Virtual time in which everything must work again after the last fault."""
 
@@ -59,7 +60,12 @@ class Report:
 
 def run_seed(seed: int, *, faults: int = FAULTS, listener: Callable[[str], object] | None = None) -> Report:
     """Run one seed to its end. Raises what a broken invariant raises; rules that were broken are in the report."""
-    return simulate(lambda world: _Run(world, seed, listener).run(faults), seed=seed)
+
+    async def run(world: World) -> Report:
+        async with asyncio.timeout(LONGEST_RUN):
+            return await _Run(world, seed, listener).run(faults)
+
+    return simulate(run, seed=seed)
 
 
 class _Run:

@@ -92,8 +92,7 @@ class Workload:
         while not self.stopping.is_set():
             for record in await consumer.poll(POLL_SECONDS):
                 assert record.value is not None
-                seen = Seen((record.topic, record.partition), record.offset, record.value, self._clock.monotonic())
-                self._history.seen.append(seen)
+                self._history.seen.append(Seen((record.topic, record.partition), record.offset, record.value))
         await consumer.close()
 
     async def share(self, topic: str) -> None:

@@ -81,9 +81,11 @@ def test_gaps_and_falling_epochs_are_found() -> None:
 
 
 def test_what_a_reader_saw_stays() -> None:
-    seen = [Seen(PARTITION, 0, b"1", 0.7)]
-    assert found([written(0)], log_of(0), seen=seen) == ["t-0: b'1' was read at 0, where b'0' is"]
-    assert found([written(0)], log_of(0), seen=seen, losses=[0.8]) == []
+    seen = [Seen(PARTITION, 0, b"1")]
+    unknown = written(1, outcome=Outcome.UNKNOWN)
+    assert found([written(0), unknown], log_of(0), seen=seen) == ["t-0: b'1' was read at 0, where b'0' is"]
+    lost = [written(1, offset=0), written(2, offset=0)]
+    assert found(lost, log_of(2), seen=seen, losses=[1.9]) == []
 
 
 CREATED = TopicChange("made", True, Outcome.OK, {"retention.ms": "1"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,6 +97,10 @@ class Pair:
         for line in self._lines:
             line.send(key, version, body)
 
+    def send_bytes(self, data: bytes) -> None:
+        for line in self._lines:
+            line.write(data)
+
     # -- what most tests begin with
 
     def create(self, topic: str, partitions: int = 1, **configs: object) -> Name:
@@ -149,7 +153,7 @@ class Pair:
                 assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0, answer
 
 
-def versions(key: ApiKey, *, since: int = 0, until: int = 99) -> Iterable[int]:
+def versions(key: ApiKey, *, since: int = 0, until: int = 99) -> range:
     """The versions of an API that Milena serves."""
     served = REGISTRY[key].ours
     assert served is not None

@@ -11,7 +11,7 @@ from protocol import messages
 from protocol.headers import parse_response_header, request_header
 from tests.wire.raw import frame, receive_frame
 
-LIMIT: Final = 4.0
+LIMIT: Final = 20.0
 CLIENT_ID: Final = "differ"
 CLOSED: Final = "the connection was closed"
 
@@ -54,10 +54,14 @@ class Line:
         self._correlation = 0
 
     def send(self, key: int, version: int, body: bytes, client_id: str | None = CLIENT_ID) -> None:
+        self._correlation += 1
+        self.write(frame(request_header(key, version, self._correlation, client_id) + body))
+
+    def write(self, data: bytes) -> None:
+        """Bytes as they are."""
         if self._socket is None:
             self._socket = socket.create_connection((self.side.host, self.side.port), timeout=LIMIT)
-        self._correlation += 1
-        self._socket.sendall(frame(request_header(key, version, self._correlation, client_id) + body))
+        self._socket.sendall(data)
 
     def receive(self, key: int, version: int) -> Any:
         """The answer as plain data, or CLOSED."""

@@ -99,6 +99,10 @@ def test_delete_records(pair: Pair, topic: str, version: int) -> None:
         delete(topic, (0, offset))
         list_offsets(pair, 7, topic, {"timestamp": -2}, {"partition_index": 1, "timestamp": -2})
         list_offsets(pair, 7, topic, {"timestamp": THEN})
+        for first in (0, 2, 3, 10):
+            part = {"partition": 0, "fetch_offset": first, "partition_max_bytes": 1 << 20}
+            asked: dict[str, Any] = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1}
+            pair.same(ApiKey.FETCH, 11, topics=[{"topic": topic, "partitions": [part]}], **asked)
     delete(topic, (1, -1), (2, 0), (-1, 0))
     delete(topic, (1, 1))
     delete("nowhere", (0, 0))

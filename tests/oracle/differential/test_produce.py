@@ -95,6 +95,10 @@ WRONG: Final[Mapping[str, bytes]] = {
     "records and more": with_body(GOOD, GOOD[61:] + b"\1\2\3"),
     "records of zeros": with_body(GOOD, bytes(20)),
     "record length negative": with_body(GOOD, b"\x01" + GOOD[62:]),
+    "a record of 2 GiB": with_body(batch(1), b"\xfe\xff\xff\xff\x0f" + b"x" * 20),
+    "a header key that is no UTF-8": with_body(batch(1), b"\x16\0\0\0\x02k\x02v\x02\x02\xff\x01"),
+    "record attributes": with_body(batch(1), b"\x10\x07\0\0\x02k\x02v\0"),
+    "a varint of eleven bytes": with_body(batch(1), b"\x2a\0" + b"\xff" * 11 + b"\0\0\0\0\0\0\0\0"),
     "offset gaps": batch([Record(0, 0, b"k", b"v"), Record(2, 0, b"k", b"v")]),
     "offset gaps but counted": forged(batch([Record(0, 0, b"k", b"v"), Record(2, 0, b"k", b"v")]), last_offset_delta=1),
     "offsets backwards": forged(batch([Record(1, 0, b"k", b"v"), Record(0, 0, b"k", b"v")]), last_offset_delta=1),
@@ -210,6 +214,7 @@ def _unknown(version: int) -> Any:
         {"compression_type": "lz4"},
         {"compression_type": "uncompressed"},
         {"max_message_bytes": 80},
+        {"min_insync_replicas": 2},
         {"max_message_bytes": 2_000_000, "segment_bytes": 1_048_576},
         {"cleanup_policy": "compact", "compression_type": "zstd"},
     ],
@@ -324,10 +329,10 @@ def test_stored_batches(pair: Pair, topic: str) -> None:
     choices: list[dict[str, Any]] = [
         {},
         {"message_timestamp_type": "LogAppendTime"},
-        {"compression_type": "uncompressed"},
+        *({"compression_type": name} for name in ("uncompressed", "gzip", "snappy", "lz4", "zstd")),
     ]
     for configs in choices:
-        name = f"{topic}-{len(str(configs))}"
+        name = f"{topic}-{'-'.join(configs.values())}"
         pair.create(name, **configs)
         for good in (
             *GOOD_ONES.values(),
@@ -348,3 +353,41 @@ def test_stored_batches(pair: Pair, topic: str) -> None:
             topics=[{"topic": name, "partitions": [asked]}],
             ignore={"records"} if "message_timestamp_type" in configs else (),
         )
+
+
+def test_transactions_are_not_served(pair: Pair, topic: str) -> None:
+    """Milena says at once that a producer with a transactional id may not be; Kafka has a coordinator for it."""
+    coordinator = pair.ask(ApiKey.FIND_COORDINATOR, 3, key="tx", key_type=1)
+    asked: dict[str, Any] = {"transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
+    producer = pair.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="tx", **asked)
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert [answers.milena["error_code"] for answers in (coordinator, producer)] == [refused, refused]
+    pair.create(topic)
+    one = batch(producer_id=70_000, producer_epoch=0, base_sequence=0, transactional=True)
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": one}]}]
+    answers = pair.ask(ApiKey.PRODUCE, 9, transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=data)
+    assert _codes(answers)[1] == refused
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"\0",
+        b"\x0c\0\0\0\x03\x02v",
+        b"\x0e\0\0\0\x7ek\x02v",
+        b"\x10\0\0\0\x02k\x02v\x01",
+        b"\x14\0\0\0\x02k\x02v\x02\x01\x01",
+    ],
+    ids=[
+        "a record without fields",
+        "a key length of -2",
+        "a key beyond the record",
+        "a header count of -1",
+        "a header without a key",
+    ],
+)
+def test_the_fields_of_records_are_not_looked_at(pair: Pair, topic: str, record: bytes) -> None:
+    pair.create(topic)
+    assert _codes(_ask(pair, topic, with_body(batch(1), record))) == (ErrorCode.INVALID_RECORD, ErrorCode.NONE)
+    found = pair.ask(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": topic, "partitions": [{"timestamp": 5}]}])
+    assert found.milena["topics"][0]["partitions"][0]["error_code"] == ErrorCode.CORRUPT_MESSAGE

@@ -1,0 +1,253 @@
+"""Disks that are full or broken, under whole nodes: what goes offline, what lives on, and what is there afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
+from lab.world import World, simulate
+from node.client import admin
+from node.client.cluster import Cluster
+from node.client.producer import OutcomeUnknown, Producer
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from tests.simulation.steps import (
+    DIRS,
+    METADATA_DIR,
+    OF_BROKERS,
+    QUICK,
+    broker_image,
+    create,
+    directory_of,
+    partition_image,
+    produce_once,
+    storage_of,
+    until,
+    values,
+    write,
+)
+
+RECORDS = 30
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How the directory of ``t-0`` fails. ``path`` is below that directory."""
+
+    name: str
+    number: int
+    operation: str
+    path: str = "t-0"
+    configs: dict[str, str] = field(default_factory=dict)
+    by_writing: bool = True
+    """A record finds it; else it shows in time."""
+
+
+FAULTS = [
+    Fault("append to a full disk", errno.ENOSPC, "append"),
+    Fault("append", errno.EIO, "append"),
+    Fault("sync", errno.EIO, "sync", configs={"flush.messages": "1"}),
+    Fault("begin a segment", errno.ENOSPC, "open", configs={"internal.segment.bytes": "6000"}),
+    Fault("write a checkpoint", errno.EIO, "", "recovery-point-offset-checkpoint", by_writing=False),
+    Fault("write a checkpoint on a full disk", errno.ENOSPC, "", "replication-offset-checkpoint", by_writing=False),
+]
+
+
+def on_a_cluster(
+    scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], *, brokers: int = 1, seed: int = 1
+) -> None:
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, brokers, QUICK, of_brokers=OF_BROKERS)
+        async with cluster.client() as client:
+            await scenario(cluster, client)
+
+    simulate(run, seed=seed)
+
+
+async def break_directory(cluster: SimulatedCluster, client: Cluster, fault: Fault) -> str:
+    """Let the directory of ``t-0`` on broker 1 fail, and wait until it shows; returns it."""
+    broken = directory_of(cluster, 1)
+    storage_of(cluster, 1).fail(f"{broken}/{fault.path}", fault.number, operation=fault.operation)
+    if fault.by_writing:
+        code = ErrorCode.NONE
+        for _ in range(100):
+            code = await produce_once(client, 1)
+            if code is not ErrorCode.NONE:
+                break
+        assert code is ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        await write(client, 1, first=RECORDS)
+    await until(lambda: bool(cluster.brokers[1].logs.offline_dirs), 120)
+    assert [one.path for one in cluster.brokers[1].logs.offline_dirs] == [broken]
+    return broken
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_failing_directory_goes_offline_alone(fault: Fault) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, partitions=2, configs=fault.configs)
+        await write(client, RECORDS)
+        await write(client, RECORDS, partition=1)
+        epoch = partition_image(cluster).leader_epoch
+        broken = await break_directory(cluster, client, fault)
+        assert directory_of(cluster, 1, partition=1) != broken
+
+        # The controller has heard of it: the partition has no leader, and keeps its ISR.
+        await until(lambda: partition_image(cluster).leader == -1)
+        lost = partition_image(cluster)
+        assert (lost.isr, lost.leader_epoch) == ((1,), epoch + 1)
+        online = cluster.brokers[1].logs.online_dirs
+        assert list(broker_image(cluster, 1).log_dirs) == [one.directory_id for one in online]
+        assert not broker_image(cluster, 1).fenced
+
+        # Clients see it, and the other directory's partition serves them.
+        await until(lambda: cluster.brokers[1].image.topics["t"].partitions[0].leader == -1)
+        view = (await client.metadata(["t"])).topics["t"].partitions
+        assert (view[0].leader, view[0].offline, view[1].leader) == (-1, (1,), 1)
+        assert await produce_once(client, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+        await write(client, RECORDS, partition=1, first=RECORDS)
+        assert await values(client, 2 * RECORDS, partition=1) == list(range(2 * RECORDS))
+        assert await directory_errors(client) == {broken: 56, **{one.path: 0 for one in online}}
+        cluster.check_alive()
+
+    on_a_cluster(scenario)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_what_was_acknowledged_is_there_when_the_disk_is_mended(fault: Fault) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, partitions=2, configs=fault.configs)
+        await write(client, RECORDS)
+        epoch = partition_image(cluster).leader_epoch
+        await break_directory(cluster, client, fault)
+        await until(lambda: partition_image(cluster).leader == -1)
+        storage_of(cluster, 1).heal()
+        await cluster.kill(host_of(1))
+        await cluster.start_broker(1)
+        await until(lambda: partition_image(cluster).leader == 1)
+        assert partition_image(cluster).leader_epoch > epoch + 1
+        assert (await values(client, RECORDS))[:RECORDS] == list(range(RECORDS))
+        assert await produce_once(client, 1) is ErrorCode.NONE
+
+    on_a_cluster(scenario)
+
+
+def test_a_replica_outside_of_the_isr_does_not_lead() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, replicas=2)
+        leader = partition_image(cluster).leader
+        storage_of(cluster, leader).fail(directory_of(cluster, leader), errno.EIO)
+        assert await produce_once(client, leader) is ErrorCode.KAFKA_STORAGE_ERROR
+        await until(lambda: partition_image(cluster).leader == -1)
+        assert partition_image(cluster).isr == (leader,)
+        await asyncio.sleep(5)
+        assert partition_image(cluster).leader == -1
+        cluster.check_alive()
+
+    on_a_cluster(scenario, brokers=2)
+
+
+def test_new_partitions_go_where_the_disk_is_whole() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client)
+        broken = await break_directory(cluster, client, FAULTS[0])
+        await create(client, "new", partitions=3)
+        for partition in range(3):
+            await write(client, 1, "new", partition)
+            assert directory_of(cluster, 1, "new", partition) != broken
+
+    on_a_cluster(scenario)
+
+
+def test_a_broker_ends_with_its_last_directory() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, partitions=2)
+        for directory in DIRS:
+            storage_of(cluster, 1).fail(directory, errno.EIO)
+        producer = Producer(client, request_timeout=1, delivery_timeout=5)
+        futures = [await producer.enqueue("t", b"v", partition=number) for number in range(2)]
+        for future in futures:
+            with pytest.raises(OutcomeUnknown):
+                await future
+        await producer.close()
+        machine = cluster.world.machine(host_of(1))
+        assert not machine.alive
+        assert [text for text, _ in machine.failures] == ["all log directories have failed"]
+        await until(lambda: broker_image(cluster, 1).fenced)
+
+    on_a_cluster(scenario)
+
+
+def test_a_broker_ends_with_its_metadata_and_loses_nothing() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client)
+        await write(client, RECORDS)
+        storage_of(cluster, 1).fail(METADATA_DIR, errno.EIO)
+        await admin.create_topics(client, [admin.NewTopic("u")])
+        machine = cluster.world.machine(host_of(1))
+        await until(lambda: not machine.alive)
+        assert [text for text, _ in machine.failures] == ["the metadata log has failed"]
+        storage_of(cluster, 1).heal()
+        await cluster.start_broker(1)
+        assert await values(client, RECORDS) == list(range(RECORDS))
+        assert (await client.topic("u", fresh=True)).error == 0
+
+    on_a_cluster(scenario)
+
+
+@pytest.mark.parametrize("operation", ["append", "sync"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_the_controller_ends_with_its_log_and_forgets_nothing(operation: str, number: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client)
+        await write(client, RECORDS)
+        machine = cluster.world.machine(CONTROLLER)
+        machine.storage.fail("/data/__cluster_metadata-0", number, operation=operation)
+        with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+            await admin.create_topics(client, [admin.NewTopic("u")])
+        assert not machine.alive
+        assert "the metadata log cannot be" in machine.failures[0][0]
+        # Brokers go on with what they know.
+        await write(client, RECORDS, first=RECORDS)
+        machine.storage.heal()
+        await cluster.start_controller()
+        await create(client, "v")
+        assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
+        assert partition_image(cluster, "v").leader == 1
+
+    on_a_cluster(scenario)
+
+
+def test_a_controller_does_not_start_on_a_broken_disk_and_says_why() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await cluster.kill(CONTROLLER)
+        cluster.world.machine(CONTROLLER).storage.fail("/data", errno.EIO)
+        with pytest.raises(NodeEnded, match="Input/output error: '/data"):
+            await cluster.start_controller()
+
+    on_a_cluster(scenario)
+
+
+def test_a_broker_whose_controller_does_not_hear_of_a_failed_directory_ends() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, partitions=2)
+        cluster.world.fabric.cut(host_of(1), CONTROLLER)
+        await break_directory(cluster, client, FAULTS[0])
+        machine = cluster.world.machine(host_of(1))
+        await asyncio.sleep(20)
+        assert machine.alive
+        await until(lambda: not machine.alive)
+        assert [text for text, _ in machine.failures] == ["the controller could not be told of a failed log directory"]
+
+    on_a_cluster(scenario)
+
+
+async def directory_errors(client: Cluster) -> dict[str, int]:
+    """What DescribeLogDirs says of each directory of broker 1."""
+    response = await client.to(host_of(1), 9092).request(ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+    return {result.log_dir: int(result.error_code) for result in response.results}

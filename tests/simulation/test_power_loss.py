@@ -1,0 +1,174 @@
+"""A power loss, and other damage to the end of a log: what was synced stays, the rest is cut at a batch border."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from lab.cluster import SimulatedCluster, host_of, start_cluster
+from lab.disk import Inode
+from lab.world import World, simulate
+from node.client.cluster import Cluster
+from tests.simulation.steps import QUICK, batches_in, create, storage_of, values, write
+
+RECORDS = 60
+
+
+def on_a_cluster(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], *, seed: int = 1) -> None:
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, 1, QUICK)
+        async with cluster.client() as client:
+            await scenario(cluster, client)
+        cluster.check_alive()
+
+    simulate(run, seed=seed)
+
+
+def segments(cluster: SimulatedCluster) -> dict[str, Inode]:
+    """The log files of ``t-0``, in order."""
+    files = storage_of(cluster, 1).files
+    return {path: files[path] for path in sorted(files) if path.startswith("/data/t-0/") and path.endswith(".log")}
+
+
+def log_end(cluster: SimulatedCluster) -> int:
+    log = cluster.brokers[1].logs.get("t", 0)
+    assert log is not None
+    return log.log_end_offset
+
+
+async def check_log(cluster: SimulatedCluster, client: Cluster, kept: int) -> None:
+    """``kept`` records are there, and what comes next follows them."""
+    assert log_end(cluster) == kept
+    assert await values(client, kept) == list(range(kept))
+    await write(client, 5, first=kept)
+    assert await values(client, kept + 5) == list(range(kept + 5))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_power_loss_takes_only_what_was_not_synced(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, configs={"internal.segment.bytes": "4000"})
+        await write(client, RECORDS)
+        before = segments(cluster)
+        assert len(before) > 2
+        synced = sum(len(batches_in(bytes(inode.data[: inode.synced]))) for inode in before.values())
+        assert 0 < synced < RECORDS
+        await cluster.lose_power(host_of(1))
+        await cluster.start_broker(1)
+        assert synced <= log_end(cluster) <= RECORDS
+        await check_log(cluster, client, log_end(cluster))
+
+    on_a_cluster(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_power_loss_takes_nothing_where_each_append_is_synced(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, configs={"internal.segment.bytes": "4000", "flush.messages": "1"})
+        await write(client, RECORDS)
+        await cluster.lose_power(host_of(1))
+        await cluster.start_broker(1)
+        await check_log(cluster, client, RECORDS)
+
+    on_a_cluster(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_lost_by_a_power_loss_after_a_stop_in_order(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client)
+        await write(client, RECORDS)
+        await cluster.stop_broker(1)
+        await cluster.lose_power(host_of(1))
+        await cluster.start_broker(1)
+        await check_log(cluster, client, RECORDS)
+
+    on_a_cluster(scenario, seed=seed)
+
+
+def torn_batch(inode: Inode) -> None:
+    """The last batch was written in part."""
+    del inode.data[-40:]
+
+
+def half_a_header(inode: Inode) -> None:
+    last = batches_in(bytes(inode.data))[-1]
+    del inode.data[len(inode.data) - last.size_in_bytes + 30 :]
+
+
+def zeros_in_the_last_batch(inode: Inode) -> None:
+    """The file system gave the bytes a place and lost their content."""
+    inode.data[-40:] = bytes(40)
+
+
+def wrong_byte(inode: Inode) -> None:
+    inode.data[-5] ^= 0x40
+
+
+def zero_tail(inode: Inode) -> None:
+    """The file is longer than what was written to it, as a preallocated one."""
+    inode.data += bytes(10_000)
+
+
+def garbage(inode: Inode) -> None:
+    inode.data += b"no batch at all " * 20
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [(torn_batch, 1), (half_a_header, 1), (zeros_in_the_last_batch, 1), (wrong_byte, 1), (zero_tail, 0), (garbage, 0)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_damaged_end_is_cut_at_a_batch_border(
+    damage: Callable[[Inode], None], lost: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, configs={"internal.segment.bytes": "4000"})
+        await write(client, RECORDS)
+        await cluster.kill(host_of(1))
+        damage(list(segments(cluster).values())[-1])
+        capsys.readouterr()
+        await cluster.start_broker(1)
+        said = [line for line in capsys.readouterr().err.splitlines() if "log cut in recovery" in line]
+        assert len(said) == 1 and '"topic": "t"' in said[0] and f'"next_offset": {RECORDS - lost}' in said[0]
+        await check_log(cluster, client, RECORDS - lost)
+
+    on_a_cluster(scenario)
+
+
+def test_a_damaged_middle_cuts_what_follows_it() -> None:
+    """In the part that was not synced, as after a power loss that wrote pages out of order."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client)
+        await write(client, RECORDS)
+        await cluster.kill(host_of(1))
+        (inode,) = segments(cluster).values()
+        size = batches_in(bytes(inode.data))[0].size_in_bytes
+        inode.data[20 * size + 70] ^= 1
+        await cluster.start_broker(1)
+        await check_log(cluster, client, 20)
+
+    on_a_cluster(scenario)
+
+
+@pytest.mark.parametrize("name", ["index", "timeindex", "snapshot", "leader-epoch-checkpoint", "partition.metadata"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage"])
+def test_what_can_be_built_anew_is(name: str, damage: str) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, configs={"internal.segment.bytes": "4000", "index.interval.bytes": "100"})
+        await write(client, RECORDS)
+        await cluster.kill(host_of(1))
+        files = storage_of(cluster, 1).files
+        damaged = [path for path in files if path.startswith("/data/t-0/") and path.endswith(name)]
+        assert damaged
+        for path in damaged:
+            if damage == "missing":
+                del files[path]
+            else:
+                files[path].data[:] = b"" if damage == "empty" else b"\xff" * 77
+        await cluster.start_broker(1)
+        await check_log(cluster, client, RECORDS)
+
+    on_a_cluster(scenario)

@@ -73,6 +73,8 @@ class LogDir:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.was_clean = False
         """The process before this one ended in order. Known once the directory is open."""
+        self.loaded = False
+        """All logs are open: what is known of them may be written, and the directory can end in order."""
         self.previous_broker_epoch: BrokerEpoch | None = None
         self.gone: set[TopicPartition] = set()
         """Logs that were taken out, while the checkpoints on disk may still tell of them."""

@@ -123,6 +123,7 @@ class LogManager:
         for directory in self.online_dirs:
             try:
                 await self._runtime.disk.offload(directory.load, config_of, self._times.delete_delay_ms)
+                directory.loaded = True
             except OSError as error:
                 self.take_offline(directory, error)
         self._events.info(
@@ -136,11 +137,15 @@ class LogManager:
         self._upkeep.start(tasks)
 
     async def stop(self, broker_epoch: BrokerEpoch | None = None) -> None:
-        """Close and sync all logs and mark the directories as cleanly ended. The tasks must have been stopped."""
+        """Close and sync all logs and mark the directories as cleanly ended. The tasks must have been stopped.
+
+        A directory whose logs have not all been loaded stays as it was found: it may be another process's, and what
+        this one knows of its logs is not all.
+        """
         for directory in self.online_dirs:
             try:
                 await self._close(directory)
-                if directory.online:
+                if directory.online and directory.loaded:
                     await self._runtime.disk.offload(directory.write, directory.checkpoints())
                     await self._runtime.disk.offload(directory.mark_clean, broker_epoch)
             except (OSError, KafkaError) as error:

@@ -69,7 +69,9 @@ def test_a_controller_comes_back_too(mortal: LocalCluster) -> None:
 def test_a_node_runs_once(mortal: LocalCluster) -> None:
     """The second one is refused, and nodes.json goes on to tell of the first."""
     before = mortal.nodes
+    files = sorted(os.listdir(before[1].log_dirs[0]))
     said = refused("node", f"{mortal.directory}/broker-1/server.properties")
+    assert sorted(os.listdir(before[1].log_dirs[0])) == files  # no clean-shutdown file above all
     assert said == f"listener PLAINTEXT: cannot listen on {before[1].listeners['PLAINTEXT']}: address already in use"
     assert mortal.nodes == before
 

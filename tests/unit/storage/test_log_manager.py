@@ -53,6 +53,25 @@ async def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     await manager.logs.stop()
 
 
+async def test_whoever_loaded_nothing_leaves_nothing(tmp_path: Path) -> None:
+    """A second process on a directory in use, or one that ends before its logs are loaded, must not call it clean."""
+    manager = Manager(tmp_path)
+    append(create(await manager.start()), b"a")
+    before = sorted(path.name for path in (tmp_path / "dir0").iterdir())
+    second = Manager(tmp_path)
+    await second.logs.stop()  # it has not come so far as to lock the directory
+    with pytest.raises(DirectoryError):
+        second.logs.open()
+    await second.logs.stop()
+    assert sorted(path.name for path in (tmp_path / "dir0").iterdir()) == before
+    manager.kill()
+    third = Manager(tmp_path)
+    third.logs.open()
+    third.logs.format(CLUSTER)
+    await third.logs.stop()
+    assert sorted(path.name for path in (tmp_path / "dir0").iterdir()) == before
+
+
 async def test_a_clean_end_leaves_its_broker_epoch_and_needs_no_recovery(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start()

@@ -69,7 +69,9 @@ class Clients:
 
 
 def test_kafka_then_milena_then_kafka(tools: Tools, tmp_path: Path) -> None:
-    with running_kafka(tmp_path, features=FEATURES, static_voter=True) as node:
+    # What was killed is not registered anew before its earlier session has run out.
+    sessions = {"broker_session_timeout_ms": 1500, "broker_heartbeat_interval_ms": 300}
+    with running_kafka(tmp_path, features=FEATURES, static_voter=True, **sessions) as node:
         server = ("--bootstrap-server", "{}:{}".format(*node.broker))
         tools(TOPICS, *server, "--create", "--topic", TOPIC, "--config", "segment.bytes=1048576")
         clients = Clients(node)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from node.outgoing import Channel, ChannelError
@@ -21,11 +22,16 @@ class ControllerLink:
     """Requests to whichever controller is active. One connection, so requests arrive in the order they were made."""
 
     def __init__(
-        self, runtime: Runtime, addresses: Sequence[tuple[str, int]], client_id: str, *, request_timeout: float
+        self,
+        runtime: Runtime,
+        addresses: Callable[[], Sequence[tuple[str, int]]],
+        client_id: str,
+        *,
+        request_timeout: float,
     ) -> None:
-        assert addresses, "a broker needs the address of a controller"
+        """``addresses`` are asked for with the first request."""
         self._runtime = runtime
-        self._addresses = addresses
+        self._find_addresses = addresses
         self._client_id = client_id
         self._timeout = request_timeout
         self._current = 0
@@ -34,6 +40,12 @@ class ControllerLink:
         self._missing_since: float | None = None
         self._told = False
         self._log = get_logger("controller-link")
+
+    @cached_property
+    def _addresses(self) -> Sequence[tuple[str, int]]:
+        addresses = self._find_addresses()
+        assert addresses, "a broker needs the address of a controller"
+        return addresses
 
     @property
     def address(self) -> str:

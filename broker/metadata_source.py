@@ -1,4 +1,5 @@
-"""Where a broker's metadata comes from: observed over the wire, or read beside the controller of the same process.
+"""Where a broker's metadata comes from: observed over the wire (``broker.observed_metadata``), or read beside the
+controller of the same process.
 
 The two nodes of a combined process share one metadata log on disk, as Kafka's do. Its writer is the controller; the
 broker has an image of its own, which only ever holds what is committed.
@@ -9,21 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
-from uuid import UUID
 
 from node.image import MetadataImage
 from node.loader import MetadataLoader, Subscriber
-from node.metadata_folder import metadata_folder, open_metadata_log
-from node.observer import Observer, ObserverOptions
-from node.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from node.snapshots import SnapshotStore
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import ZERO_UUID, NodeId, Offset
-from runtime.config.node_config import NodeConfig
-from runtime.context import Runtime
+from protocol.types import Offset
 from runtime.tasks import Tasks
-from storage.context import LogContext
-from storage.log_dir import LogDir
 from storage.partition_log import PartitionLog
 
 
@@ -77,67 +69,3 @@ class SharedMetadata:
         self._loader.committed(Offset(self._shared.log.high_watermark))
         while self._loader.step():
             continue
-
-
-class ObservedMetadata:
-    """This broker's own copy of the metadata log, which it fetches."""
-
-    def __init__(self, runtime: Runtime, config: NodeConfig, *, cluster_id: str, directory_id: UUID | None) -> None:
-        """``directory_id``: of the log directory it lies in; None for a directory of its own, which is made this
-        broker's. Blocks. Raises OSError, DirectoryError."""
-        self._directory: LogDir | None = None
-        if directory_id is None:
-            directory = self._directory = LogDir(config.metadata_log_dir, LogContext(runtime.disk, runtime.clock))
-            directory.open()
-            directory.format(cluster_id, NodeId(config.node_id), runtime.random.uuid)
-            directory_id = directory.directory_id
-        snapshots = SnapshotStore(runtime.disk, metadata_folder(config))
-        snapshots.open()
-        latest = snapshots.latest()
-        recovery_point = Offset(0) if latest is None else latest.end_offset
-        self._log = log = open_metadata_log(runtime, config, recovery_point=recovery_point)
-        self._loader = MetadataLoader(log, snapshots)
-        policy = SnapshotPolicy(
-            record_bytes=config.get("metadata.log.max.record.bytes.between.snapshots"),
-            interval_ms=config.get("metadata.log.max.snapshot.interval.ms"),
-            retention_bytes=config.get("metadata.max.retention.bytes"),
-            retention_ms=config.get("metadata.max.retention.ms"),
-        )
-        keeper = SnapshotKeeper(runtime, self._loader, log, snapshots, policy, node_id=config.node_id)
-        options = ObserverOptions(
-            node_id=NodeId(config.node_id),
-            cluster_id=cluster_id,
-            directory_id=directory_id or ZERO_UUID,
-            voters=config.quorum_voters,
-            bootstrap=config.quorum_bootstrap,
-            fetch_timeout=config.get("controller.quorum.fetch.timeout.ms") / 1000,
-        )
-        self._observer = Observer(runtime, options, log, snapshots, self._loader, keeper)
-        self._fatal = runtime.fatal
-
-    @property
-    def image(self) -> MetadataImage:
-        return self._loader.image
-
-    def subscribe(self, subscriber: Subscriber) -> None:
-        self._loader.subscribe(subscriber)
-
-    def start(self, tasks: Tasks) -> None:
-        tasks.spawn(self._observe(), name="metadata observer")
-
-    async def _observe(self) -> None:
-        """Without its metadata a broker ends, as Kafka's does, whatever other directories it has."""
-        try:
-            await self._observer.run()
-        except KafkaError as error:
-            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
-                raise
-            self._fatal("the metadata log has failed", error.__cause__)
-        except OSError as error:
-            self._fatal("the metadata log has failed", error)
-
-    def close(self) -> None:
-        """Call once the task has ended. Raises KafkaError."""
-        self._log.close()
-        if self._directory is not None:
-            self._directory.unlock()

@@ -7,6 +7,7 @@ over (controlled shutdown), end what waits, flush and close the logs, let the di
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.answer_cache import AnswerCache
@@ -20,7 +21,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.gauges import register_gauges
 from broker.group_wiring import group_coordinator
 from broker.lifecycle import SUPPORTED_FEATURES, BrokerState, Lifecycle, Registration, advertised_listeners
-from broker.metadata_source import MetadataSource, ObservedMetadata, SharedLog, SharedMetadata
+from broker.metadata_source import MetadataSource, SharedLog, SharedMetadata
 from broker.meters import BrokerMeters
 from broker.partitions import PartitionSet
 from broker.producer_ids import ProducerIds
@@ -61,9 +62,12 @@ class Broker:
         *,
         metrics: Metrics | None = None,
         rules: Rules | None = None,
-        shared: SharedLog | None = None,
+        shared: Callable[[], SharedLog] | None = None,
     ) -> None:
-        """``shared``: the metadata log of the controller in the same process. Nothing is touched before ``start``."""
+        """``shared``: the metadata log of the controller in the same process, once that has started.
+
+        Nothing is touched before ``listen``.
+        """
         self.ready = False
         """Unfenced and serving."""
         self.runtime = runtime
@@ -90,10 +94,9 @@ class Broker:
         self._lifecycle: Lifecycle | None = None
         self._refused: set[str] = set()
         self._log = get_logger("broker", node=self.node_id)
-        addresses = [*config.quorum_voters.values(), *config.quorum_bootstrap] if shared is None else [shared.address]
         self.controller = ControllerLink(
             runtime,
-            list(dict.fromkeys(addresses)),
+            self._controller_addresses,
             f"broker-{self.node_id}-to-controller",
             request_timeout=config.get("controller.socket.timeout.ms") / 1000,
         )
@@ -101,7 +104,11 @@ class Broker:
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
-        self._applier = Applier(
+        self._applier = self._carrying_out()
+        register_gauges(self)
+
+    def _carrying_out(self) -> Applier:
+        return Applier(
             self.node_id,
             lambda: self.image,
             self.partitions,
@@ -111,9 +118,8 @@ class Broker:
             self.meters,
             self.groups,
             self._assigner,
-            runtime.clock,
+            self.runtime.clock,
         )
-        register_gauges(self)
 
     def _listening(self, config: NodeConfig, rules: Rules) -> Server:
         return Server(
@@ -168,12 +174,17 @@ class Broker:
 
     # -- life
 
+    async def listen(self) -> None:
+        """Accept connections, which wait until the broker serves. Raises OSError."""
+        await self.server.start()
+
     async def start(self) -> None:
-        """Returns when the broker is unfenced and serves.
+        """Listen, unless that is done. Returns when the broker is unfenced and serves.
 
         Raises OSError, DirectoryError, KafkaError, ChannelError where it cannot come so far.
         """
-        await self.server.start()
+        if not self.server.bound:
+            await self.listen()
         self.logs.open()
         cluster_id = self.logs.cluster_id or await self._ask_cluster_id()
         self.logs.format(cluster_id)
@@ -224,9 +235,16 @@ class Broker:
         response = await self.controller.request(ApiKey.DESCRIBE_CLUSTER, timeout=ASKING_TIMEOUT, endpoint_type=2)
         return str(response.cluster_id)
 
+    def _controller_addresses(self) -> list[tuple[str, int]]:
+        if self._shared is not None:
+            return [self._shared().address]
+        return list(dict.fromkeys([*self.config.quorum_voters.values(), *self.config.quorum_bootstrap]))
+
     def _open_metadata(self, cluster_id: str) -> MetadataSource:
         if self._shared is not None:
-            return SharedMetadata(self._shared)
+            return SharedMetadata(self._shared())
+        from broker.observed_metadata import ObservedMetadata  # a combined node has no use for it
+
         directory = next((one for one in self.logs.dirs if one.path == self.config.metadata_log_dir), None)
         directory_id = None if directory is None else directory.directory_id or ZERO_UUID
         return ObservedMetadata(self.runtime, self.config, cluster_id=cluster_id, directory_id=directory_id)

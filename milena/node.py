@@ -6,6 +6,7 @@ later ones win. A node that belongs to a `milena up` takes no variables: its fil
 
 from __future__ import annotations
 
+import gc
 import os
 
 from milena.errors import UserError
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from milena.options import Values
     from runtime.config.node_config import NodeConfig
+
+START_UP_THRESHOLDS = (100_000, 50, 100)
+"""Start-up makes many objects and no garbage; ``settle_memory`` ends it."""
 
 COMMAND = CommandLine(
     "node",
@@ -52,6 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     if cluster is not None and not is_child:
         _join_supervisor(cluster)
 
+    gc.set_threshold(*START_UP_THRESHOLDS)
     from runtime.lean_import import lean_import
 
     with lean_import():

@@ -81,24 +81,27 @@ class Serving:
         return code
 
     async def _start(self, runtime: Runtime) -> None:
-        """The controller first: the broker of the same process registers with it."""
+        """The broker listens at once: who connects waits, and is not refused. Then the controller starts, with which
+        the broker of the same process registers."""
         if self._control_address is not None:
             await self._start_control(runtime, *self._control_address)
+        if self._config.is_broker:
+            from broker.server import Broker
+
+            shared = self._shared_log if self._config.is_controller else None
+            self._broker = Broker(runtime, self._config, metrics=self._metrics, shared=shared)
+            await self._broker.listen()
         if self._config.is_controller:
             from controller.server import Controller
 
             self._controller = Controller(runtime, self._config, formatting=self._formatting, metrics=self._metrics)
             await self._controller.start()
-        if self._config.is_broker:
-            from broker.server import Broker
-
-            self._broker = Broker(runtime, self._config, metrics=self._metrics, shared=self._shared_log())
+        if self._broker is not None:
             await self._broker.start()
 
-    def _shared_log(self) -> SharedLog | None:
+    def _shared_log(self) -> SharedLog:
         """The metadata log of the controller in this process, which its broker reads in place."""
-        if self._controller is None:
-            return None
+        assert self._controller is not None
         from broker.metadata_source import SharedLog
 
         metadata = self._controller.metadata

@@ -173,7 +173,9 @@ class ApiTable:
     ``modules`` maps a key to a module name inside ``role_package``; names with a dot are absolute.
     """
 
-    def __init__(self, role_package: str, modules: Mapping[ApiKey, str]) -> None:
+    def __init__(self, role_package: str, modules: Mapping[ApiKey, str], hot: Sequence[ApiKey] = ()) -> None:
+        """``hot`` keys are those that ``preload`` imports."""
+        self._hot = hot
         self._names = {
             int(key): name if "." in name else f"{role_package}.{name}" for key, name in sorted(modules.items())
         }
@@ -195,7 +197,7 @@ class ApiTable:
             self._loaded[key] = found
         return found
 
-    def preload(self, *keys: ApiKey) -> None:
-        """Import the modules of hot keys now."""
-        for key in keys:
+    def preload(self) -> None:
+        """Import the modules of the hot keys now."""
+        for key in self._hot:
             self.get(key)

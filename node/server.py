@@ -104,6 +104,7 @@ class Server:
         """Listener name to the host and port it is bound to (the real port where 0 was asked for)."""
         self._log = get_logger("network", node=node_id)
         self._endpoints = endpoints
+        self._apis = apis
         self._limits = limits
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
         self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, self._log)
@@ -136,6 +137,7 @@ class Server:
             self._listeners.append(listener)
             self.bound[endpoint.name] = (listener.host, listener.port)
         self._schedule_sweep()
+        self._apis.preload()
 
     def serve(self) -> None:
         """Begin to run requests, those first that came while the server was holding them."""

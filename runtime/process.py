@@ -78,8 +78,6 @@ def settle_memory() -> None:
 def run_node(main: Main) -> int:
     """Run ``main`` until it returns its exit code. SIGTERM, SIGINT and the parent's end request the stop;
     a second signal ends the process at once."""
-    # start-up makes many objects and no garbage
-    gc.set_threshold(100_000, 50, 100)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_guarded(main))
 

@@ -13,7 +13,8 @@ _HOT: Final = (ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADAT
 
 
 def broker_apis() -> ApiTable:
-    """Every served key; a module has its key's name. The hot ones are imported now, the others on first use."""
-    table = ApiTable("broker.apis", {key: _ELSEWHERE.get(key, key.name.lower()) for key in served(Role.BROKER)})
-    table.preload(*_HOT)
-    return table
+    """Every served key; a module has its key's name. The hot ones are imported once
+    the server listens, the others on first use."""
+    return ApiTable(
+        "broker.apis", {key: _ELSEWHERE.get(key, key.name.lower()) for key in served(Role.BROKER)}, hot=_HOT
+    )

@@ -13,10 +13,11 @@ from node.client.cluster import Cluster
 from node.client.consumer import Consumer
 from node.client.producer import Producer
 from node.image import BrokerImage, PartitionImage
+from node.outgoing import Channel
 from protocol.api_keys import ApiKey
 from protocol.batch import BatchView, iter_batches
 from protocol.errors import ErrorCode
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from protocol.produce import ProducedPartition, ProduceRequest, decode_produce_response, encode_produce_request
 from protocol.records import Record, build_batch
 from protocol.types import NodeId
 
@@ -67,11 +68,16 @@ async def values(client: Cluster, count: int, topic: str = "t", partition: int =
 async def produce_once(client: Cluster, broker: int, topic: str = "t", partition: int = 0) -> ErrorCode:
     """One record of the value -1, one attempt at this very broker."""
     data = build_batch([Record(0, 0, None, b"-1")], base_timestamp=client.runtime.clock.time_ms())
+    return ErrorCode((await send_batch(client.to(host_of(broker), 9092), data, topic, partition)).error_code)
+
+
+async def send_batch(channel: Channel, data: bytes, topic: str = "t", partition: int = 0) -> ProducedPartition:
+    """One batch as it is, one attempt; the answer, whatever it says."""
     request = ProduceRequest(None, -1, 5000, [(topic, None, [(partition, memoryview(data))])])
-    response = await client.to(host_of(broker), 9092).request_raw(
+    response = await channel.request_raw(
         ApiKey.PRODUCE, 12, [encode_produce_request(12, request)], lambda body: decode_produce_response(12, body)
     )
-    return ErrorCode(response.topics[0][2][0].error_code)
+    return response.topics[0][2][0]
 
 
 def partition_image(cluster: SimulatedCluster, topic: str = "t", partition: int = 0) -> PartitionImage:

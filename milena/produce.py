@@ -14,6 +14,7 @@ from milena.options import CommandLine, Option, Positional, Values, key_value
 from node.client.cluster import Cluster
 from node.client.producer import Producer
 from protocol.compression import Codec
+from protocol.errors import ErrorCode, KafkaError
 
 CHUNK = 1 << 16
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str]) -> int:
 
 async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     """Send all lines. Raises KafkaError of the first record that was refused."""
+    if values.partition is not None:
+        await check_partition(cluster, values.topic, values.partition)
     acks = ACKS[values.acks]
     producer = Producer(cluster, acks=acks, idempotent=acks == -1, codec=codec)
     headers = [(name, value.encode()) for name, value in values.header]
@@ -74,6 +77,13 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     finally:
         await producer.close()
     return 0
+
+
+async def check_partition(cluster: Cluster, topic: str, partition: int) -> None:
+    """Raise KafkaError where an existing topic has no such partition: the producer would wait for it to come."""
+    known = (await cluster.metadata([topic])).topics[topic]
+    if not known.error and partition not in known.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
 
 
 async def lines(fd: int) -> AsyncIterator[bytes]:

@@ -5,7 +5,7 @@ Where a request names several things, the answer says of each what became of it:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,13 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 
 TIMEOUT_MS: Final = 30_000
+COORDINATOR_WAIT: Final = 10.0
+"""Seconds: the first question about a group creates __consumer_offsets."""
+NOT_YET: Final = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 SET: Final = 0
 DELETE: Final = 1
 
@@ -180,11 +187,13 @@ async def list_groups(cluster: Cluster) -> dict[str, str]:
 
 async def describe_group(cluster: Cluster, group: str) -> GroupView:
     """Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
-    channel = cluster.to(*await find_coordinator(cluster, group))
-    response = await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])
-    found = response.groups[0]
-    if (error := _error(found)) is not None:
-        raise error
+
+    async def ask() -> Any:
+        channel = cluster.to(*await find_coordinator(cluster, group))
+        answer = (await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])).groups[0]
+        return answer, _error(answer)
+
+    found = await _when_coordinated(cluster, ask)
     members = tuple(
         GroupMember(member.member_id, member.client_id, member.client_host, bytes(member.member_assignment))
         for member in found.members
@@ -196,19 +205,22 @@ async def group_offsets(
     cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
     """The committed offsets of a group, by default all. Raises KafkaError."""
-    channel = cluster.to(*await find_coordinator(cluster, group))
     topics = None
     if partitions is not None:
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
-    await channel.connect()
-    version = channel.choose(ApiKey.OFFSET_FETCH, at_most=9)
-    if version >= 8:
-        wanted = [{"group_id": group, "topics": topics}]
-        answer = (await channel.request(ApiKey.OFFSET_FETCH, version, groups=wanted)).groups[0]
-    else:
-        answer = await channel.request(ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics)
-    if answer.error_code:
-        raise KafkaError(ErrorCode(answer.error_code), f"group {group!r}")
+
+    async def ask() -> Any:
+        channel = cluster.to(*await find_coordinator(cluster, group))
+        await channel.connect()
+        version = channel.choose(ApiKey.OFFSET_FETCH, at_most=9)
+        if version >= 8:
+            wanted = [{"group_id": group, "topics": topics}]
+            found = (await channel.request(ApiKey.OFFSET_FETCH, version, groups=wanted)).groups[0]
+        else:
+            found = await channel.request(ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics)
+        return found, KafkaError(ErrorCode(found.error_code), f"group {group!r}") if found.error_code else None
+
+    answer = await _when_coordinated(cluster, ask)
     return {
         (topic.name, int(partition.partition_index)): int(partition.committed_offset)
         for topic in answer.topics
@@ -224,6 +236,24 @@ async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
         response = await channel.request(ApiKey.DELETE_GROUPS, groups_names=[group])
         results[group] = _error(response.results[0])
     return results
+
+
+async def _when_coordinated(cluster: Cluster, ask: Callable[[], Awaitable[tuple[Any, KafkaError | None]]]) -> Any:
+    """The answer of a group's coordinator, which may have to be found, or to load, first. Raises KafkaError."""
+    clock = cluster.runtime.clock
+    deadline = clock.monotonic() + COORDINATOR_WAIT
+    attempt = 0
+    while True:
+        try:
+            answer, error = await ask()
+        except KafkaError as failure:
+            answer, error = None, failure
+        if error is None:
+            return answer
+        if error.code not in NOT_YET or clock.monotonic() > deadline:
+            raise error
+        await cluster.pause(attempt)
+        attempt += 1
 
 
 def _error(result: Any) -> KafkaError | None:

@@ -1,0 +1,153 @@
+"""`milena node --control PORT`: metrics for Prometheus under Kafka's names, and the node's health."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milena.local_cluster import LIMIT, MILENA
+from milena.up.ports import free
+from tests.wire.command import Node, milena, node, refused
+from tests.wire.properties import combined, write
+from tests.wire.raw import connected, is_closed
+
+SAMPLE = re.compile(r'([a-z_]+)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?(?:e-?\d+)?|[+-]Inf|NaN)')
+KAFKA = ("kafka_server_", "kafka_controller_", "kafka_network_", "kafka_log_", "kafka_coordinator_")
+
+
+@pytest.fixture(scope="module")
+def control() -> int:
+    return free("127.0.0.1", 1)[0]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory, control: int) -> Iterator[Node]:
+    """A broker and controller whose control port is open, with ten records written and read."""
+    folder = tmp_path_factory.mktemp("watched")
+    with node(folder, write(folder, combined(folder)), "--control", str(control)) as running:
+        milena("topic", "create", "ten", "--partitions", "2", "-b", running.address)
+        milena("produce", "ten", "-b", running.address, stdin="record\n" * 10)
+        milena("consume", "ten", "--from-beginning", "--exit", "-b", running.address)
+        yield running
+
+
+def get(port: int, page: str, method: str = "GET") -> tuple[int, str, str]:
+    """Status, content type and body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
+    try:
+        connection.request(method, page)
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read().decode()
+    finally:
+        connection.close()
+
+
+def samples(port: int) -> dict[str, float]:
+    """Every sample of /metrics: name with labels to value."""
+    found = {}
+    for line in get(port, "/metrics")[2].splitlines():
+        if not line.startswith("#"):
+            match = SAMPLE.fullmatch(line)
+            assert match, line
+            found[match[1] + (match[2] or "")] = float(match[3])
+    return found
+
+
+def test_health_is_ready(watched: Node, control: int) -> None:
+    status, kind, body = get(control, "/health")
+    assert (status, kind) == (200, "application/json")
+    assert json.loads(body) == {"ready": True, "node": 1, "roles": ["broker", "controller"]}
+
+
+def test_metrics_are_prometheus_text_under_kafkas_names(watched: Node, control: int) -> None:
+    status, kind, body = get(control, "/metrics")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    types = {line.split()[2]: line.split()[3] for line in body.splitlines() if line.startswith("# TYPE ")}
+    assert set(types.values()) <= {"counter", "gauge", "summary"}
+    for sample in samples(control):
+        assert sample.startswith(KAFKA)
+        name = sample.partition("{")[0]
+        assert name in types or re.sub("_(sum|count)$", "", name) in types
+
+
+def test_metrics_count_what_was_done(watched: Node, control: int) -> None:
+    found = samples(control)
+    assert found['kafka_server_brokertopicmetrics_messagesinpersec_total{topic="ten"}'] == 10
+    assert found['kafka_server_brokertopicmetrics_bytesoutpersec_total{topic="ten"}'] > 60
+    assert found["kafka_server_replicamanager_partitioncount"] == 2
+    assert found["kafka_controller_kafkacontroller_activecontrollercount"] == 1
+    assert found["kafka_controller_kafkacontroller_activebrokercount"] == 1
+    produced = [value for name, value in found.items() if "requestspersec" in name and 'request="Produce"' in name]
+    assert sum(produced) > 0
+    milena("produce", "ten", "-b", watched.address, stdin="one more\n")
+    assert samples(control)['kafka_server_brokertopicmetrics_messagesinpersec_total{topic="ten"}'] == 11
+
+
+def test_other_pages_and_methods_are_refused(watched: Node, control: int) -> None:
+    assert get(control, "/nothing")[0] == 404
+    assert "/health, /metrics" in get(control, "/nothing")[2]
+    assert get(control, "/metrics", "POST")[0] == 405
+
+
+def test_a_connection_serves_several_requests(watched: Node, control: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", control, timeout=LIMIT)
+    connection.connect()
+    first = connection.sock
+    for page in ("/health", "/metrics", "/health"):
+        connection.request("GET", page)
+        assert connection.getresponse().read()
+        assert connection.sock is first
+    connection.close()
+
+
+@pytest.mark.parametrize("data", [b"\x00\x01\x02" * 20 + b"\r\n\r\n", b"G" * 9000], ids=["no HTTP", "too long"])
+def test_what_is_no_request_is_closed(watched: Node, control: int, data: bytes) -> None:
+    with connected(f"127.0.0.1:{control}") as plain:
+        plain.sendall(data)
+        assert is_closed(plain)
+    assert get(control, "/health")[0] == 200
+
+
+def test_a_control_port_in_use_is_one_sentence(watched: Node, control: int, tmp_path: Path) -> None:
+    said = refused("node", write(tmp_path, combined(tmp_path)), "--control", str(control))
+    assert said == f"the control port: cannot listen on 127.0.0.1:{control}: address already in use"
+    wrong = refused("node", write(tmp_path, combined(tmp_path)), "--control", "70000", code=2)
+    assert wrong == "--control 70000: not a port number between 0 and 65535"
+
+
+def test_a_broker_without_a_controller_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    broker, nobody, control = free("127.0.0.1", 3)
+    file = write(
+        tmp_path,
+        {
+            "node.id": 2,
+            "process.roles": "broker",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker}",
+            "controller.quorum.voters": f"1@127.0.0.1:{nobody}",
+            "log.dirs": tmp_path / "data",
+        },
+    )
+    waiting = subprocess.Popen(
+        [*MILENA, "node", file, "--control", str(control)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert waiting.stderr is not None
+    try:
+        opened = json.loads(waiting.stderr.readline())
+        assert (opened["event"], opened["address"]) == ("control page", f"http://127.0.0.1:{control}")
+        status, _, body = get(control, "/health")
+        assert (status, json.loads(body)["ready"]) == (503, False)
+        told = json.loads(waiting.stderr.readline())
+        assert (told["level"], told["event"]) == ("warning", "controller not reached")
+        assert told["controller"] == f"127.0.0.1:{nobody}"
+    finally:
+        waiting.terminate()
+        waiting.communicate(timeout=LIMIT)
+    assert waiting.returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -68,7 +69,10 @@ class ControllerLink:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no active controller at {self.address}")
             channel = self._open()
             try:
-                response = await channel.request(key, version, timeout=left, **fields)
+                async with asyncio.timeout(left):  # connecting may take longer than all of the time that there is
+                    response = await channel.request(key, version, timeout=left, **fields)
+            except TimeoutError:
+                continue
             except ChannelError as error:
                 if self._closed:
                     raise

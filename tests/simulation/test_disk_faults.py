@@ -239,9 +239,9 @@ def test_a_broker_whose_controller_does_not_hear_of_a_failed_directory_ends() ->
         cluster.world.fabric.cut(host_of(1), CONTROLLER)
         await break_directory(cluster, client, FAULTS[0])
         machine = cluster.world.machine(host_of(1))
-        await asyncio.sleep(20)
+        await asyncio.sleep(28)
         assert machine.alive
-        await until(lambda: not machine.alive)
+        await until(lambda: not machine.alive, 5)
         assert [text for text, _ in machine.failures] == ["the controller could not be told of a failed log directory"]
 
     on_a_cluster(scenario)

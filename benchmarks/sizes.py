@@ -11,7 +11,7 @@ Figures = Mapping[str, float]
 class Sizes:
     def __init__(self, *, short: bool) -> None:
         self.short = short
-        self.starts = 1 if short else 5
+        self.starts = 1 if short else 3
         self.idle_seconds = 8 if short else 30
         self.latency_rounds = 1 if short else 3
         self.latency_requests = 3_000 if short else 10_000

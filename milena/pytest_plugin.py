@@ -30,8 +30,10 @@ def milena_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytes
     """A cluster for the whole session. Use topics of your own in each test."""
     from milena.local_cluster import LocalCluster
 
-    brokers = int(pytestconfig.getini("milena_brokers"))
-    with LocalCluster.start(tmp_path_factory.mktemp("milena"), brokers=brokers) as cluster:
+    brokers = str(pytestconfig.getini("milena_brokers"))
+    if not brokers.isdecimal() or not int(brokers):
+        raise pytest.UsageError(f"milena_brokers = {brokers}: not a number from 1 on")
+    with LocalCluster.start(tmp_path_factory.mktemp("milena"), brokers=int(brokers)) as cluster:
         yield cluster
 
 

@@ -1,0 +1,109 @@
+"""The pytest plugin in a project of somebody else, whose modules have the names of Milena's rooms.
+
+tests/wire/test_wheel.py has the same from the wheel, in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from milena.local_cluster import LIMIT, runs
+
+FOREIGN = {
+    "storage.py": "WHOSE = 'the project'\n",
+    "runtime.py": "WHOSE = 'the project'\n",
+    "noting.py": """
+import pathlib
+
+def note(cluster):
+    with pathlib.Path("pids").open("a") as file:
+        print(cluster.pid, *(node.pid for node in cluster.nodes.values()), file=file)
+""",
+}
+
+
+def run_project(folder: Path, tests: str, *, settings: str = "") -> tuple[int, str]:
+    """Run pytest there in a process of its own: exit code and output."""
+    for name, text in {**FOREIGN, "test_it.py": tests, "pytest.ini": f"[pytest]\n{settings}\n"}.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=2 * LIMIT, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def noted(folder: Path) -> list[int]:
+    """The processes that the tests have noted."""
+    return [int(pid) for pid in re.findall(r"\d+", (folder / "pids").read_text())]
+
+
+@pytest.mark.timeout(240)
+def test_a_project_has_clusters_and_they_are_gone_at_the_end(tmp_path: Path) -> None:
+    tests = """
+from confluent_kafka import Consumer, Producer
+import runtime, storage
+from noting import note
+
+def test_the_projects_modules_are_its_own(milena_cluster):
+    assert storage.WHOSE == runtime.WHOSE == "the project"
+    note(milena_cluster)
+
+def test_one_cluster_for_all_tests(milena_cluster):
+    assert len(milena_cluster.brokers) == 2
+    producer = Producer({"bootstrap.servers": milena_cluster.bootstrap})
+    producer.produce("orders", b"one")
+    assert producer.flush(30) == 0
+
+def test_its_data_is_seen_by_the_next_test(milena_cluster):
+    consumer = Consumer({
+        "bootstrap.servers": milena_cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest",
+    })
+    consumer.subscribe(["orders"])
+    (found,) = consumer.consume(1, timeout=30)
+    assert found.value() == b"one"
+    consumer.close()
+
+def test_a_cluster_of_its_own_that_suffers(milena_start):
+    cluster = milena_start(overrides={"broker.session.timeout.ms": "1000"}, topics=["t:3:1"])
+    cluster.kill(1)
+    assert cluster.nodes[1].pid is None
+    cluster.restart(1)
+    assert '"node": 1' in cluster.log(1)
+    note(cluster)
+"""
+    code, output = run_project(tmp_path, tests, settings="milena_brokers = 2")
+    assert (code, "4 passed" in output) == (0, True), output
+    assert len(set(noted(tmp_path))) == 4 + 3
+    assert not any(map(runs, noted(tmp_path)))
+
+
+def test_clusters_of_failed_tests_are_gone_too(tmp_path: Path) -> None:
+    tests = """
+from noting import note
+
+def test_that_fails(milena_start):
+    note(milena_start())
+    assert False
+"""
+    code, output = run_project(tmp_path, tests)
+    assert (code, "1 failed" in output) == (1, True), output
+    assert len(noted(tmp_path)) == 3
+    assert not any(map(runs, noted(tmp_path)))
+
+
+def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+    tests = """
+def test_brokers(milena_cluster):
+    pass
+
+def test_override(milena_start):
+    milena_start(overrides={"num.partitons": "3"})
+"""
+    code, output = run_project(tmp_path, tests, settings="milena_brokers = few")
+    assert code == 1
+    assert "milena_brokers = few: not a number from 1 on" in output
+    assert "unknown configuration key 'num.partitons'; did you mean 'num.partitions'?" in output

@@ -14,7 +14,7 @@ import pytest
 
 from lab.seeded import run_seed
 
-SEEDS = 24
+SEEDS = 20
 ROOT = Path(__file__).parents[2]
 
 

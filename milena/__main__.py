@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from milena.errors import UserError
@@ -60,8 +61,20 @@ def run(arguments: list[str]) -> int:
     return code
 
 
+def import_own_rooms() -> None:
+    """Keep a project's modules from taking the place of rooms that are called like them (storage, runtime).
+
+    What stands before the standard library in ``sys.path`` is of the project: PYTHONPATH and the working directory.
+    """
+    standard = os.path.dirname(os.__file__)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = sys.path[sys.path.index(standard) if standard in sys.path else 0 :]
+    sys.path[:] = own if root in own else [*own, root]
+
+
 def main() -> int:
     """The entry point. Returns the exit code."""
+    import_own_rooms()
     try:
         return run(sys.argv[1:])
     except UserError as error:
@@ -69,8 +82,6 @@ def main() -> int:
         return error.exit_code
     except BrokenPipeError:
         # who reads us has gone (`milena consume t | head`); keep Python from flushing into the closed pipe at exit
-        import os
-
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

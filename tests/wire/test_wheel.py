@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,9 @@ ROOMS = {
 pytestmark = pytest.mark.timeout(600)
 
 
-def run(*command: str, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+def run(*command: str, cwd: Path, stdin: str = "", variables: Mapping[str, str] | None = None) -> str:
+    environment = {**os.environ, **(variables or {})}
+    done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -72,10 +74,29 @@ def test_the_wheel_serves_a_foreign_project(environment: Path, tmp_path: Path) -
 def test_the_wheels_command_runs_where_the_names_of_its_rooms_are_taken(environment: Path, tmp_path: Path) -> None:
     for name, content in PROJECT.items():
         (tmp_path / name).write_text(content)
+
+    def milena(*words: str, stdin: str = "") -> str:
+        """The project is on the path, as with PYTHONPATH=. and as in its own test runs."""
+        return run(
+            str(environment / "milena"), *words, cwd=tmp_path, stdin=stdin, variables={"PYTHONPATH": str(tmp_path)}
+        )
+
     where = ("--dir", str(tmp_path / "data"))
-    ready = run(str(environment / "milena"), "up", "--detach", "--brokers", "1", "--port", "0", *where, cwd=tmp_path)
-    assert ready.startswith("ready bootstrap=")
-    run(str(environment / "milena"), "down", *where, cwd=tmp_path)
+    ready = milena("up", "--detach", "--brokers", "1", "--port", "0", "--topic", "orders:2:1", *where)
+    to = ("-b", ready.strip().removeprefix("ready bootstrap="))
+    try:
+        assert milena("status", *where).count(" up ") == 2
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            milena("produce", "orders", "--compression", codec, *to, stdin=f"by {codec}\n")
+        read = milena("consume", "orders", "--group", "readers", "--from-beginning", "--max", "5", *to)
+        assert sorted(read.splitlines()) == ["by gzip", "by lz4", "by none", "by snappy", "by zstd"]
+        assert milena("group", "list", *to).startswith("readers ")
+        segments = (tmp_path / "data" / "broker-1" / "data").glob("orders-*/00000000000000000000.log")
+        assert "by lz4" in milena("log", "dump", *map(str, segments))
+    finally:
+        milena("down", *where)
+    module = run(str(environment / "python"), "-m", "milena", "--version", cwd=tmp_path)
+    assert module == run(str(environment / "milena"), "--version", cwd=tmp_path)
 
 
 def test_the_wheel_has_the_rooms_and_nothing_else(environment: Path) -> None:

@@ -51,8 +51,9 @@ class Node(NamedTuple):
 
 
 @contextmanager
-def node(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Node]:
-    """`milena node ARGUMENTS`, from its ready line on until its end in order. Its log goes below ``folder``."""
+def node(folder: Path, *arguments: str, env: Mapping[str, str] | None = None, code: int = 0) -> Iterator[Node]:
+    """`milena node ARGUMENTS`, from its ready line on until its end in order, or with ``code`` where somebody ends it
+    otherwise. Its log goes below ``folder``."""
     log = folder / "node.log"
     with log.open("a") as errors:
         process = subprocess.Popen(
@@ -67,7 +68,7 @@ def node(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) ->
     finally:
         process.terminate()
         rest = process.communicate(timeout=LIMIT)[0]
-    assert (rest, process.returncode) == ("", 0), log.read_text()
+    assert (rest, process.returncode) == ("", code), log.read_text()
 
 
 def without_kafka() -> dict[str, str]:

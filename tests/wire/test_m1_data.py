@@ -3,101 +3,54 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
-from milena.up import ports
+from milena.up.ports import free
 from node.client.cluster import Cluster
 from node.client.producer import Producer
 from runtime.process import real_runtime
 from tests.fixtures.inventory import inventory
 from tests.fixtures.m1 import LONG, manifest, unpack
-
-CONTROLLER_ID = 1000
-
-
-class Nodes:
-    """`milena node` on an unpacked folder: the controller, then the broker."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._running: list[subprocess.Popen[str]] = []
-
-    def start(self) -> tuple[str, int]:
-        """Returns the broker's address."""
-        address = f"127.0.0.1:{ports.free('127.0.0.1', 1)[0]}"
-        quorum = {
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"{CONTROLLER_ID}@{address}",
-        }
-        controller = quorum | {
-            "process.roles": "controller",
-            "node.id": str(CONTROLLER_ID),
-            "listeners": f"CONTROLLER://{address}",
-            "log.dirs": f"{self._folder}/controller/data",
-        }
-        self._run("controller", controller)
-        broker = quorum | {
-            "process.roles": "broker",
-            "node.id": "1",
-            "listeners": "PLAINTEXT://127.0.0.1:0",
-            "log.dirs": f"{self._folder}/broker-1/data-1,{self._folder}/broker-1/data-2",
-        }
-        return self._run("broker-1", broker | LONG)
-
-    def _run(self, name: str, properties: dict[str, str]) -> tuple[str, int]:
-        file = self._folder / name / "server.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        command = [sys.executable, "-I", "-m", "milena", "node", str(file)]
-        with (self._folder / f"{name}.log").open("a") as log:
-            node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        self._running.append(node)
-        assert node.stdout is not None
-        line = node.stdout.readline()
-        assert line.startswith("ready node="), (self._folder / f"{name}.log").read_text()[-3000:]
-        host, _, port = line.split()[-1].rpartition("//")[2].rpartition(":")
-        return host, int(port)
-
-    def stop(self) -> None:
-        """In order: the broker first."""
-        for node in reversed(self._running):
-            node.terminate()
-            code = node.wait(30)
-            assert node.stdout is not None
-            node.stdout.close()
-            assert code == 0
-        self._running.clear()
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    unpack(tmp_path)
-    found = Nodes(tmp_path)
-    yield found
-    found.stop()
+from tests.wire.command import node
+from tests.wire.properties import write
 
 
 @contextlib.asynccontextmanager
-async def client_of(address: tuple[str, int]) -> AsyncIterator[Cluster]:
-    client = Cluster(real_runtime(), [address])
-    yield client
-    client.close()
+async def opened(folder: Path) -> AsyncIterator[Cluster]:
+    """A client of the controller and the broker of an unpacked folder, which end in order."""
+    address = f"127.0.0.1:{free('127.0.0.1', 1)[0]}"
+    quorum = {"controller.listener.names": "CONTROLLER", "controller.quorum.voters": f"1000@{address}"}
+    controller = quorum | {
+        "process.roles": "controller",
+        "node.id": "1000",
+        "listeners": f"CONTROLLER://{address}",
+        "log.dirs": f"{folder}/controller/data",
+    }
+    broker = quorum | {
+        "process.roles": "broker",
+        "node.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": f"{folder}/broker-1/data-1,{folder}/broker-1/data-2",
+    }
+    places = folder / "controller", folder / "broker-1"
+    with node(places[0], write(places[0], controller)), node(places[1], write(places[1], broker | LONG)) as running:
+        host, _, port = running.address.rpartition(":")
+        client = Cluster(real_runtime(), [(host, int(port))])
+        yield client
+        client.close()
 
 
-async def test_everything_is_there_and_stays(nodes: Nodes) -> None:
+async def test_everything_is_there_and_stays(tmp_path: Path) -> None:
+    unpack(tmp_path)
     before = manifest()["inventory"]
-    async with client_of(nodes.start()) as client:
+    async with opened(tmp_path) as client:
         assert await inventory(client) == before
         producer = Producer(client)
         assert (await producer.send("trimmed", b"new")).offset == 150
         await producer.close()
         changed = await inventory(client)
-    nodes.stop()
-    async with client_of(nodes.start()) as client:
+    async with opened(tmp_path) as client:
         assert await inventory(client) == changed
     for topic in before["topics"]:
         assert (changed["topics"][topic] == before["topics"][topic]) == (topic != "trimmed")

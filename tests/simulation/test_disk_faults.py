@@ -152,6 +152,22 @@ def test_a_replica_outside_of_the_isr_does_not_lead() -> None:
     on_a_cluster(scenario, brokers=2)
 
 
+def test_an_unclean_election_finds_the_other_replica() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, replicas=2, configs={"unclean.leader.election.enable": "true"})
+        leader = partition_image(cluster).leader
+        epoch = partition_image(cluster).leader_epoch
+        storage_of(cluster, leader).fail(directory_of(cluster, leader), errno.EIO)
+        assert await produce_once(client, leader) is ErrorCode.KAFKA_STORAGE_ERROR
+        await until(lambda: partition_image(cluster).leader == 3 - leader)
+        after = partition_image(cluster)
+        assert (after.isr, after.leader_epoch) == ((3 - leader,), epoch + 1)
+        await write(client, RECORDS)
+        assert await values(client, RECORDS) == list(range(RECORDS))
+
+    on_a_cluster(scenario, brokers=2)
+
+
 def test_new_partitions_go_where_the_disk_is_whole() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)

@@ -7,8 +7,7 @@ of ``changed``, in the order in which they began to wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from broker.deadlines import Deadline, Deadlines
@@ -94,18 +93,17 @@ class Purgatory:
                 self.leave(ticket)
                 ticket.operation.complete()
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep changes back until the end of the block, so that a producer's answer leaves before the fetches that
-        its records complete. Not to be nested."""
+    def hold(self) -> None:
+        """Keep changes back until ``release``: a producer's answer is made before the fetches that its records
+        complete. Not to be nested."""
         assert self._held is None
         self._held = {}
-        try:
-            yield
-        finally:
-            changed, self._held = self._held, None
-            for key in changed:
-                self.changed(key)
+
+    def release(self) -> None:
+        """Offer what has changed since ``hold``."""
+        held, self._held = self._held, None
+        for key in held or ():
+            self.changed(key)
 
     def close(self) -> None:
         """Abandon every waiting operation, in the order in which they came."""

@@ -270,7 +270,8 @@ def iter_batches(data: memoryview) -> Iterator[BatchView]:
     Raises CorruptBatch where the bytes are no batch. Checksums are not checked.
     """
     position = 0
-    while (size := batch_size_at(data, position)) is not None and size <= len(data) - position:
+    end = len(data)
+    while position < end and (size := batch_size_at(data, position)) is not None and size <= end - position:
         yield BatchView(data[position : position + size])
         position += size
 

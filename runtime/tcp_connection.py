@@ -152,8 +152,12 @@ class TcpConnection:
             raise
         finally:
             network.deferred = None
+            # The one that has just asked comes last: the others have waited for what it brought.
             for connection in deferred:
-                connection._flush()
+                if connection is not self:
+                    connection._flush()
+            if self in deferred:
+                self._flush()
             if failure is not None:
                 self._end(failure)
 

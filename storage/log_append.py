@@ -151,7 +151,7 @@ def _write(log: PartitionLog, data: Bytes, batches: Sequence[BatchView], now: in
     if segment.must_roll(
         size=len(data),
         last_offset=last.last_offset,
-        max_timestamp=max(batch.max_timestamp for batch in batches),
+        max_timestamp=last.max_timestamp if len(batches) == 1 else max(batch.max_timestamp for batch in batches),
         now=now,
         config=config,
     ):

@@ -61,8 +61,11 @@ _LEADER_SINCE: Final = 10
 
 def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
     request = decode_produce_request(ctx.version, body)
-    with node.purgatory.held():
+    node.purgatory.hold()
+    try:
         _produce(node, ctx, request)
+    finally:
+        node.purgatory.release()
 
 
 def _produce(node: Broker, ctx: RequestContext, request: ProduceRequest) -> None:

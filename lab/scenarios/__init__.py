@@ -1,0 +1,1 @@
+"""Scenarios as data: what the design documents draw, and what a run of them must come to."""

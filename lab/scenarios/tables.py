@@ -1,0 +1,122 @@
+"""A replica as the design documents draw it: its log, its leader epochs, its mark; compared, renumbered, printed.
+
+The documents number leader epochs by hand, while a controller raises the epoch also when a partition loses its leader.
+So a run is compared as it is, or after ``Renumbering``: the leader epochs in which a record was written get the
+document's numbers in the same order, and checkpoint entries of other epochs have no place in the comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any, Final
+
+KEYS: Final = frozenset({"log", "epochs", "committed", "log_end_offset", "in_isr", "stopped"})
+GAP: Final = "   "
+COMMITTED: Final = " (HW)"
+
+
+class TableError(ValueError):
+    """A table cannot be read, or a run cannot be numbered as the document numbers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One replica at one moment. A field that is None is not checked where the table is an expectation."""
+
+    log: Mapping[int, tuple[str, int]] | None = None
+    """Offset to (value, leader epoch), of what is in the local log."""
+    epochs: Mapping[int, int] | None = None
+    """The checkpoint: leader epoch to start offset."""
+    committed: int | None = None
+    """The offset before the high watermark."""
+    log_end_offset: int | None = None
+    in_isr: bool | None = None
+    stopped: bool = False
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Table:
+        """From scenario data. A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``."""
+        if unknown := set(fields) - KEYS:
+            raise TableError(f"a table has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(KEYS))}")
+        log = fields.get("log")
+        epochs = fields.get("epochs")
+        return cls(
+            log=None if log is None else {int(offset): _record(entry) for offset, entry in log.items()},
+            epochs=None if epochs is None else {int(epoch): int(start) for epoch, start in epochs.items()},
+            committed=fields.get("committed"),
+            log_end_offset=fields.get("log_end_offset"),
+            in_isr=fields.get("in_isr"),
+            stopped=bool(fields.get("stopped", False)),
+        )
+
+    def differences(self, found: Table) -> list[str]:
+        """Where a run's table is not as this one expects, in words; empty where it is."""
+        wrong = []
+        for name in ("log", "epochs", "committed", "log_end_offset", "in_isr"):
+            expected, actual = getattr(self, name), getattr(found, name)
+            if expected is not None and expected != actual:
+                wrong.append(f"{name}: expected {expected}, found {actual}")
+        if self.stopped != found.stopped:
+            wrong.append(f"it is {'stopped' if found.stopped else 'running'}")
+        return wrong
+
+    def lines(self) -> list[str]:
+        """As the documents draw it: records with their epochs, the mark, then the checkpoint."""
+        drawn = ["stopped"] if self.stopped else []
+        for offset, (value, epoch) in sorted((self.log or {}).items()):
+            drawn.append(f"{offset}: {value} LE-{epoch}{COMMITTED if offset == self.committed else ''}")
+        if self.epochs is not None:
+            drawn += ["leader_epochs", *(f"LE-{epoch}, {start}" for epoch, start in sorted(self.epochs.items()))]
+        return drawn
+
+
+@dataclass(slots=True)
+class Renumbering:
+    """From a run's leader epochs to the document's, by rank among those in which a record was written."""
+
+    documents: Sequence[int]
+    """The document's epochs that have records, rising."""
+    _written: set[int] = field(default_factory=set)
+
+    def observe(self, tables: Iterable[Table]) -> None:
+        """Note the epochs of the records that a run shows. They count also after the records are truncated."""
+        self._written |= {epoch for table in tables for _, epoch in (table.log or {}).values()}
+
+    @property
+    def numbers(self) -> dict[int, int]:
+        """Raises TableError where a run has records in more epochs than the document."""
+        written = sorted(self._written)
+        if len(written) > len(self.documents):
+            raise TableError(f"records in the epochs {written}, where the document has {list(self.documents)}")
+        return dict(zip(written, self.documents, strict=False))
+
+    def apply(self, table: Table) -> Table:
+        """A run's table in the document's numbers. ``observe`` it first."""
+        numbers = self.numbers
+        log, epochs = table.log, table.epochs
+        return replace(
+            table,
+            log=None if log is None else {at: (value, numbers[epoch]) for at, (value, epoch) in log.items()},
+            epochs=None if epochs is None else {numbers[e]: start for e, start in epochs.items() if e in numbers},
+        )
+
+
+def side_by_side(columns: Mapping[str, Sequence[str]]) -> str:
+    """Columns under their titles, as the documents set brokers beside each other."""
+    drawn = [[title, "-" * len(title), *lines] for title, lines in columns.items()]
+    widths = [max(map(len, column)) for column in drawn]
+    rows = zip_longest(*drawn, fillvalue="")
+    return "\n".join(
+        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _record(entry: Any) -> tuple[str, int]:
+    match entry:
+        case [int(number), int(epoch)]:
+            return f"msg {number}", epoch
+        case [str(text), int(epoch)]:
+            return text, epoch
+    raise TableError(f"a record is [number or text, leader epoch], not {entry!r}")

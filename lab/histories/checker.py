@@ -1,0 +1,116 @@
+"""The checker of histories. What it finds, in the terms of Jepsen's workload for Kafka:
+
+- **lost write**: a record was acknowledged or read, its promises hold, and it is not in the log at the end. Without a
+  final log: something at a higher offset was read, and it never was. Also where its promises are void, if a record that
+  was acknowledged behind it before that happened is still there: logs lose their ends, never their middles.
+- **duplicate**: one record of an idempotent producer at two offsets.
+- **inconsistent offsets**: two records were acknowledged, read or stored at the same offset of a partition.
+- **aborted read** (G1a): a record was read, or is in the log, that had been refused for good.
+- **phantom**: a record was read, or is in the log, that nobody sent.
+- **non-monotonic send**: of two records of a lane the later was acknowledged at the lower offset; internal where both
+  were under way at once, external where the first had been acknowledged before the second was sent.
+- **non-monotonic poll**: a reader went back, within one poll (internal) or between two of a session (external).
+- **poll skip**: a reader jumped over an offset that holds a record, likewise internal or external. Gaps in the offsets
+  that nobody ever saw filled are none: markers of transactions leave such.
+- **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it.
+- **epoch order**: leader epochs fall along a log. **gap**: offsets are missing in a log that must be dense.
+- **topic**, **group offset**: a topic or a committed offset is not as it was acknowledged.
+
+Promises. A record that was acknowledged with acks=all, or read by anybody (readers see nothing above the high
+watermark), stays, at its offset; acks=1 promises nothing before somebody has read it. ``Void`` ends the promises for
+what was sent to a partition before. A record without promises may vanish, and others may take its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from lab.histories.events import Event, FinalLog, Poll, Send, TopicPartition, Void
+from lab.histories.metadata import MetadataRules
+from lab.histories.observed import Observed
+
+
+class Anomaly(Enum):
+    LOST_WRITE = "lost write"
+    DUPLICATE = "duplicate"
+    INCONSISTENT_OFFSETS = "inconsistent offsets"
+    ABORTED_READ = "aborted read"
+    PHANTOM = "phantom"
+    INTERNAL_NONMONOTONIC_SEND = "internal non-monotonic send"
+    NONMONOTONIC_SEND = "non-monotonic send"
+    INTERNAL_NONMONOTONIC_POLL = "internal non-monotonic poll"
+    NONMONOTONIC_POLL = "non-monotonic poll"
+    INTERNAL_POLL_SKIP = "internal poll skip"
+    POLL_SKIP = "poll skip"
+    UNSEEN = "unseen"
+    EPOCH_ORDER = "epoch order"
+    GAP = "gap"
+    TOPIC = "topic"
+    GROUP_OFFSET = "group offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One anomaly; ``where`` is a partition, a topic or a group."""
+
+    anomaly: Anomaly
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.anomaly.value}: {self.where}: {self.text}"
+
+
+class Checker:
+    """Takes a history event by event; ``finish`` gives the verdict, a constant amount of work for each event."""
+
+    def __init__(self) -> None:
+        self._logs: dict[TopicPartition, Observed] = {}
+        self._metadata = MetadataRules()
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Send():
+                self._log(event.partition).sent(event)
+            case Poll():
+                self._log(event.partition).polled(event)
+            case Void():
+                self._log(event.partition).voided(event)
+                self._metadata.voided(event)
+            case FinalLog():
+                self._log(event.partition).ended(event)
+            case _:
+                self._metadata.add(event)
+
+    def finish(self) -> list[Violation]:
+        """Everything that is wrong, partition by partition."""
+        found = [
+            Violation(Anomaly(name), f"{topic}-{number}", text)
+            for (topic, number), log in sorted(self._logs.items())
+            for name, text in log.verdict()
+        ]
+        return found + [Violation(Anomaly(name), where, text) for name, where, text in self._metadata.verdict()]
+
+    def _log(self, partition: TopicPartition) -> Observed:
+        found = self._logs.get(partition)
+        if found is None:
+            found = self._logs[partition] = Observed()
+        return found
+
+
+def check(events: Iterable[Event]) -> list[Violation]:
+    """The verdict on a whole history: empty for a clean one."""
+    checker = Checker()
+    for event in events:
+        checker.add(event)
+    return checker.finish()
+
+
+def counts(violations: Iterable[Violation]) -> Mapping[Anomaly, int]:
+    """How often each anomaly was found."""
+    found: dict[Anomaly, int] = {}
+    for violation in violations:
+        found[violation.anomaly] = found.get(violation.anomaly, 0) + 1
+    return found

@@ -1,0 +1,163 @@
+"""What a history is made of: operations of clients with their outcomes, and what happened to the cluster: plain data.
+
+Times are seconds on any one clock. Values are texts that differ within a partition. Events come in any order that keeps
+each client's own; a history on disk is one JSON object per line, ``{"event": "send", ...}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+TopicPartition: TypeAlias = tuple[str, int]
+ACKS_ALL: Final = -1
+
+
+class Outcome(Enum):
+    """``UNKNOWN``: it may have happened, or may happen yet."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One record. ``offset`` is -1 where nobody said. ``lane`` names what keeps an order: a producer and its partition
+    for one that numbers its batches or has one under way at a time; "" for none. ``once``: it is idempotent."""
+
+    partition: TopicPartition
+    value: str
+    begun: float
+    ended: float
+    outcome: Outcome
+    offset: int = -1
+    acks: int = ACKS_ALL
+    lane: str = ""
+    once: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What one call gave of one partition. Within a ``session`` the reader was neither moved nor given a new
+    assignment, so that what it reads must follow on."""
+
+    partition: TopicPartition
+    session: str
+    at: float
+    records: tuple[tuple[int, str], ...]
+    """(offset, value)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """The promises for what was sent to a partition before ``at`` hold no longer: ``reason``. What may void them:
+    an unclean election, or an ISR all of whose members have lost what they had not synced (``lab.invariants``)."""
+
+    partition: TopicPartition
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinalLog:
+    """A partition's whole log as it is read when everything is mended. ``start``: what lies before may be deleted."""
+
+    partition: TopicPartition
+    records: tuple[tuple[int, str, int], ...]
+    """(offset, value, leader epoch)."""
+    start: int = 0
+    dense: bool = False
+    """Nothing in it is hidden or may be compacted: offsets follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A group's offset, acknowledged at ``at``."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class FinalCommit:
+    """What a group has in the end."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """A topic was created, with a configuration, or deleted."""
+
+    name: str
+    exists: bool
+    outcome: Outcome
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalTopic:
+    """A topic that exists in the end, with what was set for it."""
+
+    name: str
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+Event: TypeAlias = Send | Poll | Void | FinalLog | Commit | FinalCommit | TopicChange | FinalTopic
+KINDS: Final[Mapping[str, type[Any]]] = {
+    "send": Send,
+    "poll": Poll,
+    "void": Void,
+    "log": FinalLog,
+    "commit": Commit,
+    "committed": FinalCommit,
+    "change": TopicChange,
+    "topic": FinalTopic,
+}
+_NAMES: Final = {kind: name for name, kind in KINDS.items()}
+
+
+def to_line(event: Event) -> str:
+    """One line of JSON, without its end."""
+    fields: dict[str, Any] = {"event": _NAMES[type(event)]}
+    for name in event.__slots__:
+        value = getattr(event, name)
+        fields[name] = value.value if isinstance(value, Outcome) else value
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def from_line(line: str) -> Event:
+    """Raises ValueError for what is no event."""
+    fields = json.loads(line)
+    kind = KINDS.get(fields.pop("event", ""))
+    if kind is None:
+        raise ValueError(f"no event of a history: {line[:80]}")
+    if "partition" in fields:
+        fields["partition"] = (fields["partition"][0], fields["partition"][1])
+    if "outcome" in fields:
+        fields["outcome"] = Outcome(fields["outcome"])
+    if "records" in fields:
+        fields["records"] = tuple(map(tuple, fields["records"]))
+    try:
+        event: Event = kind(**fields)
+    except TypeError as error:
+        raise ValueError(f"{error}: {line[:80]}") from None
+    return event
+
+
+def write(events: Iterable[Event]) -> Iterator[str]:
+    """The lines of a history, with their ends."""
+    return (to_line(event) + "\n" for event in events)
+
+
+def read(lines: Iterable[str]) -> Iterator[Event]:
+    """The events in the lines of a file; empty ones are passed over. Raises ValueError."""
+    return (from_line(line) for line in lines if line.strip())

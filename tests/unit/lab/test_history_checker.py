@@ -1,0 +1,271 @@
+"""The checker of histories: a valid one is clean, and whatever is planted is found and named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.histories import events
+from lab.histories.checker import Anomaly, Checker, check, counts
+from lab.histories.events import (
+    Commit,
+    Event,
+    FinalCommit,
+    FinalLog,
+    FinalTopic,
+    Outcome,
+    Poll,
+    Send,
+    TopicChange,
+    Void,
+)
+from tests.unit.lab.histories import PARTITION, Parts, valid
+
+SEEDS = st.integers(0, 1 << 32)
+
+
+def lost_write(parts: Parts) -> Parts:
+    return replace(parts.with_log(*parts.log.records[:-1]), polls=())
+
+
+def lost_after_it_was_read(parts: Parts) -> Parts:
+    last = replace(parts.sends[-1], outcome=Outcome.UNKNOWN, offset=-1)
+    return parts.with_send(len(parts.sends) - 1, last).with_log(*parts.log.records[:-1])
+
+
+def duplicate(parts: Parts) -> Parts:
+    offset, _, epoch = parts.log.records[-1]
+    return parts.with_log(*parts.log.records, (offset + 1, parts.log.records[0][1], epoch))
+
+
+def inconsistent_offsets(parts: Parts) -> Parts:
+    """One reader saw another record than the other one and the log."""
+    (offset, _), *rest = parts.polls[-1].records
+    parts = replace(parts, sends=(*parts.sends, Send(PARTITION, "other", 0, 1, Outcome.UNKNOWN)))
+    return parts.with_poll(len(parts.polls) - 1, (offset, "other"), *rest)
+
+
+def aborted_read(parts: Parts) -> Parts:
+    return parts.with_send(0, replace(parts.sends[0], outcome=Outcome.FAILED, offset=-1))
+
+
+def phantom(parts: Parts) -> Parts:
+    return replace(parts, sends=parts.sends[1:])
+
+
+def swapped_sends(parts: Parts, gap: float) -> Parts:
+    """A lane's first two records are acknowledged, stored and read in the wrong order."""
+    one, two = parts.sends[0], parts.sends[2]
+    new = {one.value: two.value, two.value: one.value}
+    parts = parts.with_send(0, replace(one, offset=two.offset, ended=two.begun - gap))
+    parts = parts.with_send(2, replace(two, offset=one.offset))
+    polls = tuple(
+        replace(p, records=tuple((at, new.get(value, value)) for at, value in p.records)) for p in parts.polls
+    )
+    log = replace(parts.log, records=tuple((at, new.get(value, value), e) for at, value, e in parts.log.records))
+    return Parts(parts.sends, polls, log)
+
+
+def nonmonotonic_send(parts: Parts) -> Parts:
+    return swapped_sends(parts, 0.5)
+
+
+def internal_nonmonotonic_send(parts: Parts) -> Parts:
+    return swapped_sends(parts, -0.2)
+
+
+def nonmonotonic_poll(parts: Parts) -> Parts:
+    return replace(parts, polls=(*parts.polls, replace(parts.polls[-1], records=parts.polls[-1].records[-1:])))
+
+
+def internal_nonmonotonic_poll(parts: Parts) -> Parts:
+    first, *rest = parts.polls[0].records
+    return parts.with_poll(0, first, first, *rest)
+
+
+def poll_skip(parts: Parts) -> Parts:
+    return replace(parts, polls=(*parts.polls[:1], *of_next_session(parts)))
+
+
+def of_next_session(parts: Parts) -> tuple[Poll, ...]:
+    """The first reader's second poll lacks its first record."""
+    second = parts.polls[1]
+    return (replace(second, records=second.records[1:]), *parts.polls[2:])
+
+
+def internal_poll_skip(parts: Parts) -> Parts:
+    return parts.with_poll(0, parts.polls[0].records[0], *parts.polls[0].records[2:], parts.polls[1].records[0])
+
+
+def unseen(parts: Parts) -> Parts:
+    last = parts.log.records[-1][:2]
+    polls = tuple(replace(p, records=tuple(one for one in p.records if one != last)) for p in parts.polls)
+    return replace(parts, polls=polls)
+
+
+def epoch_order(parts: Parts) -> Parts:
+    (offset, value, _), *rest = parts.log.records
+    return parts.with_log((offset, value, 9), *rest)
+
+
+PLANTS: list[tuple[Callable[[Parts], Parts], Anomaly]] = [
+    (lost_write, Anomaly.LOST_WRITE),
+    (lost_after_it_was_read, Anomaly.LOST_WRITE),
+    (duplicate, Anomaly.DUPLICATE),
+    (inconsistent_offsets, Anomaly.INCONSISTENT_OFFSETS),
+    (aborted_read, Anomaly.ABORTED_READ),
+    (phantom, Anomaly.PHANTOM),
+    (nonmonotonic_send, Anomaly.NONMONOTONIC_SEND),
+    (internal_nonmonotonic_send, Anomaly.INTERNAL_NONMONOTONIC_SEND),
+    (nonmonotonic_poll, Anomaly.NONMONOTONIC_POLL),
+    (internal_nonmonotonic_poll, Anomaly.INTERNAL_NONMONOTONIC_POLL),
+    (poll_skip, Anomaly.POLL_SKIP),
+    (internal_poll_skip, Anomaly.INTERNAL_POLL_SKIP),
+    (unseen, Anomaly.UNSEEN),
+    (epoch_order, Anomaly.EPOCH_ORDER),
+]
+
+
+@given(SEEDS)
+def test_a_valid_history_is_clean(seed: int) -> None:
+    assert check(valid(seed).events()) == []
+
+
+@pytest.mark.parametrize(("plant", "anomaly"), PLANTS, ids=lambda one: getattr(one, "__name__", ""))
+@given(seed=SEEDS)
+@settings(max_examples=30)
+def test_what_is_planted_is_found_and_named(plant: Callable[[Parts], Parts], anomaly: Anomaly, seed: int) -> None:
+    assert anomaly in counts(check(plant(valid(seed)).events()))
+
+
+@given(SEEDS)
+@settings(max_examples=30)
+def test_a_history_on_disk_is_the_same(seed: int) -> None:
+    parts = valid(seed).events()
+    rest: list[Event] = [
+        Void(PARTITION, 3.5, "an unclean election"),
+        Commit("g", PARTITION, 4, 2.0),
+        FinalCommit("g", PARTITION, 4),
+        TopicChange("made", True, Outcome.UNKNOWN, {"a": "b"}),
+        FinalTopic("made", {"a": "b"}),
+    ]
+    assert list(events.read(events.write([*parts, *rest]))) == [*parts, *rest]
+
+
+@pytest.mark.parametrize("line", ['{"event":"nothing"}', "{}", "[", '{"event":"send","value":"v"}'])
+def test_what_is_no_event_is_refused(line: str) -> None:
+    with pytest.raises(ValueError):
+        events.from_line(line)
+
+
+def send(number: int, offset: int, acks: int = -1) -> Send:
+    return Send(PARTITION, f"v{number}", number, number + 0.5, Outcome.OK, offset, acks)
+
+
+def log(*numbers: int) -> FinalLog:
+    return FinalLog(PARTITION, tuple((offset, f"v{number}", 0) for offset, number in enumerate(numbers)), dense=True)
+
+
+def texts(*history: Event) -> list[str]:
+    return [str(one) for one in check(history)]
+
+
+def test_a_void_promise_excuses_what_was_sent_before_and_only_that() -> None:
+    assert texts(send(0, 0), send(1, 1), Void(PARTITION, 2.0, "unclean"), log(0)) == []
+    late = texts(send(0, 0), send(1, 1), Void(PARTITION, 0.9, "unclean"), log(0))
+    assert late == ["lost write: t-0: v1 was acknowledged at 1 and is gone"]
+    assert texts(send(0, 0), send(1, 1), Void(("t", 1), 2.0, "unclean"), log(0)) == late
+
+
+def test_another_record_may_take_the_place_of_one_whose_promises_are_void() -> None:
+    lost, after = send(1, 1), send(2, 1)
+    assert texts(send(0, 0), lost, Void(PARTITION, 1.8, "unclean"), after, log(0, 2)) == []
+    assert len(texts(send(0, 0), lost, after, log(0, 2))) == 2
+
+
+def test_a_log_loses_its_end_and_not_its_middle() -> None:
+    void = Void(PARTITION, 9.0, "unclean")
+    unknown = Send(PARTITION, "v3", 3, 4, Outcome.UNKNOWN)
+    found = texts(send(0, 0), send(1, 1), send(2, 2), unknown, void, log(0, 3, 2))
+    assert found == ["lost write: t-0: v1 is gone, but not v2, which followed it in the log"]
+
+
+def test_acks_1_promises_nothing_until_it_is_read() -> None:
+    weak, other = send(1, 1, acks=1), send(2, 1)
+    assert texts(send(0, 0), weak, other, log(0, 2)) == []
+    read = Poll(PARTITION, "r", 5, ((0, "v0"), (1, "v1")))
+    assert {one.anomaly for one in check([send(0, 0), weak, read, log(0)])} == {Anomaly.LOST_WRITE}
+
+
+def test_without_a_final_log_a_record_is_lost_when_readers_have_passed_it() -> None:
+    history: list[Event] = [send(0, 0), send(1, 1), send(2, 2)]
+    assert texts(*history, Poll(PARTITION, "r", 5, ((0, "v0"),))) == []
+    assert {one.anomaly for one in check([*history, Poll(PARTITION, "r", 5, ((0, "v0"), (2, "v2")))])} == {
+        Anomaly.LOST_WRITE,
+        Anomaly.INTERNAL_POLL_SKIP,
+    }
+
+
+def test_a_producer_that_is_not_idempotent_may_write_twice() -> None:
+    twice = replace(send(0, 1), once=False)
+    assert texts(twice, log(0, 0)) == []
+    assert texts(send(0, 1), log(0, 0)) == ["duplicate: t-0: v0 is at 1 and 0"]
+
+
+def test_what_retention_has_deleted_is_not_lost_nor_skipped() -> None:
+    end = FinalLog(PARTITION, ((2, "v2", 0),), start=2)
+    polls = (Poll(PARTITION, "r", 5, ((0, "v0"),)), Poll(PARTITION, "r", 6, ((2, "v2"),)))
+    assert texts(send(0, 0), send(1, 1), send(2, 2), *polls, end) == []
+
+
+def test_a_dense_log_has_no_gaps() -> None:
+    assert texts(send(0, 0), send(1, 2), FinalLog(PARTITION, ((0, "v0", 0), (2, "v1", 0)), dense=True)) == [
+        "gap: t-0: offset 2 follows 0"
+    ]
+
+
+CREATED = TopicChange("made", True, Outcome.OK, {"retention.ms": "1"})
+DELETED = TopicChange("made", False, Outcome.OK)
+AS_MADE = FinalTopic("made", {"retention.ms": "1"})
+
+
+@pytest.mark.parametrize(
+    ("history", "found"),
+    [
+        ([CREATED, AS_MADE], []),
+        ([CREATED], ["topic: made: it should exist"]),
+        ([CREATED, FinalTopic("made")], ["topic: made: it has {} and was created with {'retention.ms': '1'}"]),
+        ([CREATED, DELETED], []),
+        ([CREATED, DELETED, AS_MADE], ["topic: made: it should not exist"]),
+        ([CREATED, replace(DELETED, outcome=Outcome.UNKNOWN), AS_MADE], []),
+        ([CREATED, replace(DELETED, outcome=Outcome.FAILED)], ["topic: made: it should exist"]),
+    ],
+)
+def test_topics_are_as_they_were_left(history: list[Event], found: list[str]) -> None:
+    assert texts(*history) == found
+
+
+def test_a_group_does_not_fall_back_but_where_promises_are_void() -> None:
+    commits: list[Event] = [
+        Commit("g", PARTITION, 3, 1.0),
+        Commit("g", PARTITION, 5, 2.0),
+        FinalCommit("g", PARTITION, 3),
+    ]
+    assert texts(*commits) == ["group offset: g: 5 was committed for t-0, it has 3"]
+    assert texts(*commits, Void(("__consumer_offsets", 1), 2.5, "unclean")) == []
+    assert texts(*commits, Void(("t", 0), 2.5, "unclean")) != []
+
+
+def test_a_million_operations_take_seconds() -> None:
+    checker, count = Checker(), 500_000
+    began = time.process_time()
+    for number in range(count):
+        checker.add(Send(PARTITION, f"v{number}", number, number, Outcome.OK, number, lane="p"))
+        checker.add(Poll(PARTITION, "r", number, ((number, f"v{number}"),)))
+    assert checker.finish() == []
+    assert time.process_time() - began < 60

@@ -1,6 +1,7 @@
 """`make bench`: the same work against Milena and Kafka 4.3.1 in one run; the ratios, and JSON in benchmarks/results.
 
-python -m benchmarks [--milena-only] [STAGE...]      stages: start idle latency throughput partitions many
+python -m benchmarks [--milena-only] [STAGE...]      stages: start idle latency throughput replicated replicated-load
+                                                    partitions many
 SHORT=1: less work, and many partitions on Milena alone
 """
 
@@ -19,6 +20,7 @@ from benchmarks.goals import report
 from benchmarks.latency import latency
 from benchmarks.partitions import many, thousand
 from benchmarks.peers import Kafka, Milena, Peer, Running
+from benchmarks.replication import NotReplicated, replicated_latency, replicated_load
 from benchmarks.sizes import Figures, Sizes
 from benchmarks.startup import idle, start_up
 from benchmarks.throughput import throughput
@@ -43,6 +45,8 @@ STAGES: dict[str, Stage] = {
     "idle": on_a_cluster(3, idle),
     "latency": on_a_cluster(1, latency),
     "throughput": on_a_cluster(1, throughput),
+    "replicated": on_a_cluster(3, replicated_latency),
+    "replicated-load": on_a_cluster(3, replicated_load),
     "partitions": thousand,
     "many": many,
 }
@@ -61,7 +65,11 @@ def main(arguments: list[str]) -> int:
     for stage in wanted:
         for peer in peers if stage not in TOO_LONG or not sizes.short else peers[:1]:
             begin = time.perf_counter()
-            results.setdefault(peer.name, {}).update(STAGES[stage](peer, sizes))
+            figures = results.setdefault(peer.name, {})
+            try:
+                figures.update(STAGES[stage](peer, sizes))
+            except NotReplicated as reason:
+                print(f"{stage}: {peer.name} is not measured: {reason}", file=sys.stderr, flush=True)
             print(f"{stage}: {peer.name}, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     print(report(results))
     print(f"\nwritten to {write(results)}")

@@ -31,6 +31,18 @@ GOALS: Mapping[str, Goal] = {
     "consume_mb_s": Goal("ConsumerPerformance, MB/s", 1.0, None, more_is_better=True),
     "librdkafka_consume_mb_s": Goal("librdkafka consumer, MB/s", None, None, more_is_better=True),
     "loaded_memory_mib": Goal("loaded broker, resident MiB", 1 / 6, 50),
+    "replicated_produce_p50_ms": Goal("3 replicas: produce acks=all, p50 ms", 0.8),
+    "replicated_produce_p99_ms": Goal("3 replicas: produce acks=all, p99 ms", 0.5),
+    "replicated_idle_p50_ms": Goal("beside 1,000 idle replicated partitions, p50 ms"),
+    "replicated_idle_growth": Goal("the same through the p50 without them", None, 1.1),
+    "replicated_busy_p99_ms": Goal("beside 10 MB/s of other load, p99 ms", None, 3.0),
+    "replicated_end_to_end_p50_ms": Goal("3 replicas: end to end, p50 ms"),
+    "replicated_end_to_end_p99_ms": Goal("3 replicas: end to end, p99 ms"),
+    "replicated_six_mb_s": Goal("ProducerPerformance acks=all, 6 partitions, MB/s", 1.5, None, more_is_better=True),
+    "replicated_one_mb_s": Goal("ProducerPerformance acks=all, 1 partition, MB/s", 1.5, None, more_is_better=True),
+    "replicated_memory_mib": Goal("broker under that load, resident MiB", None, 60),
+    "wiped_follower_mb_s": Goal("a wiped follower copies, MB/s", 1.0, None, more_is_better=True),
+    "leader_killed_s": Goal("kill -9 of a leader to the next acknowledged write, s", 1.0, 8.95),
     "create_1000_partitions_s": Goal("1,000 partitions created and led, s", None, 1.0),
     "partitions_memory_mib": Goal("1,000 partitions on one broker, added MiB", None, 20),
     "create_many_s": Goal("10,000 partitions (SHORT: 2,000) created and led, s"),
@@ -42,7 +54,8 @@ GOALS: Mapping[str, Goal] = {
 def rows(results: Mapping[str, Mapping[str, float]]) -> list[Row]:
     """A head and the figures that were measured: Milena's beside Kafka's, with the ratio and the goal."""
     milena, kafka = results["milena"], results.get("kafka", {})
-    found = [_row(goal, milena[name], kafka.get(name)) for name, goal in GOALS.items() if name in milena]
+    measured = [(goal, milena.get(name), kafka.get(name)) for name, goal in GOALS.items()]
+    found = [_row(*figure) for figure in measured if figure[1:] != (None, None)]
     return [("figure", "Milena", "Kafka", "ratio", "goal", ""), *found]
 
 
@@ -53,8 +66,8 @@ def report(results: Mapping[str, Mapping[str, float]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
 
 
-def _row(goal: Goal, own: float, other: float | None) -> Row:
-    ratio = None if not other else own / other
+def _row(goal: Goal, own: float | None, other: float | None) -> Row:
+    ratio = None if not other or own is None else own / other
     wishes, kept = [], []
     if goal.ratio is not None:
         wishes.append(f"{'>=' if goal.more_is_better else '<='} {goal.ratio:.3g} x")
@@ -62,7 +75,9 @@ def _row(goal: Goal, own: float, other: float | None) -> Row:
             kept.append(ratio >= goal.ratio if goal.more_is_better else ratio <= goal.ratio)
     if goal.absolute is not None:
         wishes.append(f"<= {goal.absolute:g}")
-        kept.append(own <= goal.absolute)
+        kept.append(own is not None and own <= goal.absolute)
     verdict = "" if not kept else "met" if all(kept) else "missed"
+    if own is None:
+        verdict = "not measured"
     shown = ("-" if other is None else f"{other:.3g}", "-" if ratio is None else f"{ratio:.2f}")
-    return goal.about, f"{own:.3g}", *shown, ", ".join(wishes), verdict
+    return goal.about, "-" if own is None else f"{own:.3g}", *shown, ", ".join(wishes), verdict

@@ -17,6 +17,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.members import KafkaMembers, Members, MilenaMembers
 from benchmarks.settings import KAFKA_HEAP, format_storage, write_cluster, write_combined
 from milena.local_cluster import MILENA, LocalCluster
 from milena.up.ports import free
@@ -36,6 +37,7 @@ class Running:
     """Process ids."""
     ready_after: float
     """Seconds from exec until all brokers serve."""
+    members: Members
 
 
 class Milena:
@@ -50,7 +52,7 @@ class Milena:
         with LocalCluster.start(folder, brokers=brokers) as cluster:
             ready_after = time.perf_counter() - begin
             pids = tuple(node.pid for node in cluster.brokers if node.pid is not None)
-            yield Running(cluster.bootstrap, pids, ready_after)
+            yield Running(cluster.bootstrap, pids, ready_after, MilenaMembers(cluster))
 
     def listening_after(self) -> float:
         """Seconds from exec until one combined node accepts a connection."""
@@ -78,7 +80,8 @@ class Kafka:
             bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
             _wait_for_brokers(bootstrap, brokers)
             ready_after = time.perf_counter() - begin
-            yield Running(bootstrap, tuple(process.pid for process in processes[1:]), ready_after)
+            pids = tuple(process.pid for process in processes[1:])
+            yield Running(bootstrap, pids, ready_after, KafkaMembers(files, processes, _start_kafka))
         finally:
             _stop_kafka(processes)
 

@@ -19,4 +19,6 @@ class Sizes:
         self.measured_records = 200_000 if short else 500_000
         self.throughput_rounds = 1 if short else 3
         self.partitions = 1_000
+        self.idle_replicated_partitions = 1_000
+        self.replicated_records = 100_000 if short else 1_000_000
         self.many_partitions = 2_000 if short else 10_000

@@ -36,13 +36,13 @@ def throughput(running: Running, sizes: Sizes) -> Figures:
 
 def _java_clients(running: Running, sizes: Sizes) -> dict[str, float]:
     bootstrap = running.bootstrap
-    _producer_performance(bootstrap, sizes.warming_records)
+    producer_performance(bootstrap, TOPIC, sizes.warming_records)
     _consumer_performance(bootstrap, sizes.warming_records)
     loaded = _memory(running)
     rounds = range(sizes.throughput_rounds)
     return {
         "loaded_memory_mib": loaded,
-        "produce_mb_s": median(_producer_performance(bootstrap, sizes.measured_records) for _ in rounds),
+        "produce_mb_s": median(producer_performance(bootstrap, TOPIC, sizes.measured_records) for _ in rounds),
         "consume_mb_s": median(_consumer_performance(bootstrap, sizes.warming_records) for _ in rounds),
     }
 
@@ -51,9 +51,10 @@ def _memory(running: Running) -> float:
     return max(resident_mib(pid) for pid in running.brokers)
 
 
-def _producer_performance(bootstrap: str, count: int) -> float:
-    arguments = ["--topic", TOPIC, "--num-records", str(count), "--record-size", str(RECORD), "--throughput", "-1"]
-    settings = ["--bootstrap-server", bootstrap, "--command-property", "acks=1"]
+def producer_performance(bootstrap: str, topic: str, count: int, acks: str = "1") -> float:
+    """MB/s of Kafka's own tool with its default settings."""
+    arguments = ["--topic", topic, "--num-records", str(count), "--record-size", str(RECORD), "--throughput", "-1"]
+    settings = ["--bootstrap-server", bootstrap, "--command-property", f"acks={acks}"]
     shown = _run(java("org.apache.kafka.tools.ProducerPerformance", *arguments, *settings, options=JVM, heap="512m"))
     return float(re.findall(r"\(([\d.]+) MB/sec\)", shown)[-1])
 

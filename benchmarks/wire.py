@@ -60,6 +60,11 @@ def acknowledge_one(bootstrap: str, topic: str) -> None:
         raise TimeoutError(f"a write to {topic} was not acknowledged")
 
 
+def leader_id(bootstrap: str, topic: str, partition: int = 0) -> int:
+    metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=30)
+    return int(metadata.topics[topic].partitions[partition].leader)
+
+
 def leader_of(bootstrap: str, topic: str, partition: int = 0) -> tuple[str, int]:
     """Host and port of a partition's leader."""
     metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=30)

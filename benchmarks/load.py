@@ -1,0 +1,54 @@
+"""A steady load from a process of its own, until it is stopped.
+
+python -m benchmarks.load BOOTSTRAP TOPIC MB_PER_SECOND
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Producer
+
+TICK = 0.01
+RECORD = b"x" * 1024
+SETTLING = 1.0
+"""Seconds until the load is steady."""
+
+
+@contextmanager
+def load(bootstrap: str, topic: str, mb_per_second: float) -> Iterator[None]:
+    """Records of 1 KB with acks=all while the context is open. Raises RuntimeError where one was not acknowledged."""
+    command = [sys.executable, "-m", "benchmarks.load", bootstrap, topic, str(mb_per_second)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        time.sleep(SETTLING)
+        yield
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=90)
+    if process.returncode:
+        raise RuntimeError(f"the load on {topic} failed: {said}")
+
+
+def main(arguments: list[str]) -> int:
+    bootstrap, topic, rate = arguments[0], arguments[1], float(arguments[2])
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "log_level": 0})
+    records = round(rate * 2**20 * TICK / len(RECORD))
+    due = time.monotonic()
+    while not stopped:
+        for _ in range(records):
+            producer.produce(topic, RECORD)
+        due += TICK
+        producer.poll(max(0.0, due - time.monotonic()))
+    return 1 if producer.flush(60) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

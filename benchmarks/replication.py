@@ -1,0 +1,144 @@
+"""Three brokers, three replicas, acks=all: latency alone, beside idle partitions and beside load; throughput and
+memory; a follower that comes back with nothing; and a leader that is killed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.latency import Latency, produce_latency
+from benchmarks.load import load
+from benchmarks.members import bytes_of, come_back_without_data
+from benchmarks.peers import Running, resident_mib
+from benchmarks.sizes import Figures, Sizes
+from benchmarks.throughput import producer_performance
+from benchmarks.wire import create_topic, leader_id
+from tests.oracle.kafka import NoKafka, jars
+
+REPLICAS = 3
+OTHER_LOAD = 10.0
+"""MB/s."""
+LIMIT = 120.0
+IN_SYNC_LIMIT = 30.0
+STEP = 0.005
+Topic = tuple[str, int]
+SIX: Topic = ("load-six", 6)
+ONE: Topic = ("load-one", 1)
+
+
+class NotReplicated(Exception):
+    """The replicas of a topic are not in sync, so its figures would be those of something else."""
+
+
+def replicated_latency(running: Running, sizes: Sizes) -> Figures:
+    """End to end; produce beside load; produce alone, when all that went before has warmed both sides; and the same
+    once more beside idle partitions."""
+    _create(running, "replicated", 1)
+    first = Latency(running.bootstrap, "replicated", acks=-1).measure(sizes)
+    _create(running, "busy", 6)
+    with load(running.bootstrap, "busy", OTHER_LOAD):
+        busy = produce_latency(running.bootstrap, "replicated", sizes, acks=-1)
+    alone = produce_latency(running.bootstrap, "replicated", sizes, acks=-1)
+    _create(running, "idle", sizes.idle_replicated_partitions)
+    beside_idle = produce_latency(running.bootstrap, "replicated", sizes, acks=-1)
+    return {
+        **{f"replicated_{name}": value for name, value in (first | alone).items()},
+        "replicated_busy_p99_ms": busy["produce_p99_ms"],
+        "replicated_idle_p50_ms": beside_idle["produce_p50_ms"],
+        "replicated_idle_growth": beside_idle["produce_p50_ms"] / alone["produce_p50_ms"],
+    }
+
+
+def replicated_load(running: Running, sizes: Sizes) -> Figures:
+    """Throughput and memory need Kafka's producer; what follows works on what it has written."""
+    for topic, partitions in (SIX, ONE):
+        _create(running, topic, partitions)
+    figures: dict[str, float] = {}
+    try:
+        jars()
+    except NoKafka:
+        _write(running.bootstrap, SIX[0], sizes.warming_records)
+    else:
+        producer_performance(running.bootstrap, SIX[0], sizes.warming_records, acks="all")
+        for name, topic in (("replicated_six_mb_s", SIX[0]), ("replicated_one_mb_s", ONE[0])):
+            figures[name] = producer_performance(running.bootstrap, topic, sizes.replicated_records, acks="all")
+    figures["replicated_memory_mib"] = max(resident_mib(pid) for pid in running.brokers)
+    figures["wiped_follower_mb_s"] = _copied_by_a_wiped_follower(running, SIX[0])
+    figures["leader_killed_s"] = _write_after_a_leaders_death(running, ONE[0])
+    return figures
+
+
+def _copied_by_a_wiped_follower(running: Running, topic: str) -> float:
+    """MB/s from the first byte that the follower has until it has all; what a broker's start takes is not counted."""
+    until_in_sync(running.bootstrap, topic)
+    node_id = leader_id(running.bootstrap, topic)
+    size = bytes_of(running.members, node_id, topic)
+    come_back_without_data(running.members, node_id, topic)
+    _until(lambda: bytes_of(running.members, node_id, topic) > 0, "the follower to copy")
+    already, begin = bytes_of(running.members, node_id, topic), time.perf_counter()
+    _until(lambda: bytes_of(running.members, node_id, topic) >= size, "the follower to have it all")
+    elapsed = time.perf_counter() - begin
+    until_in_sync(running.bootstrap, topic)
+    return (size - already) / 2**20 / elapsed
+
+
+def _write_after_a_leaders_death(running: Running, topic: str) -> float:
+    """Seconds from kill -9 to the acknowledgement of a record sent right after it, seen by librdkafka."""
+    until_in_sync(running.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": running.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
+    _acknowledge(producer, topic)
+    leader = leader_id(running.bootstrap, topic)
+    begin = time.perf_counter()
+    running.members.end(leader, signal.SIGKILL)
+    _acknowledge(producer, topic)
+    return time.perf_counter() - begin
+
+
+def _create(running: Running, topic: str, partitions: int) -> None:
+    create_topic(running.bootstrap, topic, partitions, REPLICAS)
+    until_in_sync(running.bootstrap, topic)
+
+
+def until_in_sync(bootstrap: str, topic: str) -> None:
+    """Return when every partition of a topic has all its replicas in the ISR. Raises NotReplicated."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def in_sync() -> bool:
+        partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
+        return all(len(one.isrs) == len(one.replicas) == REPLICAS for one in partitions)
+
+    try:
+        _until(in_sync, f"the replicas of {topic}", step=0.1, limit=IN_SYNC_LIMIT)
+    except TimeoutError as reason:
+        raise NotReplicated(str(reason)) from reason
+
+
+def _until(condition: Callable[[], bool], what: str, step: float = STEP, limit: float = LIMIT) -> None:
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {limit:.0f} s for {what}")
+        time.sleep(step)
+
+
+def _acknowledge(producer: Producer, topic: str) -> None:
+    failed: list[object] = []
+    producer.produce(topic, b"one", on_delivery=lambda error, _: failed.append(error) if error else None)
+    if producer.flush(LIMIT) or failed:
+        raise RuntimeError(f"a write to {topic} was not acknowledged: {failed}")
+
+
+def _write(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "log_level": 0})
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(topic, b"x" * 1024)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush(LIMIT)

@@ -65,14 +65,15 @@ def started_kafka(file: Path, broker: tuple[str, int]) -> Iterator[None]:
     with log.open("a") as out:
         process = subprocess.Popen(kafka.java("kafka.Kafka", str(file), heap="512m"), stdout=out, stderr=out)
         try:
-            _wait_until_listening(process, broker, log)
+            wait_until_listening(process, broker, log)
             yield
         finally:
             process.kill()
             process.wait()
 
 
-def _wait_until_listening(process: subprocess.Popen[bytes], address: tuple[str, int], log: Path) -> None:
+def wait_until_listening(process: subprocess.Popen[bytes], address: tuple[str, int], log: Path) -> None:
+    """Until it accepts connections. Fails with what it said where it ends before."""
     deadline = time.monotonic() + START_TIMEOUT
     while True:
         try:

@@ -56,7 +56,7 @@ class _Normaliser:
             return self._called[value]
         if field == "session_id" and value:
             return "<a session>"
-        if field == "port" and value == self._side.port:
+        if field == "port" and value in self._side.ports:
             return "<port>"
         if isinstance(value, int) and abs(value - self._now) < _HOUR_MS:
             return "<now>"

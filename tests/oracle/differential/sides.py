@@ -31,6 +31,8 @@ class Side:
         self.host = host
         self.port = port
         self.node_id = node_id
+        self.ports = {port}
+        """Of all brokers of its cluster."""
         self.cluster_id = ""
         self.names: dict[str, Any] = {}
 

@@ -1,0 +1,1 @@
+"""Replication: Kafka and Milena with three brokers each."""

@@ -1,0 +1,59 @@
+"""Two clusters of three brokers side by side: whatever is asked of a broker is asked of the one with its id in both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from protocol.api_keys import ApiKey
+from tests.oracle.differential.pair import TIMEOUT_MS, Answers, Pair, eventually
+from tests.oracle.differential.sides import Name, Side
+
+BROKERS: Final = (1, 2, 3)
+
+
+class Trio:
+    """A ``Pair`` for each broker id; names that one learns are known to all."""
+
+    def __init__(self, sides: Mapping[int, tuple[Side, Side]]) -> None:
+        self._pairs = {broker: Pair(both) for broker, both in sides.items()}
+
+    def at(self, broker: int) -> Pair:
+        return self._pairs[broker]
+
+    def close(self) -> None:
+        for pair in self._pairs.values():
+            pair.close()
+
+    def create(self, topic: str, *replicas: Sequence[int], **configs: object) -> Name:
+        """A topic with these replicas for each partition, the first of which leads; the name of its id."""
+        values = [{"name": key.replace("_", "."), "value": str(value)} for key, value in configs.items()]
+        plan = [{"partition_index": index, "broker_ids": ids} for index, ids in enumerate(replicas)]
+        wanted = {"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": plan}
+        asked: dict[str, Any] = {"topics": [wanted | {"configs": values}], "timeout_ms": TIMEOUT_MS}
+        answers = self.at(1).ask(ApiKey.CREATE_TOPICS, 7, **asked)
+        for answer in answers.both:
+            assert answer["topics"][0]["error_code"] == 0, answer
+        name = answers.learn(f"id of {topic}", lambda answer: answer["topics"][0]["topic_id"])
+        for index, ids in enumerate(replicas):
+            for broker in BROKERS:
+                self.until(topic, index, at=broker, leader_id=ids[0], isr_nodes=sorted(ids))
+        return name
+
+    def until(self, topic: str, partition: int, *, at: int = 1, **expected: Any) -> None:
+        """Wait until the metadata of a broker says so of a partition, on both sides."""
+
+        def look() -> None:
+            topics = [{"name": topic, "topic_id": None}]
+            answers = self.at(at).ask(ApiKey.METADATA, 9, topics=topics, allow_auto_topic_creation=False)
+            for side, answer in zip(answers.sides, answers.both, strict=True):
+                found = {one["partition_index"]: one for one in answer["topics"][0]["partitions"]}
+                assert partition in found, f"{side.title} does not know {topic}-{partition}"
+                now = found[partition] | {"isr_nodes": sorted(found[partition]["isr_nodes"])}
+                for field, value in expected.items():
+                    assert now[field] == value, f"{side.title}: {field} of {topic}-{partition} is {now[field]}"
+
+        eventually(look)
+
+    def same(self, broker: int, key: ApiKey, version: int, /, **fields: Any) -> Answers:
+        return self.at(broker).same(key, version, **fields)

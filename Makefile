@@ -40,7 +40,7 @@ format: $(READY) ## format and mend what ruff can
 	@$(BIN)/ruff check --fix --quiet .
 
 test: check ## check, then unit, contract, simulation and wire tests
-	@$(PYTEST) tests -q --ignore=tests/architecture --ignore=tests/oracle $(ARGS)
+	@$(PYTEST) tests -q --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
 
 sim: $(READY) ## the simulated cluster with one seed, and its trace: make sim SEED=7
 	@$(BIN)/python -m lab $(or $(SEED),0) $(ARGS)
@@ -51,7 +51,8 @@ soak: $(READY) ## random seeds for a given time: make soak SECONDS=60
 oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and Maven; SHORT=1: 2,000 records each)
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) $(PYTEST) tests/oracle -q -rs $(ARGS)
 
-chaos: $(READY) ## clients and kill -9 at full length (SHORT=1: 5,000 records each)
+chaos: $(READY) ## a minute of faults under load, and clients under kill -9 at full length (SHORT=1: 20 s, 5,000 records)
+	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q $(ARGS)
 	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill $(ARGS)
 
 bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less work)

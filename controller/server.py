@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.activation import activation_records, registration_records
 from controller.apis.table import controller_apis
@@ -26,9 +27,9 @@ from controller.sessions import Sessions
 from controller.state import ControllerState
 from node.image import ListenerImage
 from node.metrics import Metrics
+from node.rules import Rules, uuid_namer
 from node.server import Server, ServerLimits
 from node.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
-from node.verbs import Rules
 from protocol.api_versions import ApiVersionsAnswers
 from protocol.features import KRAFT_VERSION, RANGES
 from protocol.leaders import CurrentLeader, NodeEndpoint
@@ -43,6 +44,9 @@ from runtime.context import Runtime
 from runtime.logging import get_logger
 from storage.context import LogContext
 from storage.log_dir import DirectoryError, LogDir
+
+if TYPE_CHECKING:
+    from node.verbs import Verbs
 
 FENCE_CHECKS_PER_SESSION: Final = 8
 SUPPORTED_FEATURES: Final = {**RANGES, KRAFT_VERSION: (0, 0)}
@@ -73,6 +77,7 @@ class Controller:
         self.polls = LongPolls(runtime.clock)
         self.api_versions = ApiVersionsAnswers(Role.CONTROLLER, SUPPORTED_FEATURES)
         self.incarnation = runtime.random.uuid()
+        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.state.image.topics_by_id))
         self.server = Server(
             runtime,
             self,
@@ -82,12 +87,12 @@ class Controller:
             apis=controller_apis(),
             limits=ServerLimits.of(config.get),
             metrics=self.metrics,
-            rules=rules or Rules(),
+            rules=self.rules,
             holding=True,
         )
         self._formatting = formatting or Formatting()
         self._tasks = runtime.new_tasks(f"controller {self.node_id}")
-        self._log = get_logger("controller", node=self.node_id)
+        self.log = get_logger("controller", node=self.node_id)
         self._directory = LogDir(config.metadata_log_dir, LogContext(runtime.disk, runtime.clock))
         self._state: ControllerState | None = None
         self._metadata: MetadataLog | None = None
@@ -104,6 +109,14 @@ class Controller:
     def state(self) -> ControllerState:
         assert self._state is not None, "the controller has not started"
         return self._state
+
+    @cached_property
+    def verbs(self) -> Verbs:
+        """What can be asked of it by hand."""
+        from controller.verbs import ControllerVerbs
+        from node.verbs import Verbs
+
+        return Verbs(self.rules, ControllerVerbs(self).table())
 
     @property
     def metadata(self) -> MetadataLog:
@@ -147,7 +160,7 @@ class Controller:
         register_gauges(self, self.metrics)
         self.server.serve()
         self.ready = True
-        self._log.info(
+        self.log.info(
             "controller leads", cluster=cluster_id, epoch=self._metadata.epoch, offset=self._state.next_offset
         )
 
@@ -158,7 +171,7 @@ class Controller:
         if directory.meta is None:
             cluster_id = self._formatting.cluster_id or to_text(self.runtime.random.uuid())
             write_bootstrap(disk, directory.path, self._formatting, self.runtime.clock.time_ms())
-            self._log.info("new cluster", cluster=cluster_id, directory=directory.path)
+            self.log.info("new cluster", cluster=cluster_id, directory=directory.path)
         else:
             cluster_id = self._formatting.cluster_id or directory.meta.cluster_id
         directory.format(cluster_id, self.node_id, self.runtime.random.uuid)
@@ -241,7 +254,7 @@ class Controller:
         while True:
             await self.runtime.clock.sleep(interval)
             while (result := expire_one(self.state, self.now())).response is not None:
-                self._log.warning("broker fenced: its session timed out", broker=result.response)
+                self.log.warning("broker fenced: its session timed out", broker=result.response)
                 await self.metadata.write(result.records, atomic=result.atomic)
 
     async def brokers_left(self, timeout: float) -> None:

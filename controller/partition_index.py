@@ -6,7 +6,7 @@ seed repeats.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -21,11 +21,28 @@ K = TypeVar("K", int, UUID)
 
 
 class PartitionIndex:
-    """Partitions by in-sync replica, by eligible leader replica, by leader, without a leader, and by directory."""
+    """Partitions by in-sync replica, by eligible leader replica, by leader, without a leader, by directory, led by
+    another than their preferred replica, and being reassigned.
 
-    __slots__ = ("_directories", "_elr", "_isr", "_known", "_leaderless", "_leaders")
+    ``changed`` hears of each partition that changes, as it was and as it is.
+    """
+
+    __slots__ = (
+        "_directories",
+        "_elr",
+        "_imbalanced",
+        "_isr",
+        "_known",
+        "_leaderless",
+        "_leaders",
+        "_reassigning",
+        "changed",
+    )
 
     def __init__(self) -> None:
+        self.changed: Callable[[PartitionImage, PartitionImage], None] | None = None
+        self._imbalanced: dict[PartitionKey, None] = {}
+        self._reassigning: dict[PartitionKey, None] = {}
         self._known: dict[UUID, dict[int, PartitionImage]] = {}
         self._isr: dict[int, dict[PartitionKey, None]] = {}
         self._elr: dict[int, dict[PartitionKey, None]] = {}
@@ -71,6 +88,10 @@ class PartitionIndex:
         if old_directories != new_directories:
             _move(self._directories, key, _assigned(old_directories), _assigned(new_directories))
         self._move_leader(key, old, new)
+        _note(self._imbalanced, key, new is not None and not new.led_by_preferred)
+        _note(self._reassigning, key, new is not None and new.reassigning)
+        if self.changed is not None and old is not None and new is not None:
+            self.changed(old, new)
 
     def _move_leader(self, key: PartitionKey, old: PartitionImage | None, new: PartitionImage | None) -> None:
         before = old.leader if old else None
@@ -95,6 +116,17 @@ class PartitionIndex:
     def in_directory(self, directory: UUID) -> list[PartitionKey]:
         return list(self._directories.get(directory, ()))
 
+    def imbalanced(self) -> list[PartitionKey]:
+        """Partitions that their first replica does not lead."""
+        return list(self._imbalanced)
+
+    @property
+    def imbalanced_count(self) -> int:
+        return len(self._imbalanced)
+
+    def reassigning(self) -> list[PartitionKey]:
+        return list(self._reassigning)
+
     def leaderless(self) -> list[PartitionKey]:
         return list(self._leaderless)
 
@@ -108,6 +140,13 @@ class PartitionIndex:
 
 def _assigned(directories: Iterable[UUID]) -> tuple[UUID, ...]:
     return tuple(directory for directory in directories if directory.int >= RESERVED_DIRECTORIES)
+
+
+def _note(keys: dict[PartitionKey, None], key: PartitionKey, present: bool) -> None:
+    if present:
+        keys[key] = None
+    else:
+        keys.pop(key, None)
 
 
 def _move(owners: dict[K, dict[PartitionKey, None]], key: PartitionKey, old: Iterable[K], new: Iterable[K]) -> None:

@@ -7,7 +7,7 @@ been placed as there are unfenced brokers, all lists are shuffled, so that patte
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from protocol.errors import ErrorCode, KafkaError
@@ -133,3 +133,23 @@ def place(brokers: Iterable[UsableBroker], *, partitions: int, replicas: int, ra
 
 def _impossible(replicas: int, why: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"Cannot place {replicas} replica(s): {why}.")
+
+
+def check_assignment(brokers: Container[int], replicas: Sequence[int], expected: int | None = None) -> None:
+    """Replicas that a user names: registered brokers, each once, as many as other partitions have.
+
+    Raises KafkaError(INVALID_REPLICA_ASSIGNMENT).
+    """
+    if not replicas:
+        raise bad_assignment("a partition has no replica")
+    for broker in sorted(replicas):
+        if broker not in brokers:
+            raise bad_assignment(f"broker {broker} is not registered")
+    if len(set(replicas)) < len(replicas):
+        raise bad_assignment("a partition has two replicas on one broker")
+    if expected is not None and len(replicas) != expected:
+        raise bad_assignment(f"a partition has {len(replicas)} replica(s), others have {expected}")
+
+
+def bad_assignment(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment is invalid: {why}.")

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from controller import configs
 from controller.elections import initial_isr
-from controller.placement import UsableBroker, place
+from controller.placement import UsableBroker, bad_assignment, check_assignment, place
 from controller.result import MAX_RECORDS_PER_BATCH, Result
 from controller.state import ControllerState
 from node.image import BrokerImage, TopicImage
@@ -185,29 +185,13 @@ def _assigned(state: ControllerState, topic: NewTopic) -> list[Sequence[NodeId]]
     by_number: dict[int, Sequence[NodeId]] = {}
     for number, replicas in topic.assignments:
         if number in by_number:
-            raise _bad_assignment(f"partition {number} is assigned twice")
+            raise bad_assignment(f"partition {number} is assigned twice")
         first = next(iter(by_number.values()), replicas)
-        _check_assignment(state, replicas, len(first))
+        check_assignment(state.image.brokers, replicas, len(first))
         by_number[number] = replicas
     if sorted(by_number) != list(range(len(by_number))):
-        raise _bad_assignment("the partitions are not numbered from 0 without a gap")
+        raise bad_assignment("the partitions are not numbered from 0 without a gap")
     return [by_number[number] for number in range(len(by_number))]
-
-
-def _check_assignment(state: ControllerState, replicas: Sequence[NodeId], expected: int) -> None:
-    if not replicas:
-        raise _bad_assignment("a partition has no replica")
-    for broker in replicas:
-        if broker not in state.image.brokers:
-            raise _bad_assignment(f"broker {broker} is not registered")
-    if len(set(replicas)) < len(replicas):
-        raise _bad_assignment("a partition has two replicas on one broker")
-    if len(replicas) != expected:
-        raise _bad_assignment(f"a partition has {len(replicas)} replica(s), others have {expected}")
-
-
-def _bad_assignment(why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment is invalid: {why}.")
 
 
 def _grow(state: ControllerState, wanted: NewPartitions, random: Randomness) -> list[PartitionRecord]:
@@ -228,9 +212,9 @@ def _grow(state: ControllerState, wanted: NewPartitions, random: Randomness) -> 
         chosen: Sequence[Sequence[NodeId]] = _place(state, additional, _replication_factor(topic), random)
     else:
         if len(assignments) != additional:
-            raise _bad_assignment(f"{additional} partition(s) are added, but {len(assignments)} assigned")
+            raise bad_assignment(f"{additional} partition(s) are added, but {len(assignments)} assigned")
         for replicas in assignments:
-            _check_assignment(state, replicas, _replication_factor(topic))
+            check_assignment(state.image.brokers, replicas, _replication_factor(topic))
         chosen = assignments
     return [
         _partition_record(state, topic.id, present + index, replicas, assigned=assignments is not None)
@@ -249,7 +233,7 @@ def _partition_record(
     isr = initial_isr([broker for broker in replicas if brokers[broker].active])
     if not isr:
         if assigned:
-            raise _bad_assignment(f"no broker of partition {number} is active")
+            raise bad_assignment(f"no broker of partition {number} is active")
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Every broker is fenced or shutting down.")
     return PartitionRecord(
         partition_id=number,

@@ -55,6 +55,16 @@ class PartitionImage:
             return None
         return self.directories[self.replicas.index(NodeId(replica))]
 
+    @property
+    def led_by_preferred(self) -> bool:
+        """Whether the first replica leads."""
+        return self.leader == self.replicas[0]
+
+    @property
+    def reassigning(self) -> bool:
+        """A reassignment is going on (KIP-455)."""
+        return bool(self.adding or self.removing)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:

@@ -81,7 +81,6 @@ _SHARE: Final = "share groups are not supported (feature share.version stays 0)"
 _STREAMS: Final = "streams groups are not supported (feature streams.version stays 0)"
 _CONSUMER: Final = "groups of the consumer protocol are not supported yet (feature group.version stays 0)"
 _QUORUM: Final = "the controller is single, without elections and voter changes"
-_PLACEMENT: Final = "replication is not supported yet"
 
 _APIS: Final = (
     _api(
@@ -130,10 +129,10 @@ _APIS: Final = (
     _later(ApiKey.EXPIRE_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
     _later(ApiKey.DESCRIBE_DELEGATION_TOKEN, "1-3", 2, _BOTH, _SECURITY),
     _api(ApiKey.DELETE_GROUPS, "0-2", 2, _BROKER),
-    _later(ApiKey.ELECT_LEADERS, "0-2", 2, _BOTH, _PLACEMENT),
+    _api(ApiKey.ELECT_LEADERS, "0-2", 2, _BOTH),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", 1, _BOTH),
-    _later(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1", 0, _BOTH, _PLACEMENT),
-    _later(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0", 0, _BOTH, _PLACEMENT),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1", 0, _BOTH),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0", 0, _BOTH),
     _api(ApiKey.OFFSET_DELETE, "0", None, _BROKER),
     _later(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1", 1, _BROKER, _SECURITY),
     _later(ApiKey.ALTER_CLIENT_QUOTAS, "0-1", 1, _BOTH, _SECURITY),
@@ -151,7 +150,7 @@ _APIS: Final = (
     _api(ApiKey.DESCRIBE_PRODUCERS, "0", 0, _BROKER),
     _api(ApiKey.BROKER_REGISTRATION, "0-4", 0, _CONTROLLER),
     _api(ApiKey.BROKER_HEARTBEAT, "0-2", 0, _CONTROLLER),
-    _later(ApiKey.UNREGISTER_BROKER, "0", 0, _BOTH, "a registration is not taken back yet"),
+    _api(ApiKey.UNREGISTER_BROKER, "0", 0, _BOTH),
     _later(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0, _BROKER, _TRANSACTIONS),
     _later(ApiKey.LIST_TRANSACTIONS, "0-2", 0, _BROKER, _TRANSACTIONS),
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, "0", 0, _CONTROLLER),

@@ -39,6 +39,11 @@ def check(index: PartitionIndex, image: MetadataImage) -> None:
         assert index.leads(broker) == any(leader == broker for leader, _ in expected["leader"])
     assert {(-1, key) for key in index.leaderless()} == {e for e in expected["leader"] if e[0] == -1}
     assert index.leaderless_count == len(index.leaderless())
+    partitions = [((topic.id, n), p) for topic in image.topics.values() for n, p in topic.partitions.items()]
+    assert set(index.imbalanced()) == {
+        key for key, partition in partitions if partition.leader != partition.replicas[0]
+    }
+    assert index.imbalanced_count == len(index.imbalanced())
 
 
 @given(st.booleans(), st.lists(st.tuples(st.sampled_from("cfusd"), st.sampled_from(BROKERS)), max_size=25))

@@ -33,6 +33,7 @@ def test_no_acknowledged_record_is_lost(tmp_path: Path, capsys: pytest.CaptureFi
         try:
             run_faults(cluster, journal)
         finally:
+            end = journal.now()
             for load in loads:
                 load.stop()
             reader.stop()
@@ -40,7 +41,7 @@ def test_no_acknowledged_record_is_lost(tmp_path: Path, capsys: pytest.CaptureFi
                 journal.note(log)
             journal.write(tmp_path / "history.jsonl")
         names = [writer.name for writer in writers]
-        report = "\n".join(journal.report(names, journal.now()))
+        report = "\n".join(journal.report(names, end))
         with capsys.disabled():
             print(f"\n{report}\n{counts(journal)}")
         assert not (found := check(journal.events)), "\n".join(map(str, found[:30]))

@@ -55,6 +55,8 @@ class _Pending:
     version: int
     decode: Callable[[memoryview], Any]
     future: asyncio.Future[Any]
+    again: bool = False
+    """``decode`` returns the body of the next request, or None at the end."""
 
 
 class Channel:
@@ -121,6 +123,32 @@ class Channel:
         result: T = await self._exchange(link, key, version, body, decode, timeout)
         return result
 
+    async def repeat(
+        self,
+        key: ApiKey,
+        version: int,
+        body: Sequence[Part],
+        decode: Callable[[memoryview], Sequence[Part] | None],
+        *,
+        timeout: float,
+    ) -> None:
+        """Send one request after the other: ``decode`` takes an answer in place and gives the next body, which goes in
+        the same step of the loop; None ends it. Raises as ``request`` does where nothing was answered for ``timeout``
+        seconds (at most for twice as long).
+        """
+        link = await self._connected()
+        future = link.send(key, version, body, decode, again=True)
+        assert future is not None
+        try:
+            while not future.done():
+                answered = link.answered
+                await asyncio.wait((future,), timeout=timeout)
+                if not future.done() and link.answered == answered:
+                    raise self._timed_out(link, key, timeout)
+            future.result()
+        finally:
+            future.cancel()
+
     async def send_only(self, key: ApiKey, version: int, body: Sequence[Part]) -> None:
         """Send a request that has no answer (produce with acks=0)."""
         link = await self._connected()
@@ -175,11 +203,14 @@ class Channel:
             async with asyncio.timeout(seconds):
                 return await future
         except TimeoutError:
-            # A late answer would hold up those behind it, and a dead peer should be noticed: start over.
-            if self._link is link:
-                self.disconnect()
-            message = f"{self.host}:{self.port} did not answer {ApiKey(key).name} within {seconds:g} s"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
+            raise self._timed_out(link, key, seconds) from None
+
+    def _timed_out(self, link: _Link, key: int, seconds: float) -> KafkaError:
+        """A late answer would hold up those behind it, and a dead peer should be noticed: start over."""
+        if self._link is link:
+            self.disconnect()
+        message = f"{self.host}:{self.port} did not answer {ApiKey(key).name} within {seconds:g} s"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
 
     async def _connected(self) -> _Link:
         if self._closed:
@@ -250,27 +281,40 @@ class _Link:
 
     def __init__(self, client_id: str) -> None:
         self.alive = False
+        self.answered = 0
+        """How many answers have come."""
         self._client_id = client_id
         self._connection: Connection | None = None
         self._next_id = 0
         self._pending: dict[int, _Pending] = {}
 
     def send(
-        self, key: int, version: int, body: Sequence[Part], decode: Callable[[memoryview], Any] | None
+        self,
+        key: int,
+        version: int,
+        body: Sequence[Part],
+        decode: Callable[[memoryview], Any] | None,
+        *,
+        again: bool = False,
     ) -> asyncio.Future[Any] | None:
         """Queue a request. The future fails with ChannelError when the connection goes; None without ``decode``."""
+        if decode is None:
+            self._send(key, version, body, None)
+            return None
+        pending = _Pending(key, version, decode, asyncio.get_running_loop().create_future(), again)
+        self._send(key, version, body, pending)
+        return pending.future
+
+    def _send(self, key: int, version: int, body: Sequence[Part], pending: _Pending | None) -> None:
         if not self.alive or self._connection is None:
             raise Unreachable("the connection is closed")
         correlation_id = self._next_id
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
         head = request_header(key, version, correlation_id, self._client_id)
         size = len(head) + sum(part.length if isinstance(part, FileRange) else len(part) for part in body)
-        future: asyncio.Future[Any] | None = None
-        if decode is not None:
-            future = asyncio.get_running_loop().create_future()
-            self._pending[correlation_id] = _Pending(key, version, decode, future)
+        if pending is not None:
+            self._pending[correlation_id] = pending
         self._connection.send([size.to_bytes(4, "big") + head, *body])
-        return future
 
     def connection_made(self, connection: Connection) -> None:
         self._connection = connection
@@ -281,17 +325,23 @@ class _Link:
         if pending is None:
             self.abort()
             return
+        self.answered += 1
         if pending.future.done():
             return
         try:
             _, body = parse_response_header(pending.key, pending.version, frame)
             result = pending.decode(body)
+            if pending.again and result is not None and not pending.future.done():
+                self._send(pending.key, pending.version, result, pending)
+                return
         except Exception as error:
-            pending.future.set_exception(error)
+            if not pending.future.done():
+                pending.future.set_exception(error)
             if isinstance(error, DecodeError):
                 self.abort()
         else:
-            pending.future.set_result(result)
+            if not pending.future.done():
+                pending.future.set_result(result)
 
     def writable(self) -> None:
         """Requests are bounded by those who wait for them: nothing is held back here."""

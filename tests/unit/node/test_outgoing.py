@@ -135,3 +135,42 @@ async def test_an_unreachable_peer_is_named_and_asked_again_only_after_a_pause()
         channel.close()
     with pytest.raises(ChannelError, match="is closed"):
         await channel.connect()
+
+
+async def test_a_repeated_request_goes_on_until_there_is_no_next_one() -> None:
+    async with linked() as (_, channel):
+        seen: list[bytes] = []
+
+        def take(body: memoryview) -> list[bytes] | None:
+            seen.append(bytes(body))
+            return [b"%d" % len(seen)] if len(seen) < 4 else None
+
+        await channel.repeat(ApiKey.PRODUCE, 3, [b"0"], take, timeout=5)
+        assert seen == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_repeated_request_that_is_not_answered_any_more_times_out() -> None:
+    async with linked() as (r, channel):
+        answered: list[bytes] = []
+
+        def raw(ctx: RequestContext, body: memoryview) -> None:
+            if not answered:
+                ctx.respond([bytes(body)])
+
+        def take(body: memoryview) -> list[bytes]:
+            answered.append(bytes(body))
+            return [b"again"]
+
+        r.node.raw = raw
+        with pytest.raises(KafkaError, match=r"did not answer PRODUCE within 0\.05 s"):
+            await channel.repeat(ApiKey.PRODUCE, 3, [b"once"], take, timeout=0.05)
+        assert answered == [b"once"]
+
+
+async def test_what_taking_a_repeated_answer_raises_reaches_the_caller() -> None:
+    def take(body: memoryview) -> None:
+        raise ValueError("no")
+
+    async with linked() as (_, channel):
+        with pytest.raises(ValueError, match="no"):
+            await channel.repeat(ApiKey.PRODUCE, 3, [b"once"], take, timeout=5)

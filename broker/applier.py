@@ -14,6 +14,7 @@ from uuid import UUID
 
 from broker.config_store import ConfigStore
 from broker.directory_assigner import DirectoryAssigner
+from broker.follower.fetchers import Fetchers
 from broker.meters import BrokerMeters
 from broker.partition import Partition
 from broker.partitions import PartitionSet
@@ -55,6 +56,7 @@ class Applier:
         meters: BrokerMeters,
         groups: Coordinator,
         assigner: DirectoryAssigner,
+        fetchers: Fetchers,
         clock: Clock,
     ) -> None:
         self.applied_offset = -1
@@ -69,6 +71,7 @@ class Applier:
         self._meters = meters
         self._groups = groups
         self._assigner = assigner
+        self._fetchers = fetchers
         self._clock = clock
         self._todo: dict[tuple[str, int], None] = {}
         self._work = asyncio.Event()
@@ -149,6 +152,7 @@ class Applier:
         """The partition's log directory has failed."""
         if partition.topic == OFFSETS_TOPIC and partition.is_leader:
             self._groups.resigned(partition.index)
+        self._fetchers.unfollow(partition)
         partition.take_offline()
 
     # -- one partition
@@ -194,6 +198,7 @@ class Applier:
 
     def _take_role(self, partition: Partition, wanted: PartitionImage) -> None:
         if partition.log is None:
+            self._fetchers.unfollow(partition)
             partition.note_offline(wanted)
             return
         led_in = partition.leader_epoch if partition.is_leader else None
@@ -201,6 +206,10 @@ class Applier:
             partition.become(wanted)
         except KafkaError as error:
             self._log.error("role not taken", topic=partition.topic, partition=partition.index, reason=error.message)
+        if partition.is_leader:
+            self._fetchers.unfollow(partition)
+        else:
+            self._fetchers.follow(partition)
         if partition.topic == OFFSETS_TOPIC:
             leads_in = partition.leader_epoch if partition.is_leader else None
             if led_in is not None and leads_in is None:
@@ -212,6 +221,7 @@ class Applier:
         log = partition.log
         if partition.topic == OFFSETS_TOPIC and partition.is_leader:
             self._groups.resigned(partition.index)
+        self._fetchers.unfollow(partition)
         self._partitions.remove(partition)
         if topic_is_gone:
             self._meters.forget(partition.topic)

@@ -65,7 +65,9 @@ class Wanted:
         return name, self.index
 
     def update(self, newer: Wanted) -> None:
-        """Take what a later request says, and keep what was sent."""
+        """Take what a later request says, and keep what was sent; to a follower in a new epoch nothing was."""
+        if newer.current_leader_epoch != self.current_leader_epoch:
+            self.sent_high_watermark = -1
         self.offset = newer.offset
         self.max_bytes = newer.max_bytes
         self.current_leader_epoch = newer.current_leader_epoch

@@ -18,6 +18,7 @@ from broker.config_store import ConfigStore
 from broker.controller_link import ControllerLink
 from broker.directory_assigner import DirectoryAssigner
 from broker.fetch_sessions import FetchSessions
+from broker.follower.fetchers import Fetchers
 from broker.gauges import register_gauges
 from broker.group_wiring import group_coordinator
 from broker.lifecycle import SUPPORTED_FEATURES, BrokerState, Lifecycle, Registration, advertised_listeners
@@ -104,6 +105,14 @@ class Broker:
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
+        self.fetchers = Fetchers(
+            runtime,
+            self._tasks,
+            config,
+            self.metrics,
+            image=lambda: self.image,
+            broker_epoch=lambda: None if self._lifecycle is None else self._lifecycle.epoch,
+        )
         self._applier = self._carrying_out()
         register_gauges(self)
 
@@ -118,6 +127,7 @@ class Broker:
             self.meters,
             self.groups,
             self._assigner,
+            self.fetchers,
             self.runtime.clock,
         )
 
@@ -221,6 +231,7 @@ class Broker:
         self.server.stop_accepting()
         if self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
             await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
+        self.fetchers.close()
         self.purgatory.close()
         await self.server.stop()
         await self._tasks.stop()
@@ -275,10 +286,12 @@ class Broker:
 
     def _config_changed(self, config: NodeConfig) -> None:
         self.fetch_max_bytes = config.get("fetch.max.bytes")
+        self.fetchers.resize(config.get("num.replica.fetchers"))
 
     def _log_start_moved(self, log: PartitionLog) -> None:
         partition = self.partitions.find(log.topic, log.partition)
         if partition is not None and partition.log is log:
+            self.fetchers.log_start_moved(partition)
             partition.changed()
 
     def _directory_failed(self, directory: LogDir, lost: list[PartitionLog]) -> None:

@@ -1,0 +1,292 @@
+"""One fetcher: all partitions (or its share of them) that this broker follows one leader for.
+
+Each round asks, in this order and only where something is to be asked, for the ends of epochs, the bounds of logs, and
+records. A round without anything waits. What the leader answers is taken partition by partition, where it still fits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from broker.follower.fetch_states import Event, FetchState, event_of
+from broker.follower.following import Following
+from broker.follower.leader_link import EpochEnd, LeaderLink, LinkSettings, ListedOffset
+from broker.follower.session import FollowerSession, SessionFetch
+from node.metrics import Counter
+from node.outgoing import ChannelError
+from protocol.errors import ErrorCode, KafkaError
+from protocol.fetch_response import FetchResponse
+from protocol.primitives import DecodeError
+from protocol.types import LeaderEpoch, NodeId, Offset
+from runtime.clock import Clock
+from runtime.logging import get_logger
+from runtime.tasks import TaskHandle, Tasks
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_ASKED: Final = 500
+"""Partitions in one of the rare requests."""
+MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Stands for a partition that the answer lacks."""
+
+
+class Fetcher:
+    """Runs as one task from the first partition to the last."""
+
+    def __init__(
+        self,
+        name: str,
+        leader: NodeId,
+        link: LeaderLink,
+        settings: LinkSettings,
+        clock: Clock,
+        bytes_in: Counter,
+        topic_id_of: Callable[[str], UUID | None],
+    ) -> None:
+        self.name: Final = name
+        self.leader: Final = leader
+        self.members: Final[dict[Following, None]] = {}
+        self.fetches = 0
+        """Requests for records that were answered."""
+        self.died = False
+        self._link = link
+        self._settings = settings
+        self._clock = clock
+        self._bytes_in = bytes_in
+        self._topic_id_of = topic_id_of
+        self._session = FollowerSession()
+        self._truncating: dict[Following, None] = {}
+        self._locating: dict[Following, None] = {}
+        self._paused: dict[Following, float] = {}
+        """When each goes on; in this order, since all pauses are equally long."""
+        self._wake = asyncio.Event()
+        self._task: TaskHandle | None = None
+        self._taking = False
+        self._stopping = False
+        self._trouble = ""
+        self._log = get_logger("fetcher")
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of {len(self.members)} partitions>"
+
+    def start(self, tasks: Tasks) -> None:
+        self._task = tasks.spawn(self._run(), name=self.name)
+
+    def stop(self) -> None:
+        """End at once; or, when it is an answer that leads to this, after it."""
+        self._stopping = True
+        self._link.close()
+        self._wake.set()
+        if self._task is not None and not self._taking:
+            self._task.cancel()
+
+    # -- members
+
+    def add(self, one: Following) -> None:
+        self.members[one] = None
+        self._place(one)
+        self._wake.set()
+
+    def remove(self, one: Following) -> None:
+        """Nothing that is still on its way changes it from now on."""
+        del self.members[one]
+        self._displace(one)
+
+    def note_changed(self, one: Following) -> None:
+        """Its log start has moved: the leader is to hear of it with the next fetch."""
+        self._session.note_changed(one)
+
+    def _place(self, one: Following) -> None:
+        """Where the state says."""
+        if one.paused:
+            self._paused[one] = self._clock.monotonic() + self._settings.backoff
+            return
+        match one.state:
+            case FetchState.TRUNCATING:
+                self._truncating[one] = None
+            case FetchState.LOCATING:
+                self._locating[one] = None
+            case FetchState.FETCHING:
+                self._session.add(one)
+            case FetchState.FAILED:
+                pass
+
+    def _displace(self, one: Following) -> None:
+        self._truncating.pop(one, None)
+        self._locating.pop(one, None)
+        self._paused.pop(one, None)
+        self._session.remove(one)
+
+    def _advance(self, one: Following, event: Event | None) -> None:
+        """The table's step for a member; None is no event."""
+        if event is None or one not in self.members:
+            return
+        before = one.state
+        one.advance(event)
+        if one.state is FetchState.FAILED:
+            partition = one.partition
+            self._log.error(
+                "partition failed",
+                topic=partition.topic,
+                partition=partition.index,
+                leader_epoch=one.leader_epoch,
+                reason=event.name,
+            )
+        if one.state is not before or one.paused:
+            self._displace(one)
+            self._place(one)
+
+    # -- rounds
+
+    async def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                self._resume_due()
+                try:
+                    asked = await self._round()
+                except (ChannelError, KafkaError, DecodeError) as error:
+                    self._failed(error)
+                    await self._wait(self._settings.backoff)
+                else:
+                    self._trouble = ""
+                    if not asked:
+                        await self._wait(self._until_due())
+        finally:
+            self.died = not self._stopping
+
+    async def _round(self) -> bool:
+        """Ask what is to be asked; False where that is nothing."""
+        asked = False
+        if self._truncating:
+            await self._find_ends(list(self._truncating)[:MAX_ASKED])
+            asked = True
+        if self._locating:
+            await self._find_bounds(list(self._locating)[:MAX_ASKED])
+            asked = True
+        if self._session.pending:
+            await self._fetch()
+            asked = True
+        return asked
+
+    def _failed(self, error: Exception) -> None:
+        if self._stopping:
+            return
+        self._session.broke()
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._log.warning("cannot fetch", fetcher=self.name, leader=self.leader, reason=self._trouble)
+
+    def _resume_due(self) -> None:
+        now = self._clock.monotonic()
+        for one in [one for one, due in self._paused.items() if due <= now]:
+            del self._paused[one]
+            one.paused = False
+            self._place(one)
+
+    def _until_due(self) -> float | None:
+        due = next(iter(self._paused.values()), None)
+        return None if due is None else max(0.0, due - self._clock.monotonic())
+
+    async def _wait(self, seconds: float | None) -> None:
+        """For something new, or the time."""
+        timer = None if seconds is None else self._clock.call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # -- records
+
+    async def _fetch(self) -> None:
+        await self._link.fetch(self._session.next_fetch(), self._take, self._following)
+
+    def _following(self) -> SessionFetch | None:
+        """The fetch that goes out with the step that took an answer; None where the round has to end."""
+        due = self._until_due()
+        if self._stopping or self._refused or self._truncating or self._locating or due == 0.0:
+            return None
+        return self._session.next_fetch() if self._session.pending else None
+
+    def _take(self, response: FetchResponse) -> None:
+        """Called while the records lie in the receive buffer."""
+        self._taking = True
+        try:
+            self.fetches += 1
+            if not self._session.answered(response.session_id, response.error_code):
+                self._log.info("fetch session ended", fetcher=self.name, error=ErrorCode(response.error_code).name)
+                return
+            for name, topic_id, partitions in response.topics:
+                known_id = topic_id if topic_id is not None else self._topic_id_of(name or "")
+                for fetched in partitions:
+                    one = None if known_id is None else self._session.find((known_id, fetched.partition))
+                    if one is None:
+                        continue
+                    event = one.take(fetched, self._bytes_in)
+                    self._advance(one, event)
+                    if event is Event.DIVERGED or (event is Event.RECORDS and fetched.records):
+                        self._session.served(one)
+        finally:
+            self._taking = False
+
+    # -- where the logs part
+
+    async def _find_ends(self, some: Sequence[Following]) -> None:
+        """One round of OffsetForLeaderEpoch (document 001)."""
+        asked: dict[Following, LeaderEpoch] = {}
+        for one in some:
+            newest = one.log.epochs.latest
+            if newest is None:
+                self._advance(one, Event.EPOCHS_AGREE)
+            else:
+                asked[one] = newest
+        if not asked:
+            return
+        ends = await self._link.epoch_ends(asked)
+        for one, epoch in asked.items():
+            if one in self.members:
+                end = ends.get((one.partition.topic, one.partition.index), EpochEnd(MISSING, -1, -1))
+                self._advance(one, one.take_epoch_end(epoch, *end))
+
+    async def _find_bounds(self, some: Sequence[Following]) -> None:
+        """The leader said that the next offset is not in its log: where is that log? (B6)"""
+        ends = await self._link.offsets(some, LATEST)
+        longer = [one for one in some if self._meets(one, ends, _shorten)]
+        if longer:
+            starts = await self._link.offsets(longer, EARLIEST)
+            for one in longer:
+                self._meets(one, starts, _move_up)
+
+    def _meets(
+        self,
+        one: Following,
+        offsets: dict[tuple[str, int], ListedOffset],
+        do: Callable[[Following, Offset], Event | None],
+    ) -> bool:
+        """Apply one bound; True where the other one is wanted too."""
+        if one not in self.members or one.state is not FetchState.LOCATING or not one.is_current:
+            return False
+        error, offset = offsets.get((one.partition.topic, one.partition.index), ListedOffset(MISSING, -1))
+        if error or offset < 0:
+            event: Event | None = event_of(error)
+            self._advance(one, Event.RETRIABLE if event is Event.OUT_OF_RANGE else event)
+            return False
+        try:
+            event = do(one, Offset(offset))
+        except KafkaError:
+            event = Event.BROKEN
+        self._advance(one, event)
+        return event is None
+
+
+def _shorten(one: Following, leader_end: Offset) -> Event | None:
+    return Event.LOCATED if one.shorten(leader_end) else None
+
+
+def _move_up(one: Following, leader_start: Offset) -> Event | None:
+    one.move_up(leader_start)
+    return Event.LOCATED

@@ -1,0 +1,186 @@
+"""One replica that follows one leader in one leader epoch: its state, and what the leader's answers do to its log."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from broker.follower.fetch_states import Event, FetchState, beginning, event_of, step
+from broker.follower.truncation import cut_for
+from broker.partition import Partition
+from node.metrics import Counter
+from protocol.errors import ErrorCode, KafkaError
+from protocol.fetch_response import FetchedPartition
+from protocol.types import LeaderEpoch, Offset
+from runtime.logging import get_logger
+from storage.partition_log import PartitionLog
+
+_CORRUPT: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
+
+
+class Sent(NamedTuple):
+    """What the leader was last told of a partition."""
+
+    offset: Offset
+    last_fetched_epoch: LeaderEpoch | None
+    log_start: Offset
+
+
+class Following:
+    """Another leader epoch or another log is another Following: what comes late for this one finds nobody."""
+
+    __slots__ = (
+        "_log_events",
+        "lag",
+        "leader_epoch",
+        "log",
+        "partition",
+        "paused",
+        "sent",
+        "state",
+    )
+
+    def __init__(self, partition: Partition) -> None:
+        """Cuts a log without epochs to its high watermark. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.partition: Final = partition
+        self.log: Final[PartitionLog] = partition.online_log
+        self.leader_epoch: Final = partition.leader_epoch
+        self.paused = False
+        """Left alone for a while."""
+        self.sent: Sent | None = None
+        """None while the leader was not asked for records in this session."""
+        self.lag = 0
+        """Records up to the leader's high watermark."""
+        self._log_events = get_logger("follower")
+        log = self.log
+        self.state, cut = beginning(
+            log.epochs,
+            leader_epoch=self.leader_epoch,
+            log_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+            high_watermark=log.high_watermark,
+        )
+        if cut is not None:
+            self._truncate(cut)
+
+    def __repr__(self) -> str:
+        return f"<{self.partition.topic}-{self.partition.index} {self.state.value} at {self.log.log_end_offset}>"
+
+    @property
+    def key(self) -> tuple[UUID, int]:
+        return self.partition.topic_id, self.partition.index
+
+    @property
+    def is_current(self) -> bool:
+        """The partition still has this log, and this leader epoch."""
+        partition = self.partition
+        return partition.log is self.log and partition.leader_epoch == self.leader_epoch and not partition.is_leader
+
+    @property
+    def wish(self) -> Sent:
+        """What to ask for next: what follows the end of the log."""
+        log = self.log
+        return Sent(log.log_end_offset, log.epochs.latest, log.log_start_offset)
+
+    def advance(self, event: Event) -> None:
+        """Take the table's step."""
+        self.state, self.paused = step(self.state, event)
+
+    # -- the leader's answers
+
+    def take(self, fetched: FetchedPartition, bytes_in: Counter) -> Event | None:
+        """An answer to the last fetch; None where it no longer fits what this replica is at."""
+        sent, log = self.sent, self.log
+        if sent is None or self.paused or self.state is not FetchState.FETCHING or not self.is_current:
+            return None
+        if sent.offset != log.log_end_offset:
+            return None
+        if fetched.error_code:
+            return event_of(fetched.error_code)
+        try:
+            if fetched.diverging_epoch is not None:
+                self._cut(*fetched.diverging_epoch, fallback=log.log_end_offset)
+                return Event.DIVERGED
+            return self._append(fetched, bytes_in)
+        except KafkaError as error:
+            return self._refused(error)
+
+    def take_epoch_end(self, asked: LeaderEpoch, error_code: int, epoch: int, end: int) -> Event | None:
+        """Where the leader's log leaves ``asked``, the newest epoch here when it was asked (-1: not known there)."""
+        if self.state is not FetchState.TRUNCATING or not self.is_current or self.log.epochs.latest != asked:
+            return None
+        if error_code:
+            event = event_of(error_code)
+            return Event.RETRIABLE if event is Event.OUT_OF_RANGE else event
+        try:
+            agreed = self._cut(epoch, end, fallback=self.log.high_watermark)
+        except KafkaError as error:
+            return self._refused(error)
+        return Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN
+
+    def shorten(self, leader_end: Offset) -> bool:
+        """The leader's log ends at ``leader_end``; True where it has lost what is here, and this log was cut (B6).
+
+        Raises KafkaError."""
+        if leader_end >= self.log.log_end_offset:
+            return False
+        self._truncate(leader_end)
+        return True
+
+    def move_up(self, leader_start: Offset) -> None:
+        """The leader's log begins at ``leader_start``: nothing before it is to be had (B6). Raises KafkaError."""
+        if leader_start > self.log.log_end_offset:
+            self.log.truncate_fully_and_start_at(leader_start)
+            self.partition.changed()
+
+    def _append(self, fetched: FetchedPartition, bytes_in: Counter) -> Event:
+        log = self.log
+        records = fetched.records
+        if records:
+            assert isinstance(records, memoryview)
+            info = log.append_as_follower(records, leader_epoch=self.leader_epoch)
+            bytes_in.value += info.size
+        self.lag = max(0, fetched.high_watermark - log.log_end_offset)
+        high_watermark = Offset(min(fetched.high_watermark, log.log_end_offset))
+        moved = high_watermark > log.high_watermark
+        if moved:
+            log.set_high_watermark(high_watermark)
+        if fetched.log_start_offset > log.log_start_offset:
+            log.increment_log_start(Offset(fetched.log_start_offset))
+        elif moved:
+            self.partition.changed()
+        return Event.RECORDS
+
+    def _cut(self, epoch: int, end: int, *, fallback: Offset) -> bool:
+        """Truncate as the leader's (epoch, end) says; whether the logs agree now."""
+        log = self.log
+        cut = cut_for(
+            log.epochs,
+            log_end=log.log_end_offset,
+            fallback=fallback,
+            leader_epoch=LeaderEpoch(epoch) if epoch >= 0 else None,
+            end_offset=Offset(end) if end >= 0 else None,
+        )
+        self._truncate(cut.offset)
+        return cut.agreed
+
+    def _truncate(self, offset: Offset) -> None:
+        log, before = self.log, self.log.log_end_offset
+        if log.truncate_to(offset):
+            self._log_events.info(
+                "log truncated",
+                topic=self.partition.topic,
+                partition=self.partition.index,
+                leader_epoch=self.leader_epoch,
+                from_offset=before,
+                to_offset=log.log_end_offset,
+            )
+            self.partition.changed()
+
+    def _refused(self, error: KafkaError) -> Event:
+        """The local log did not do it. What came damaged is asked for again."""
+        event = Event.RETRIABLE if error.code in _CORRUPT else Event.BROKEN
+        self._log_events.error(
+            "replica cannot follow", topic=self.partition.topic, partition=self.partition.index, reason=error.message
+        )
+        return event

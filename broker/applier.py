@@ -19,6 +19,7 @@ from broker.meters import BrokerMeters
 from broker.partition import Partition
 from broker.partitions import PartitionSet
 from broker.purgatory import Purgatory
+from broker.replication import Replication
 from node.image import Delta, MetadataImage, PartitionImage, TopicImage
 from protocol.errors import KafkaError
 from protocol.features import DIRECTORY_ASSIGNMENT
@@ -54,6 +55,7 @@ class Applier:
         configs: ConfigStore,
         purgatory: Purgatory,
         meters: BrokerMeters,
+        replication: Replication,
         groups: Coordinator,
         assigner: DirectoryAssigner,
         fetchers: Fetchers,
@@ -69,6 +71,7 @@ class Applier:
         self._configs = configs
         self._purgatory = purgatory
         self._meters = meters
+        self._replication = replication
         self._groups = groups
         self._assigner = assigner
         self._fetchers = fetchers
@@ -172,7 +175,8 @@ class Applier:
         self._take_role(hosted, wanted)
 
     def _host(self, topic: TopicImage, index: int, wanted: PartitionImage) -> Partition:
-        partition = Partition(topic.name, index, topic.id, self._node_id, self._purgatory, self._meters.of(topic.name))
+        meters = self._meters.of(topic.name)
+        partition = Partition(topic.name, index, topic.id, self._purgatory, meters, self._replication)
         directory = wanted.directory_of(self._node_id)
         try:
             partition.log = self._logs.get_or_create(

@@ -85,6 +85,11 @@ class ControllerLink:
                 self._rotate()
             await clock.sleep(RETRY_PAUSE)
 
+    def offered(self, key: ApiKey) -> int | None:
+        """The highest version of an API that both sides have, None while there is no connection to know it from."""
+        channel = self._channel
+        return channel.choose(key) if channel is not None and channel.connected else None
+
     def _note_missing(self, error: ChannelError) -> None:
         """The log hears of each absence once."""
         now = self._runtime.clock.monotonic()

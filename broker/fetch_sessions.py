@@ -12,10 +12,11 @@ session costs the same with one partition and with thousands.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
+from broker.replica_state import Visits
 from protocol.errors import ErrorCode, KafkaError
 from runtime.clock import Clock
 from runtime.randomness import Randomness
@@ -55,6 +56,8 @@ class Wanted:
     log_start_offset: int = -1
     sent_high_watermark: int = -1
     sent_log_start: int = -1
+    visits: Visits | None = None
+    """When its session is used, as long as it belongs to one."""
     source: Source | None = None
     """The partition whose next change its session hears of."""
 
@@ -103,6 +106,7 @@ class Session:
         "privileged",
         "used_ms",
         "uses_topic_ids",
+        "visits",
     )
 
     def __init__(
@@ -114,7 +118,10 @@ class Session:
         self.created_ms = self.used_ms = now_ms
         self.epoch = INITIAL_EPOCH + 1
         self.closed = False
+        self.visits = Visits()
         self.partitions = {one.key: one for one in wanted}
+        for one in self.partitions.values():
+            one.visits = self.visits
         self.hot = dict.fromkeys(self.partitions.values())
         self._changed: dict[Wanted, None] = {}
 
@@ -129,7 +136,9 @@ class Session:
     def want(self, wanted: Wanted) -> None:
         """A new partition, or other values for a known one. It is read next."""
         known = self.partitions.setdefault(wanted.key, wanted)
-        if known is not wanted:
+        if known is wanted:
+            wanted.visits = self.visits
+        else:
             known.update(wanted)
         self.hot[known] = None
 
@@ -139,6 +148,11 @@ class Session:
         if wanted is not None:
             self.hot.pop(wanted, None)
             wanted.ignore()
+            wanted.visits = replace(self.visits)
+
+    def heat(self) -> None:
+        """Read everything next time."""
+        self.hot = dict.fromkeys(self.partitions.values())
 
     def listen(self, wanted: Wanted, source: Source) -> None:
         """Let ``source`` tell of its next change."""

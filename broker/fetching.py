@@ -14,9 +14,9 @@ from broker.fetch_sessions import FetchPlan, Wanted
 from broker.partition import Partition, ReadResult
 from broker.partitions import PartitionSet
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, Offset
+from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
 
-CONSUMER: Final = -1
+CONSUMER: Final = NodeId(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,10 @@ class FetchLimits:
     max_wait_ms: int
     committed: bool
     """read_committed: up to the last stable offset."""
-    replica: int
+    replica: NodeId
     """-1 for a consumer, -2 for a debugging one, else the follower's node id."""
+    replica_epoch: BrokerEpoch
+    """The follower's broker epoch, -1 where it names none."""
     only_leader: bool
     """False where any replica may serve (a consumer that sends its rack, KIP-392)."""
 
@@ -57,23 +59,34 @@ class Found:
 class Fetch:
     """A fetch operation; ``done`` is called exactly once with what was found, unless the broker stops before."""
 
-    __slots__ = ("_available", "_done", "_limits", "_partitions", "_plan", "_sizes", "_watched")
+    __slots__ = ("_available", "_done", "_follows", "_limits", "_now_ms", "_partitions", "_plan", "_sizes", "_watched")
 
     def __init__(
-        self, partitions: PartitionSet, plan: FetchPlan, limits: FetchLimits, done: Callable[[list[Found]], None]
+        self,
+        partitions: PartitionSet,
+        plan: FetchPlan,
+        limits: FetchLimits,
+        done: Callable[[list[Found]], None],
+        *,
+        now_ms: int,
     ) -> None:
+        """``now_ms``: when it came, on the monotonic clock."""
         self._partitions = partitions
         self._plan = plan
         self._limits = limits
         self._done = done
+        self._follows = limits.replica >= 0
+        self._now_ms = now_ms
         self._watched: dict[Partition, list[Wanted]] = {}
         self._available = 0
         self._sizes: dict[Wanted, int] = {}
 
     def begin(self) -> tuple[Hashable, ...] | None:
-        """Read. Returns None when that was enough and ``done`` has been called, else what to watch: the partitions, or
-        the session, which hears of its partitions."""
-        found = self.read()
+        """Read, and note what a follower has by now. Returns None when that was enough and ``done`` has been called,
+        else what to watch: the partitions, or the session, which hears of its partitions.
+
+        A follower's progress may complete others: keep the purgatory's changes back until this one waits."""
+        found = self.read(first=True)
         session = self._plan.session
         nothing = not found and (session is None or not session.partitions)
         if self._limits.max_wait_ms <= 0 or nothing or self._is_enough(found):
@@ -93,13 +106,14 @@ class Fetch:
         session.take_changed()
         return (session,)
 
-    def read(self) -> list[Found]:
-        """One pass over all partitions."""
+    def read(self, *, first: bool = False) -> list[Found]:
+        """One pass over all partitions. Only the ``first`` tells how far a follower has come: the others find what has
+        changed since."""
         remaining = self._limits.max_bytes
         min_one = True
         found = []
         for wanted in self._plan.partitions:
-            one = self._read_one(wanted, remaining, min_one)
+            one = self._read_one(wanted, remaining, min_one, notes=first and self._follows)
             size = one.size
             if size:
                 min_one = False
@@ -107,12 +121,14 @@ class Fetch:
             found.append(one)
         return found
 
-    def _read_one(self, wanted: Wanted, remaining: int, min_one: bool) -> Found:
+    def _read_one(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
         partition = None
         try:
             partition = self._find(wanted)
-            if self._limits.replica >= 0 and self._limits.replica not in partition.replicas:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if self._follows:
+                partition.require_follower(
+                    self._limits.replica, self._limits.replica_epoch, current_leader_epoch=wanted.current_leader_epoch
+                )
             result = partition.read(
                 Offset(wanted.offset),
                 min(wanted.max_bytes, remaining),
@@ -125,9 +141,23 @@ class Fetch:
                 follower=self._limits.replica != CONSUMER,
                 only_leader=self._limits.only_leader,
             )
+            if notes and result.diverging is None:  # one that diverges has not what its offset says (KAFKA-13141)
+                self._note_progress(partition, wanted, result)
         except KafkaError as error:
             return Found(wanted, partition, None, error.code)
         return Found(wanted, partition, result)
+
+    def _note_progress(self, partition: Partition, wanted: Wanted, result: ReadResult) -> None:
+        partition.follower_fetched(
+            self._limits.replica,
+            broker_epoch=self._limits.replica_epoch,
+            offset=Offset(wanted.offset),
+            log_start=Offset(wanted.log_start_offset),
+            leader_log_end=result.upper,
+            now_ms=self._now_ms,
+            named_epoch=wanted.current_leader_epoch is not None,
+            visited=wanted,
+        )
 
     def _find(self, wanted: Wanted) -> Partition:
         """A session's partition whose id never had a name is UNKNOWN_TOPIC_ID until it resolves. Afterwards it goes by

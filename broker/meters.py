@@ -27,6 +27,20 @@ class TopicMeters:
         self.failed_fetches = counter("failedfetchrequestspersec", "Partitions of fetch requests that failed.")
 
 
+class IsrMeters:
+    """How the ISRs of the partitions led here change."""
+
+    __slots__ = ("expands", "failed", "shrinks")
+
+    def __init__(self, metrics: Metrics) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return metrics.counter(f"kafka_server_replicamanager_{name}_total", text)
+
+        self.expands = counter("isrexpandspersec", "Replicas taken into an ISR.")
+        self.shrinks = counter("isrshrinkspersec", "Times that lagging replicas were taken out of an ISR.")
+        self.failed = counter("failedisrupdatespersec", "Proposed ISRs that the controller did not accept.")
+
+
 class BrokerMeters:
     """Meters by topic, made on first use and forgotten with the topic."""
 

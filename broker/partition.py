@@ -4,9 +4,8 @@
 
     offline <-- (log directory fails) -- leader <--> follower        (roles follow the metadata image)
 
-All methods are synchronous and run on the loop: the state has one writer. The leader's high watermark moves in one
-place, ``maybe_advance_high_watermark`` (kafka-behaviour C2). Replicas are not yet fetched by followers, so the ISR a
-leader knows is the one of the metadata image.
+All methods are synchronous and run on the loop: the state has one writer. What only a leader does with its followers
+(their states, the ISR, the high watermark) is in ``broker.leading``; followers are filled by ``broker.follower``.
 """
 
 from __future__ import annotations
@@ -17,12 +16,16 @@ from typing import Final
 from uuid import UUID
 
 from broker.fetch_sessions import Session, Wanted
+from broker.isr import Isr
+from broker.leading import Leading
 from broker.metadata_view import INTERNAL_TOPICS
 from broker.meters import TopicMeters
 from broker.purgatory import OffsetReached, Purgatory, Ticket
+from broker.replica_state import Visited
+from broker.replication import Replication
 from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
+from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from storage.append_info import AppendInfo, Origin
 from storage.log_read import LogSlice
 from storage.partition_log import PartitionLog
@@ -51,7 +54,13 @@ class Partition:
     """A hosted replica. ``log`` is None while its directory is offline."""
 
     def __init__(
-        self, topic: str, index: int, topic_id: UUID, node_id: NodeId, purgatory: Purgatory, meters: TopicMeters
+        self,
+        topic: str,
+        index: int,
+        topic_id: UUID,
+        purgatory: Purgatory,
+        meters: TopicMeters,
+        replication: Replication,
     ) -> None:
         self.topic: Final = topic
         self.index: Final = index
@@ -60,6 +69,8 @@ class Partition:
         self.meters: Final = meters
         self.log: PartitionLog | None = None
         self.is_leader = False
+        self.leading: Leading | None = None
+        """The leader's work, while this replica leads."""
         self.listeners: Final[dict[Wanted, Session]] = {}
         """What fetch sessions want to hear of: its next change."""
         self.term = 0
@@ -67,11 +78,13 @@ class Partition:
         self.leader: NodeId | None = None
         self.leader_epoch = LeaderEpoch(-1)
         self.partition_epoch = PartitionEpoch(-1)
-        self.leader_epoch_start_offset = Offset(-1)
         self.replicas: tuple[NodeId, ...] = ()
-        self.isr: tuple[NodeId, ...] = ()
-        self._node_id = node_id
+        self.isr: Isr = ()
+        """The committed one."""
+        self.maximal_isr: Isr = ()
+        """What the high watermark waits for: with those whom the controller may have let in already."""
         self._purgatory = purgatory
+        self._replication = replication
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index} epoch {self.leader_epoch}{' leader' if self.is_leader else ''}>"
@@ -88,6 +101,11 @@ class Partition:
         return self.online_log.high_watermark
 
     @property
+    def leader_epoch_start_offset(self) -> Offset:
+        """The log end when the current leader epoch began; -1 on a follower."""
+        return Offset(-1) if self.leading is None else self.leading.start_offset
+
+    @property
     def effective_min_isr(self) -> int:
         return min(self.online_log.config.min_insync_replicas, len(self.replicas))
 
@@ -99,42 +117,55 @@ class Partition:
         if image.partition_epoch < self.partition_epoch:
             return False
         log = self.online_log
-        leads = image.leader == self._node_id
-        if leads and (not self.is_leader or image.leader_epoch > self.leader_epoch):
-            self.leader_epoch_start_offset = log.log_end_offset
+        leads = image.leader == self._replication.node_id
+        is_new_epoch = not self.is_leader or image.leader_epoch > self.leader_epoch
+        if leads and is_new_epoch:
             log.assign_epoch(image.leader_epoch, log.log_end_offset)
         self._note(image)
-        if leads and not self.is_leader:
-            self.term += 1
-        self.is_leader = leads
         if leads:
-            self.maybe_advance_high_watermark()
+            self._lead(image, is_new_epoch=is_new_epoch)
+        else:
+            self._stop_leading()
         self.changed()
         return True
+
+    def _lead(self, image: PartitionImage, *, is_new_epoch: bool) -> None:
+        if self.leading is None:
+            self.leading = Leading(self, self._replication)
+            self.is_leader = True
+            self.term += 1
+        self.leading.renew(image, new_epoch=is_new_epoch)
+        self.leading.maybe_advance_high_watermark()
+
+    def _stop_leading(self) -> None:
+        self.is_leader = False
+        if self.leading is not None:
+            self.leading.end()
+            self.leading = None
 
     def _note(self, image: PartitionImage) -> None:
         self.leader = image.leader if image.leader >= 0 else None
         self.leader_epoch = image.leader_epoch
         self.partition_epoch = image.partition_epoch
         self.replicas = image.replicas
-        self.isr = image.isr
+        self.isr = self.maximal_isr = image.isr
 
     def note_offline(self, image: PartitionImage) -> None:
         """The metadata has changed while the log is not to be had."""
         self._note(image)
-        self.is_leader = False
+        self._stop_leading()
         self.changed()
 
     def take_offline(self) -> None:
         """The log directory has failed."""
+        self._stop_leading()
         self.log = None
-        self.is_leader = False
         self.changed()
 
     def stop(self) -> None:
         """The replica is gone from this broker: whoever waits for it hears of it."""
+        self._stop_leading()
         self.log = None
-        self.is_leader = False
         self.leader = None
         self.changed()
 
@@ -164,13 +195,25 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return log
 
+    def require_follower(self, replica: NodeId, broker_epoch: BrokerEpoch, *, current_leader_epoch: int | None) -> None:
+        """Raises KafkaError unless this replica leads and ``replica`` may follow it: those of ``require`` and of
+        ``Leading.follower``."""
+        self.require(current_leader_epoch)
+        assert self.leading is not None
+        self.leading.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
+
+    @property
+    def unsettled(self) -> Sequence[NodeId]:
+        """Followers that are not in the ISR, on their leader."""
+        return () if self.leading is None else self.leading.unsettled
+
     # -- the leader's work
 
     def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
         with the code that the client gets; nothing is written then."""
-        log = self.log
-        if not self.is_leader or log is None:
+        log, leading = self.log, self.leading
+        if leading is None or log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if acks == ACKS_ALL and len(self.isr) < self.effective_min_isr:
             raise KafkaError(
@@ -178,20 +221,41 @@ class Partition:
                 f"{len(self.isr)} replicas in sync where min.insync.replicas asks for {self.effective_min_isr}",
             )
         info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
-        self.maybe_advance_high_watermark()
+        if len(self.isr) == 1:
+            leading.maybe_advance_high_watermark()
         self.changed()
         return info
 
-    def maybe_advance_high_watermark(self) -> bool:
-        """Move the high watermark as far as the ISR lets it: the one place where a leader's moves. Without followers
-        that fetch it is the log end when the leader is alone in the ISR."""
-        log = self.log
-        if log is None or len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
-            return False
-        if len(self.isr) > 1 or log.log_end_offset <= log.high_watermark:
-            return False
-        log.set_high_watermark(log.log_end_offset)
-        return True
+    def follower_fetched(
+        self,
+        replica: NodeId,
+        *,
+        broker_epoch: BrokerEpoch,
+        offset: Offset,
+        log_start: Offset,
+        leader_log_end: Offset,
+        now_ms: int,
+        named_epoch: bool = False,
+        visited: Visited | None = None,
+    ) -> None:
+        """A follower has everything before ``offset`` and asks for more (C3). ``leader_log_end``: when it was read.
+        Tells those who wait if that moves the high watermark. Raises KafkaError, and changes nothing then:
+        NOT_LEADER_OR_FOLLOWER for a broker epoch older than known, and for a node that is no replica unless its
+        request named a leader epoch; UNKNOWN_LEADER_EPOCH then."""
+        leading = self.leading
+        if leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if leading.fetched(
+            replica,
+            leading.follower(replica, broker_epoch, named_epoch=named_epoch),
+            broker_epoch=broker_epoch,
+            offset=offset,
+            log_start=log_start,
+            leader_end=leader_log_end,
+            now_ms=now_ms,
+            visited=visited,
+        ):
+            self.changed()
 
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
         """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False

@@ -28,7 +28,7 @@ class Uncommitted:
         if partition.term != self.term or not partition.is_leader:
             self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif partition.high_watermark >= self.required:
-            enough = len(partition.isr) >= partition.effective_min_isr
+            enough = len(partition.maximal_isr) >= partition.effective_min_isr
             self.error = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return self.error is not None
 

@@ -21,12 +21,14 @@ from broker.fetch_sessions import FetchSessions
 from broker.follower.fetchers import Fetchers
 from broker.gauges import register_gauges
 from broker.group_wiring import group_coordinator
+from broker.isr_proposals import IsrProposals
 from broker.lifecycle import SUPPORTED_FEATURES, BrokerState, Lifecycle, Registration, advertised_listeners
 from broker.metadata_source import MetadataSource, SharedLog, SharedMetadata
-from broker.meters import BrokerMeters
+from broker.meters import BrokerMeters, IsrMeters
 from broker.partitions import PartitionSet
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
+from broker.replication import Replication
 from node.api import RequestContext
 from node.image import Delta, MetadataImage
 from node.metrics import Metrics
@@ -113,8 +115,29 @@ class Broker:
             image=lambda: self.image,
             broker_epoch=lambda: None if self._lifecycle is None else self._lifecycle.epoch,
         )
+        self.replication = self._replicating(config)
         self._applier = self._carrying_out()
         register_gauges(self)
+
+    def _link_to_controller(self, purpose: str) -> ControllerLink:
+        return ControllerLink(
+            self.runtime,
+            self._controller_addresses,
+            f"broker-{self.node_id}-to-controller{purpose}",
+            request_timeout=self.config.get("controller.socket.timeout.ms") / 1000,
+        )
+
+    def _replicating(self, config: NodeConfig) -> Replication:
+        self._proposals_link = self._link_to_controller("-alter-partition")
+        return Replication(
+            self.node_id,
+            lambda: self.image,
+            IsrProposals(self._proposals_link, self.runtime.clock, self.node_id, lambda: self.lifecycle.epoch),
+            IsrMeters(self.metrics),
+            self.runtime.clock,
+            lag_ms=config.get("replica.lag.time.max.ms"),
+            broker_epoch=lambda: self.lifecycle.epoch,
+        )
 
     def _carrying_out(self) -> Applier:
         return Applier(
@@ -125,6 +148,7 @@ class Broker:
             self.configs,
             self.purgatory,
             self.meters,
+            self.replication,
             self.groups,
             self._assigner,
             self.fetchers,
@@ -216,6 +240,7 @@ class Broker:
         await self.logs.load(self.configs.topic)
         self._applier.start(self._tasks)
         self._assigner.start(self._tasks)
+        self.replication.start(self._tasks, self.partitions)
         await self._applier.caught_up()
         self.logs.start(self._tasks)
         self.groups.start()
@@ -235,6 +260,7 @@ class Broker:
         self.purgatory.close()
         await self.server.stop()
         await self._tasks.stop()
+        self._proposals_link.close()
         self.controller.close()
         if self._metadata is not None:
             self._metadata.close()

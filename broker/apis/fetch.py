@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from broker.fetch_sessions import FetchPlan, Key, Wanted
+from broker.fetch_sessions import FetchPlan, Key, Session, Wanted
 from broker.fetching import CONSUMER, Fetch, FetchLimits, Found
 from broker.leader_hints import LeaderHints
 from node.api import RequestContext
@@ -28,6 +28,7 @@ from protocol.fetch_response import (
     encode_fetch_response,
 )
 from protocol.leaders import NodeEndpoint
+from protocol.types import BrokerEpoch, NodeId
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -38,6 +39,7 @@ _READ_COMMITTED: Final = 1
 _TOPIC_IDS_SINCE: Final = 13
 _STORAGE_ERROR_SINCE: Final = 6
 _LEADER_SINCE: Final = 16
+_ANY_REPLICA_SINCE: Final = 11
 _UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -56,19 +58,38 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
     except KafkaError as error:
         ctx.respond(encode_fetch_response(ctx.version, (), error.code))
         return
+    replica = NodeId(request.replica_id)
+    follows = replica >= 0
+    now_ms = node.replication.now_ms()
+    if follows and plan.session is not None:
+        _visit(node, plan.session, replica, BrokerEpoch(request.replica_epoch), now_ms)
     max_bytes = min(request.max_bytes, node.fetch_max_bytes)
     limits = FetchLimits(
         max_bytes=max_bytes,
         min_bytes=min(request.min_bytes, max_bytes),
         max_wait_ms=request.max_wait_ms,
         committed=request.isolation_level == _READ_COMMITTED,
-        replica=request.replica_id,
-        only_leader=True,
+        replica=replica,
+        replica_epoch=BrokerEpoch(request.replica_epoch),
+        only_leader=follows or (replica == CONSUMER and ctx.version < _ANY_REPLICA_SINCE),
     )
-    fetch = Fetch(node.partitions, plan, limits, lambda found: _answer(node, ctx, plan, limits, found))
-    watch = fetch.begin()
-    if watch is not None:
-        node.purgatory.wait(fetch, watch, request.max_wait_ms / 1000)
+    fetch = Fetch(node.partitions, plan, limits, lambda found: _answer(node, ctx, plan, limits, found), now_ms=now_ms)
+    node.purgatory.hold()
+    try:
+        watch = fetch.begin()
+        if watch is not None:
+            node.purgatory.wait(fetch, watch, request.max_wait_ms / 1000)
+    finally:
+        node.purgatory.release()
+
+
+def _visit(node: Broker, session: Session, replica: NodeId, epoch: BrokerEpoch, now_ms: int) -> None:
+    """A follower's fetch stands for all of its session's partitions, those at rest too. One of a former incarnation
+    stands for none: each partition is looked at, and refuses it."""
+    if node.replication.is_stale(replica, epoch):
+        session.heat()
+    else:
+        session.visits.note(now_ms)
 
 
 def _wanted(request: FetchRequest) -> list[Wanted]:
@@ -109,7 +130,7 @@ def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLim
     for one in found:
         wanted = one.wanted
         fetched = _fetched(one, ctx.version, limits, hints)
-        if not _is_news(plan, one, fetched):
+        if not _is_news(plan, limits, one, fetched):
             continue
         if not topics or wanted.topic != name or wanted.topic_id != topic_id:
             name, topic_id, results = wanted.topic, wanted.topic_id, []
@@ -119,7 +140,7 @@ def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLim
     ctx.respond(encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints))
 
 
-def _is_news(plan: FetchPlan, one: Found, fetched: FetchedPartition) -> bool:
+def _is_news(plan: FetchPlan, limits: FetchLimits, one: Found, fetched: FetchedPartition) -> bool:
     session = plan.session
     if session is None:
         return True
@@ -130,7 +151,7 @@ def _is_news(plan: FetchPlan, one: Found, fetched: FetchedPartition) -> bool:
         always=bool(one.size) or fetched.diverging_epoch is not None,
         failed=fetched.error_code != 0,
     )
-    if one.is_all_told and one.partition is not None:
+    if one.partition is not None and one.is_all_told and limits.replica not in one.partition.unsettled:
         session.cool(one.wanted, one.partition)
     elif one.size:
         session.served(one.wanted)

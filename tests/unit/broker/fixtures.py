@@ -11,14 +11,17 @@ from uuid import UUID
 
 from broker.answer_cache import AnswerCache
 from broker.fetch_sessions import FetchSessions
-from broker.meters import BrokerMeters
+from broker.isr_proposals import IsrProposals
+from broker.meters import BrokerMeters, IsrMeters
 from broker.partition import Partition
 from broker.partitions import PartitionSet
 from broker.purgatory import Purgatory
+from broker.replication import Replication
 from node.api import Caller, RequestContext, ServedApi
 from node.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
 from node.metrics import Counter, Metrics, Timing
 from protocol import messages
+from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import RequestHeader, parse_response_header
 from protocol.records import Record, build_batch
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
@@ -87,6 +90,18 @@ class Request:
         return messages.decode_response(self.key, self.version, self.body)
 
 
+class HandController:
+    """A controller that never answers by itself."""
+
+    def offered(self, key: int) -> int | None:
+        return None
+
+    async def request(
+        self, key: int, version: int | None = None, *, timeout: float | None = None, **fields: Any
+    ) -> Any:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+
 class Bench:
     """What handlers call ``node``, as far as they need it, with a clock moved by hand."""
 
@@ -101,6 +116,17 @@ class Bench:
         self.partitions = PartitionSet(lambda: self.image)
         self.metrics = Metrics()
         self.meters = BrokerMeters(self.metrics)
+        self.controller = HandController()
+        self.proposals = IsrProposals(self.controller, self.clock, ME, lambda: BrokerEpoch(ME))
+        self.replication = Replication(
+            ME,
+            lambda: self.image,
+            self.proposals,
+            IsrMeters(self.metrics),
+            self.clock,
+            lag_ms=30_000,
+            broker_epoch=lambda: BrokerEpoch(ME),
+        )
         random = Randomness(1)
         self.sessions = FetchSessions(self.clock, random, 10)
         self.metadata_answers = AnswerCache()
@@ -149,7 +175,8 @@ class Bench:
 
     def host(self, topic: TopicImage, index: int, **config: object) -> Partition:
         overrides = {key.replace("_", "."): str(value) for key, value in config.items()}
-        partition = Partition(topic.name, index, topic.id, ME, self.purgatory, self.meters.of(topic.name))
+        meters = self.meters.of(topic.name)
+        partition = Partition(topic.name, index, topic.id, self.purgatory, meters, self.replication)
         partition.log = PartitionLog.open(
             self.disk,
             self.clock,

@@ -98,7 +98,7 @@ class TestErrors:
 
     def test_a_broker_without_a_replica_here_may_not_fetch(self, bench: Bench) -> None:
         bench.led()
-        for replica, expected in ((-2, ErrorCode.NONE), (1, ErrorCode.NONE), (2, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+        for replica, expected in ((-2, ErrorCode.NONE), (2, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
             assert results(fetch(bench, want(), replica_id=replica, max_wait_ms=0))[0].error_code == expected
 
     def test_an_unknown_topic_has_an_empty_list_of_aborted_transactions(self, bench: Bench) -> None:
@@ -167,9 +167,10 @@ class TestWaiting:
 
     def test_the_loss_of_leadership_ends_the_wait(self, bench: Bench) -> None:
         partition = bench.led()
-        request = fetch(bench, want())
+        request, aware = fetch(bench, want(), version=10), fetch(bench, want(current_leader_epoch=0))
         partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
         assert results(request)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert results(aware)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
 
     def test_a_removed_partition_ends_the_wait(self, bench: Bench) -> None:
         partition = bench.led()
@@ -233,12 +234,13 @@ class TestSessions:
 
     def test_a_lost_leadership_wakes_a_session(self, bench: Bench) -> None:
         partition = bench.led()
-        session = response(fetch(bench, want(), version=13, session_epoch=0, max_wait_ms=0)).session_id
+        wanted = want(current_leader_epoch=0)
+        session = response(fetch(bench, wanted, version=13, session_epoch=0, max_wait_ms=0)).session_id
         request = fetch(bench, version=13, session_id=session, session_epoch=1)
         partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
-        assert results(request)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert results(request)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
         again = fetch(bench, version=13, session_id=session, session_epoch=2)
-        assert results(again)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "an error is told until it is gone"
+        assert results(again)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH, "an error is told until it is gone"
 
     def test_a_moved_log_start_is_told(self, bench: Bench) -> None:
         partition = bench.led()

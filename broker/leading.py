@@ -1,0 +1,246 @@
+"""The leader's work on one partition: its followers, the ISR, and the high watermark over them.
+
+Lives as long as the leadership, over leader epochs. Everything is synchronous; proposals go out through
+``broker.isr_proposals`` and their answers come back to ``_altered``, which looks first whether they are still meant.
+Rules: kafka-behaviour C1 to C5; KIPs 497, 903, 966 (strict minimum ISR); document 003 for the broker epochs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.isr import Committed, IsrState, Pending, PendingExpand, PendingShrink, Reaction, reaction
+from broker.isr_proposals import Altered, Proposal
+from broker.replica_state import NO_EPOCH, ReplicaState, Visited
+from broker.replication import Replication
+from node.image import PartitionImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import BrokerEpoch, NodeId, Offset
+from runtime.logging import get_logger
+from storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from broker.partition import Partition
+
+
+class Leading:
+    """One leadership. ``start_offset`` is the log end at the beginning of the current leader epoch."""
+
+    __slots__ = ("_events", "_partition", "_replication", "followers", "isr", "start_offset")
+
+    def __init__(self, partition: Partition, replication: Replication) -> None:
+        self.followers: dict[NodeId, ReplicaState] = {}
+        self.isr: IsrState = Committed(())
+        self.start_offset = Offset(-1)
+        self._partition = partition
+        self._replication = replication
+        self._events = get_logger("isr")
+
+    @property
+    def _log(self) -> PartitionLog:
+        """A leader has a log: without one it is no leader."""
+        log = self._partition.log
+        assert log is not None
+        return log
+
+    # -- what the metadata says
+
+    def renew(self, image: PartitionImage, *, new_epoch: bool) -> None:
+        """Take assignment and ISR, dropping what was proposed. A new leader epoch begins the followers' times anew."""
+        now = self._replication.now_ms()
+        if new_epoch:
+            self.start_offset = self._log.log_end_offset
+        followers: dict[NodeId, ReplicaState] = {}
+        for node in image.replicas:
+            if node == self._replication.node_id:
+                continue
+            in_sync = node in image.isr
+            state = self.followers.get(node)
+            if state is None:
+                state = ReplicaState(now_ms=now, in_sync=in_sync)
+            elif new_epoch:
+                state.renew(now_ms=now, in_sync=in_sync, leader_end=self.start_offset)
+            followers[node] = state
+        self.followers = followers
+        self._set(Committed(image.isr))
+
+    def end(self) -> None:
+        """The leadership is over: what is still answered is stale."""
+        self.isr = Committed(self.isr.isr)
+
+    def _set(self, state: IsrState) -> None:
+        self.isr = state
+        self._partition.isr = state.isr
+        self._partition.maximal_isr = state.maximal
+
+    # -- followers
+
+    def follower(self, node: NodeId, broker_epoch: BrokerEpoch, *, named_epoch: bool) -> ReplicaState:
+        """The state of the follower that sends this epoch. Raises KafkaError.
+
+        A node without a replica may have it in newer metadata: UNKNOWN_LEADER_EPOCH where its request named a leader
+        epoch, else NOT_LEADER_OR_FOLLOWER. That also for a broker epoch older than the metadata's or than the one
+        already seen (document 003; Kafka compares with its metadata alone)."""
+        state = self.followers.get(node)
+        if state is None:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if named_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if broker_epoch != NO_EPOCH:
+            registered, held = self._replication.broker(node), state.broker_epoch
+            if (registered is not None and broker_epoch < registered.epoch) or (
+                held is not None and broker_epoch < held
+            ):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return state
+
+    @property
+    def unsettled(self) -> list[NodeId]:
+        """Followers that might join the ISR: each of their fetches is an occasion."""
+        return [node for node in self.followers if node not in self.isr.isr]
+
+    def fetched(
+        self,
+        node: NodeId,
+        state: ReplicaState,
+        *,
+        broker_epoch: BrokerEpoch,
+        offset: Offset,
+        log_start: Offset,
+        leader_end: Offset,
+        now_ms: int,
+        visited: Visited | None,
+    ) -> bool:
+        """The ``follower`` of this state has everything before ``offset``. Returns whether that moved the high
+        watermark."""
+        had = state.log_end
+        state.fetched(
+            broker_epoch=broker_epoch,
+            offset=offset,
+            log_start=log_start,
+            leader_end=leader_end,
+            now_ms=now_ms,
+            visited=visited,
+        )
+        if node not in self.isr.isr:
+            self._maybe_expand(node, state)
+        return offset != had and self.maybe_advance_high_watermark()
+
+    def _is_eligible(self, node: NodeId, state: ReplicaState) -> bool:
+        """Whether the controller may let it into the ISR, as far as the metadata tells. The epoch is that of the
+        fetches: the metadata's could belong to an incarnation that has fetched nothing."""
+        registered = self._replication.broker(node)
+        epoch = state.broker_epoch
+        return (
+            registered is not None and registered.active and epoch is not None and epoch in (NO_EPOCH, registered.epoch)
+        )
+
+    # -- the ISR
+
+    def _maybe_expand(self, node: NodeId, state: ReplicaState) -> None:
+        committed = self.isr
+        if not isinstance(committed, Committed) or state.log_end < max(self._log.high_watermark, self.start_offset):
+            return
+        if self._is_eligible(node, state):
+            self._propose(PendingExpand(committed, node))
+
+    def maybe_shrink(self) -> None:
+        """Propose an ISR without those who have not caught up for ``replica.lag.time.max.ms``."""
+        committed = self.isr
+        if not isinstance(committed, Committed):
+            return
+        now, end = self._replication.now_ms(), self._log.log_end_offset
+        lagging = tuple(
+            node
+            for node in committed.isr
+            if node in self.followers and not self.followers[node].is_caught_up(end, now, self._replication.lag_ms)
+        )
+        if lagging:
+            self._events.info(
+                "followers lag", topic=self._partition.topic, partition=self._partition.index, nodes=lagging
+            )
+            self._propose(PendingShrink(committed, lagging))
+
+    def _propose(self, pending: Pending) -> None:
+        self._set(pending)
+        self._submit(pending)
+
+    def _submit(self, pending: Pending) -> None:
+        partition, replication = self._partition, self._replication
+        members = []
+        for node in pending.proposed:
+            state = self.followers.get(node)
+            epoch = replication.broker_epoch() if state is None else state.broker_epoch
+            members.append((node, NO_EPOCH if epoch is None else epoch))
+        proposal = Proposal(
+            topic_id=partition.topic_id,
+            index=partition.index,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            members=tuple(members),
+            done=lambda altered: self._altered(pending, altered),
+        )
+        if not replication.proposals.submit(proposal):
+            self._altered(pending, ErrorCode.OPERATION_NOT_ATTEMPTED)
+
+    def _altered(self, pending: Pending, answer: Altered | ErrorCode) -> None:
+        """What to do about the controller's answer (C5)."""
+        if self.isr is not pending:
+            return
+        if isinstance(answer, Altered):
+            self._commit(pending, answer)
+            return
+        self._failed(answer)
+        match reaction(answer):
+            case Reaction.ROLL_BACK:
+                self._set(pending.last_committed)
+            case Reaction.AGAIN:
+                self._submit(pending)
+            case Reaction.WAIT:
+                pass
+
+    def _commit(self, pending: Pending, altered: Altered) -> None:
+        partition, meters = self._partition, self._replication.meters
+        if altered.leader_epoch != partition.leader_epoch or altered.partition_epoch < partition.partition_epoch:
+            meters.failed.value += 1  # a state that this leader does not know: its metadata will
+            return
+        (meters.expands if isinstance(pending, PendingExpand) else meters.shrinks).value += 1
+        partition.partition_epoch = altered.partition_epoch
+        self._set(Committed(altered.isr))
+        self._events.info(
+            "ISR changed",
+            topic=partition.topic,
+            partition=partition.index,
+            isr=altered.isr,
+            partition_epoch=altered.partition_epoch,
+        )
+        self.maybe_advance_high_watermark()
+        partition.changed()
+
+    def _failed(self, error: ErrorCode) -> None:
+        partition = self._partition
+        self._replication.meters.failed.value += 1
+        self._events.info("ISR not changed", topic=partition.topic, partition=partition.index, error=error.name)
+
+    # -- the high watermark
+
+    def maybe_advance_high_watermark(self) -> bool:
+        """Move it to what all of the maximal ISR has, and those who are about to join. It stays while fewer than
+        ``min.insync.replicas`` are in sync. The one place where a leader's high watermark moves."""
+        log, state = self._log, self.isr
+        end = candidate = log.log_end_offset
+        if end <= log.high_watermark or len(state.isr) < self._partition.effective_min_isr:
+            return False
+        maximal = state.maximal
+        for node, follower in self.followers.items():
+            if follower.log_end < candidate and (node in maximal or self._joins(node, follower, end)):
+                candidate = follower.log_end
+        if candidate <= log.high_watermark:
+            return False
+        log.set_high_watermark(candidate)
+        return True
+
+    def _joins(self, node: NodeId, follower: ReplicaState, end: Offset) -> bool:
+        """Waiting for one that has nearly caught up lets it into the ISR; otherwise it would chase the end for ever."""
+        replication = self._replication
+        return follower.is_caught_up(end, replication.now_ms(), replication.lag_ms) and self._is_eligible(
+            node, follower
+        )

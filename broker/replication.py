@@ -1,0 +1,71 @@
+"""What all leaders of a broker share: the metadata, the way to the controller, the clock, and the meters of the ISR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from broker.isr_proposals import IsrProposals
+from broker.meters import IsrMeters
+from node.image import BrokerImage, MetadataImage
+from protocol.types import BrokerEpoch, NodeId
+from runtime.clock import Clock
+from runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from broker.partition import Partition
+
+
+class Replication:
+    """One for the broker. Times in milliseconds of the monotonic clock."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        image: Callable[[], MetadataImage],
+        proposals: IsrProposals,
+        meters: IsrMeters,
+        clock: Clock,
+        *,
+        lag_ms: int,
+        broker_epoch: Callable[[], BrokerEpoch],
+    ) -> None:
+        """``lag_ms``: ``replica.lag.time.max.ms``."""
+        self.node_id = node_id
+        self.proposals = proposals
+        self.meters = meters
+        self.lag_ms = lag_ms
+        self.broker_epoch = broker_epoch
+        self._image = image
+        self._newest: dict[NodeId, BrokerEpoch] = {}
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def broker(self, node: NodeId) -> BrokerImage | None:
+        """A broker as the metadata shows it now. What is decided together is read in one call (KAFKA-15221)."""
+        return self._image().brokers.get(node)
+
+    def is_stale(self, node: NodeId, epoch: BrokerEpoch) -> bool:
+        """Whether a follower's fetch comes from an incarnation that is known to be over; -1 is never stale."""
+        if epoch < 0:
+            return False
+        registered = self.broker(node)
+        newest = self._newest.get(node, epoch)
+        if epoch < newest or (registered is not None and epoch < registered.epoch):
+            return True
+        self._newest[node] = epoch
+        return False
+
+    def start(self, tasks: Tasks, partitions: Iterable[Partition]) -> None:
+        """Send proposals from now on, and look for members of the ISR that lag, every half of ``lag_ms``."""
+        self.proposals.start(tasks)
+        tasks.spawn(self._watch(partitions), name="isr expiration")
+
+    async def _watch(self, partitions: Iterable[Partition]) -> None:
+        while True:
+            await self._clock.sleep(self.lag_ms / 2000)
+            for partition in list(partitions):
+                if partition.leading is not None:
+                    partition.leading.maybe_shrink()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.server import Broker
 from controller.server import Controller
+from lab.invariants.watch import Watch
 from lab.world import World
 from node.client.cluster import Cluster
 from runtime.config.node_config import NodeConfig
@@ -43,6 +44,8 @@ class SimulatedCluster:
     overrides: Mapping[str, object] = field(default_factory=dict)
     """Configuration of all nodes, with ``_`` for ``.``."""
     broker_overrides: Mapping[str, object] = field(default_factory=dict)
+    watch: Watch | None = None
+    """Who looks at the invariants; made by ``watched``."""
     _runtimes: dict[str, Runtime] = field(default_factory=dict)
 
     async def start_controller(self) -> Controller:
@@ -56,6 +59,8 @@ class SimulatedCluster:
         }
         config = NodeConfig.of(**values | dict(self.overrides))
         controller = self.controller = Controller(self._boot(CONTROLLER), config)
+        if self.watch is not None:
+            self.watch.controller_starts(controller)
         await self._run(CONTROLLER, controller.start(), "start")
         return controller
 
@@ -69,6 +74,9 @@ class SimulatedCluster:
         }
         config = NodeConfig.of(**values | dict(self.overrides) | dict(self.broker_overrides))
         broker = self.brokers[number] = Broker(self._boot(host_of(number)), config)
+        if self.watch is not None:
+            machine = self.world.machine(host_of(number))
+            self.watch.broker_starts(number, broker, machine.storage, self.is_running(broker, number))
         await self._run(host_of(number), broker.start(), "start")
         return broker
 
@@ -80,7 +88,24 @@ class SimulatedCluster:
     async def lose_power(self, machine: str) -> None:
         """What was not synced is lost."""
         self.world.machine(machine).power_off()
+        self._note_lost(machine, wiped=False)
         await self.world.machine(machine).wait_ended()
+
+    def wipe(self, machine: str) -> None:
+        """A machine that is down loses all of its files."""
+        assert not self.world.machine(machine).alive
+        self.world.machine(machine).storage.wipe()
+        self._note_lost(machine, wiped=True)
+
+    def _note_lost(self, machine: str, *, wiped: bool) -> None:
+        for number in self.brokers:
+            if self.watch is not None and host_of(number) == machine:
+                self.watch.disk_lost(number, wiped=wiped)
+
+    def is_running(self, broker: Broker, number: int) -> Callable[[], bool]:
+        """Whether this very process of a broker lives."""
+        machine = self.world.machine(host_of(number))
+        return lambda: machine.alive and self.brokers[number] is broker
 
     async def stop_broker(self, number: int) -> None:
         """As by SIGTERM: in order, and then the process is gone. Raises NodeEnded where it fails while it stops."""
@@ -134,14 +159,19 @@ async def start_cluster(
     overrides: Mapping[str, object] | None = None,
     *,
     of_brokers: Mapping[str, object] | None = None,
+    watched: bool = False,
 ) -> SimulatedCluster:
-    """A running cluster. ``overrides`` are configuration keys with ``_``; ``of_brokers`` those of the brokers alone."""
+    """A running cluster. ``overrides`` are configuration keys with ``_``; ``of_brokers`` those of the brokers alone.
+    ``watched``: its invariants are looked at after every event (``lab.invariants``)."""
     least: dict[str, object] = {
         "offsets_topic_replication_factor": 1,
         "offsets_topic_num_partitions": 3,
         "group_initial_rebalance_delay_ms": 0,
     }
     cluster = SimulatedCluster(world, overrides=least | dict(overrides or {}), broker_overrides=of_brokers or {})
+    if watched:
+        cluster.watch = Watch(world.loop.time)
+        world.loop.after_event = cluster.watch.after_event
     await cluster.start_controller()
     for number in range(1, brokers + 1):
         await cluster.start_broker(number)

@@ -52,6 +52,12 @@ class Storage:
             if path.startswith(prefix) and only in ("", operation):
                 raise OSError(number, os.strerror(number), path)
 
+    def wipe(self) -> None:
+        """A new disk in the place of the old one."""
+        self.files.clear()
+        self.folders = {"/": None}
+        self.locks.clear()
+
     def used(self) -> int:
         return sum(len(inode.data) for inode in self.files.values())
 

@@ -34,6 +34,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._selector = _TimeJump(self)
         self.errors: list[dict[str, Any]] = []
         """What call-backs and forgotten futures raised."""
+        self.after_event: Callable[[], None] | None = None
+        """Called whenever what was ready has run. What it raises ends the run."""
         self.set_exception_handler(lambda _loop, context: self.errors.append(context))
 
     def time(self) -> float:
@@ -41,6 +43,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def advance(self, seconds: float) -> None:
         self._now += seconds
+
+    def _run_once(self) -> None:
+        super()._run_once()  # type: ignore[misc]
+        if self.after_event is not None:
+            self.after_event()
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There is no I/O."""

@@ -78,7 +78,7 @@ class _Run:
 
     async def run(self, faults: int) -> Report:
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
-        cluster = await start_cluster(self._world, BROKERS, SETTINGS, of_brokers=of_brokers)
+        cluster = await start_cluster(self._world, BROKERS, SETTINGS, of_brokers=of_brokers, watched=True)
         self._trace.note(f"{BROKERS} brokers serve")
         async with cluster.client() as client:
             new = [admin.NewTopic(name, PARTITIONS, 1, configs=configs) for name, configs in TOPICS.items()]

@@ -112,6 +112,7 @@ def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], *, seed: int) 
         try:
             result = loop.run_until_complete(scenario(world))
         finally:
+            loop.after_event = None
             loop.run_until_complete(_end(world))
     finally:
         loop.close()

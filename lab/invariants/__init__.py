@@ -1,0 +1,1 @@
+"""What must hold in a simulated cluster after every event. ``watch.Watch`` looks; the other modules are pure rules."""

@@ -1,0 +1,74 @@
+"""What is committed of a partition, batch by batch: it is never lost and never changed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lab.invariants.broken import demand
+
+
+class CommittedBatch(NamedTuple):
+    """A batch by what tells it from all others. ``crc`` covers its records, not its offset and epoch."""
+
+    base: int
+    last: int
+    epoch: int
+    crc: int
+
+
+class Ledger:
+    """Grows as high watermarks do, whoever's comes first; every replica must have the same below its own.
+
+    ``floor``: replicas in an earlier leader epoch say nothing any more, since the promises for it are void.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.floor = -1
+        self._batches: list[CommittedBatch] = []
+        self._bases: list[int] = []
+
+    @property
+    def end(self) -> int:
+        """The offset after all that is committed."""
+        return self._batches[-1].last + 1 if self._batches else 0
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last committed batch, -1 where there is none."""
+        return self._batches[-1].epoch if self._batches else -1
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the committed record at ``offset``, -1 where it is not known."""
+        index = bisect_left(self._bases, offset + 1) - 1
+        return self._batches[index].epoch if index >= 0 and offset <= self._batches[index].last else -1
+
+    def take(self, where: object, batches: Iterable[CommittedBatch]) -> None:
+        """What a replica has below its high watermark. Raises InvariantBroken where that is something else."""
+        for batch in batches:
+            if batch.base >= self.end:
+                self._batches.append(batch)
+                self._bases.append(batch.base)
+                continue
+            index = bisect_left(self._bases, batch.base)
+            known = self._batches[index] if index < len(self._bases) else None
+            if known is None or known.base != batch.base:
+                demand(batch.last < self._bases[0], where, f"{batch} is committed, and nothing begins there")
+                continue
+            demand(known == batch, where, f"{batch} is committed where {known} was")
+
+    def elect(self, where: object, *, log_end: int, last_epoch: int) -> None:
+        """A replica begins to lead. ``last_epoch``: of its record before the end of this. Raises InvariantBroken."""
+        demand(log_end >= self.end, where, f"it leads with a log up to {log_end}; {self.end} was committed")
+        epoch = self.last_epoch
+        demand(
+            epoch in (-1, last_epoch), where, f"it leads with leader epoch {last_epoch} at {self.end - 1}, not {epoch}"
+        )
+
+    def void(self, floor: int) -> None:
+        """Nothing holds any more that was committed before leader epoch ``floor``."""
+        self.floor = max(self.floor, floor)
+        self._batches.clear()
+        self._bases.clear()

@@ -1,0 +1,132 @@
+"""Looks at replicas: their bounds and roles, and what is committed, which no leader may lack and no replica change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.partition import Partition
+from lab.histories.events import Void
+from lab.invariants.broken import demand
+from lab.invariants.hosted import Hosted
+from lab.invariants.images import Change
+from lab.invariants.ledger import Ledger
+from lab.invariants.promises import Promises
+from lab.invariants.replicas import PartitionKey, Replica, ReplicaRules
+from node.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
+from storage.partition_log import PartitionLog
+
+FLUSH_EACH = ("flush.messages", "1")
+"""A topic so configured loses nothing with the power."""
+
+
+class LogWatch:
+    """``image`` is the controller's. ``voids`` are the promises that faults have ended."""
+
+    def __init__(
+        self, hosts: Mapping[int, Hosted], image: Callable[[], MetadataImage], now: Callable[[], float]
+    ) -> None:
+        self._hosts = hosts
+        self._image = image
+        self._now = now
+        self._rules = ReplicaRules()
+        self._promises = Promises()
+        self._ledgers: dict[PartitionKey, Ledger] = {}
+        self._voids: list[Void] = []
+        self._written_in_vain: dict[PartitionKey, Void] = {}
+
+    @property
+    def voids(self) -> list[Void]:
+        return [*self._voids, *self._written_in_vain.values()]
+
+    # -- what happens to promises
+
+    def registration_changed(self, change: Change) -> None:
+        reason = self._promises.changed(change.key, change.before, change.now)
+        if reason is not None:
+            # A leader that was just elected begins with a log of its own; a dead one is not elected again.
+            floor = change.now.leader_epoch if change.now.leader >= 0 else change.now.leader_epoch + 1
+            self._void(change.key, floor, reason)
+
+    def disk_lost(self, broker: int, *, wiped: bool) -> None:
+        """A broker has lost what it had not synced, or everything."""
+        image = self._image()
+        name, value = FLUSH_EACH
+        lost = [
+            ((topic.id, index), partition)
+            for topic, index, partition in image.partitions_of(broker)
+            if wiped or image.config(TOPIC_RESOURCE, topic.name).get(name) != value
+        ]
+        for key in self._promises.disk_lost(broker, lost):
+            floor = image.topics_by_id[key[0]].partitions[key[1]].leader_epoch + 1
+            self._void(key, floor, f"broker {broker}, the last of the ISR, has lost records")
+
+    def _void(self, key: PartitionKey, floor: int, reason: str) -> None:
+        self._ledger(key).void(floor)
+        self._voids.append(Void(self._name(key), self._now(), reason))
+
+    def _name(self, key: PartitionKey) -> tuple[str, int]:
+        topic = self._image().topics_by_id.get(key[0])
+        return (str(key[0]) if topic is None else topic.name), key[1]
+
+    def _ledger(self, key: PartitionKey) -> Ledger:
+        found = self._ledgers.get(key)
+        if found is None:
+            found = self._ledgers[key] = Ledger("{}-{}".format(*self._name(key)))
+        return found
+
+    # -- replicas
+
+    def look(self, hosted: Hosted, partition: Partition) -> None:
+        """Raises InvariantBroken."""
+        replica, log = hosted.replica(partition), partition.log
+        if replica is None or log is None:
+            return
+        elected = self._rules.check(replica)
+        registered = self._image().partition_by_id(*replica.key)
+        if registered is None:
+            return
+        ledger = self._ledger(replica.key)
+        if replica.leader_epoch < ledger.floor:
+            if replica.leads:
+                self._note_in_vain(replica)
+            return
+        if ledger.floor >= 0 and not replica.leads and replica.broker not in registered.isr:
+            return  # it still has to take over what the new leader has
+        if elected:
+            ledger.elect(replica, log_end=replica.log_end, last_epoch=_epoch_at(log, ledger.end - 1))
+        cursor = hosted.cursor(replica.key)
+        before = cursor.next_offset
+        ledger.take(replica, cursor.read(hosted.storage, log, replica.high_watermark))
+        if replica.leads and cursor.next_offset != before and replica.leader_epoch == registered.leader_epoch:
+            self.check_isr(replica, registered)
+
+    def check_isr(self, leader: Replica, registered: PartitionImage) -> None:
+        """All of the ISR have what is below the leader's high watermark. Raises InvariantBroken."""
+        end, ledger = leader.high_watermark, self._ledger(leader.key)
+        for number in registered.isr:
+            log = self._log_of(number, leader.key)
+            if log is None or self._promises.is_short(leader.key, number):
+                continue
+            where = f"{leader.name} of broker {number}, in the ISR of broker {leader.broker}"
+            demand(log.log_end_offset >= end, where, f"its log ends at {log.log_end_offset}, {end} is committed")
+            epochs = _epoch_at(log, end - 1), ledger.epoch_at(end - 1)
+            demand(-1 in epochs or epochs[0] == epochs[1], where, f"epoch {epochs[0]} at {end - 1}, not {epochs[1]}")
+
+    def _log_of(self, broker: int, key: PartitionKey) -> PartitionLog | None:
+        hosted = self._hosts.get(broker)
+        name, index = self._name(key)
+        found = hosted.broker.partitions.find(name, index) if hosted is not None and hosted.alive() else None
+        return found.log if found is not None and found.topic_id == key[0] else None
+
+    def _note_in_vain(self, replica: Replica) -> None:
+        """A leader that does not know of its end yet takes records: nobody will have them."""
+        text = f"broker {replica.broker} led on in leader epoch {replica.leader_epoch}"
+        self._written_in_vain[replica.key] = Void(self._name(replica.key), self._now(), text)
+
+
+def _epoch_at(log: PartitionLog, offset: int) -> int:
+    """The leader epoch of the record at an offset, -1 where there is none."""
+    if offset < 0 or offset >= log.log_end_offset:
+        return -1
+    epochs = [entry.epoch for entry in log.epochs.entries if entry.start <= offset]
+    return epochs[-1] if epochs else -1

@@ -89,6 +89,13 @@ def expire_one(state: ControllerState, now: float) -> Result[NodeId | None]:
     return Result((), None)
 
 
+def fence_gone(state: ControllerState, broker: BrokerImage) -> Result[None]:
+    """Fence a broker whose process has gone; its session ends, so that the next one may register at once."""
+    state.sessions.progress(broker.id).shutdown_offset = None
+    state.sessions.end(broker.id, broker.epoch)
+    return Result(leadership.broker_fenced(state, broker), None, atomic=False)
+
+
 def _current(broker: BrokerImage, progress: Progress) -> BrokerState:
     if broker.fenced:
         return BrokerState.FENCED

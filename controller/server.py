@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.activation import activation_records, registration_records
 from controller.apis.table import controller_apis
+from controller.background import Background
 from controller.followers import Followers
 from controller.formatting import Formatting, read_bootstrap, write_bootstrap
-from controller.heartbeats import expire_one
 from controller.long_poll import LongPolls
 from controller.metadata_log import MetadataLog
 from controller.meters import register_gauges
@@ -48,7 +48,6 @@ from storage.log_dir import DirectoryError, LogDir
 if TYPE_CHECKING:
     from node.verbs import Verbs
 
-FENCE_CHECKS_PER_SESSION: Final = 8
 SUPPORTED_FEATURES: Final = {**RANGES, KRAFT_VERSION: (0, 0)}
 """With static voters kraft.version stays at 0."""
 
@@ -97,6 +96,7 @@ class Controller:
         self._state: ControllerState | None = None
         self._metadata: MetadataLog | None = None
         self._keeper: SnapshotKeeper | None = None
+        self._background: Background | None = None
         self._features_known_at = Offset(-1)
         self._brokers_left = asyncio.Event()
         if config.quorum_voters and list(config.quorum_voters) != [self.node_id]:
@@ -123,6 +123,11 @@ class Controller:
         """The metadata log; its ``log``, ``snapshots`` and ``on_commit`` serve a broker of the same process."""
         assert self._metadata is not None, "the controller has not started"
         return self._metadata
+
+    @property
+    def background(self) -> Background:
+        assert self._background is not None, "the controller has not started"
+        return self._background
 
     @property
     def cluster_id(self) -> str:
@@ -156,7 +161,8 @@ class Controller:
         self._metadata.on_commit(self._committed)
         self._committed()
         self._tasks.spawn(self._beat(), name="idle records and snapshots")
-        self._tasks.spawn(self._watch_sessions(), name="broker sessions")
+        self._background = Background(self, self._tasks)
+        self._background.start()
         register_gauges(self, self.metrics)
         self.server.serve()
         self.ready = True
@@ -248,15 +254,6 @@ class Controller:
             if self.metadata.idle and self._keeper is not None:
                 await self._keeper.tend()
 
-    async def _watch_sessions(self) -> None:
-        """Fence brokers whose sessions have run out, one after the other."""
-        interval = max(self.state.sessions.timeout / FENCE_CHECKS_PER_SESSION, 0.001)
-        while True:
-            await self.runtime.clock.sleep(interval)
-            while (result := expire_one(self.state, self.now())).response is not None:
-                self.log.warning("broker fenced: its session timed out", broker=result.response)
-                await self.metadata.write(result.records, atomic=result.atomic)
-
     async def brokers_left(self, timeout: float) -> None:
         """Wait until no broker is unfenced, as after their controlled shutdowns, or ``timeout`` seconds are over."""
         if self.ready:
@@ -267,6 +264,8 @@ class Controller:
     async def stop(self) -> None:
         """Idempotent. Raises OSError, KafkaError where the log cannot be closed in order."""
         self.ready = False
+        if self._background is not None:
+            self._background.stop()
         await self.server.stop()
         self.polls.stop()
         await self._tasks.stop()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
 from node.metrics import Counter, Timing
@@ -55,6 +55,17 @@ class Caller:
     principal: Principal = ANONYMOUS
     software_name: str = "unknown"
     software_version: str = "unknown"
+    _tell: list[Callable[[], None]] = field(default_factory=list)
+
+    def when_gone(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` when the connection has ended."""
+        self._tell.append(tell)
+
+    def gone(self) -> None:
+        """The connection has ended."""
+        for tell in self._tell:
+            tell()
+        self._tell.clear()
 
 
 class Answers(Protocol):

@@ -81,6 +81,7 @@ class ServerConnection:
         self._slots.clear()
         self._backlog.clear()
         self._server.forget(self)
+        self.caller.gone()
 
     def answered(self, ctx: RequestContext) -> None:
         """A slot was filled: send it if it is the first, with all filled ones that follow."""

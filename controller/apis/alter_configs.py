@@ -19,7 +19,9 @@ def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, 
     result = replace(node.state, wanted)
     if request.validate_only:
         result = config_requests.without_records(result)
-    return node.commit(result, lambda outcomes: config_requests.responses({**refused, **outcomes}))
+    answer = node.commit(result, lambda outcomes: config_requests.responses({**refused, **outcomes}))
+    node.background.configs_changed(result.records)
+    return answer
 
 
 def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:

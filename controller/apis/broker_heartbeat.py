@@ -29,7 +29,10 @@ def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, 
         offline_dirs=tuple(directory or ZERO_UUID for directory in messages.get(request, "offline_log_dirs", ())),
         cordoned_dirs=None if cordoned is None else tuple(directory or ZERO_UUID for directory in cordoned),
     )
-    return node.commit(heartbeat(node.state, beat, node.now()), _answer)
+    result = heartbeat(node.state, beat, node.now())
+    answer = node.commit(result, _answer)
+    node.background.heard(beat.broker_id, beat.broker_epoch, ctx.caller)
+    return answer
 
 
 def _answer(reply: HeartbeatReply) -> dict[str, Any]:

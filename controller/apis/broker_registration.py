@@ -33,5 +33,6 @@ def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, 
         migrating=messages.get(request, "is_migrating_zk_broker", False),
         previous_epoch=request.previous_broker_epoch if ctx.version >= CLEAN_SHUTDOWN_SINCE else None,
     )
+    node.background.registering(registration, ctx.client_host)
     result = register(node.state, registration, node.now())
     return node.commit(result, lambda epoch: {"error_code": 0, "broker_epoch": epoch})

@@ -31,6 +31,14 @@ KEYS: Final = (
         "Silence after which the controller fences a broker.",
     ),
     Key(
+        "broker.connection.loss.fencing.enable",
+        Type.BOOLEAN,
+        True,
+        None,
+        Mode.READ_ONLY,
+        "Fence a broker whose heartbeat connection has ended and whose listeners refuse connections.",
+    ),
+    Key(
         "controlled.shutdown.enable",
         Type.BOOLEAN,
         True,

@@ -7,11 +7,11 @@ Rules: kafka-behaviour C1 to C5; KIPs 497, 903, 966 (strict minimum ISR); docume
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.isr import Committed, IsrState, Pending, PendingExpand, PendingShrink, Reaction, reaction
 from broker.isr_proposals import Altered, Proposal
-from broker.replica_state import NO_EPOCH, ReplicaState, Visited
+from broker.replica_state import NEVER, NO_EPOCH, UNKNOWN, ReplicaState, Visited
 from broker.replication import Replication
 from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
@@ -91,11 +91,6 @@ class Leading:
             ):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return state
-
-    @property
-    def unsettled(self) -> list[NodeId]:
-        """Followers that might join the ISR: each of their fetches is an occasion."""
-        return [node for node in self.followers if node not in self.isr.isr]
 
     def fetched(
         self,
@@ -219,6 +214,22 @@ class Leading:
         partition = self._partition
         self._replication.meters.failed.value += 1
         self._events.info("ISR not changed", topic=partition.topic, partition=partition.index, error=error.name)
+
+    def describe(self) -> dict[str, Any]:
+        """What a verb tells of it; null for what is not known. Times are milliseconds ago."""
+        now = self._replication.now_ms()
+        return {
+            "isr_state": type(self.isr).__name__,
+            "maximal_isr": list(self.isr.maximal),
+            "replicas": {
+                str(node): {
+                    "log_end_offset": None if state.log_end == UNKNOWN else state.log_end,
+                    "broker_epoch": state.broker_epoch,
+                    "caught_up_ms": None if state.caught_up_ms == NEVER else now - state.caught_up_ms,
+                }
+                for node, state in self.followers.items()
+            },
+        }
 
     # -- the high watermark
 

@@ -202,10 +202,9 @@ class Partition:
         assert self.leading is not None
         self.leading.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
 
-    @property
-    def unsettled(self) -> Sequence[NodeId]:
-        """Followers that are not in the ISR, on their leader."""
-        return () if self.leading is None else self.leading.unsettled
+    def may_join(self, replica: NodeId) -> bool:
+        """Whether this is a follower outside of the ISR: then each of its fetches is an occasion to join."""
+        return self.leading is not None and replica in self.leading.followers and replica not in self.isr
 
     # -- the leader's work
 

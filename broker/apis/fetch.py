@@ -151,7 +151,7 @@ def _is_news(plan: FetchPlan, limits: FetchLimits, one: Found, fetched: FetchedP
         always=bool(one.size) or fetched.diverging_epoch is not None,
         failed=fetched.error_code != 0,
     )
-    if one.partition is not None and one.is_all_told and limits.replica not in one.partition.unsettled:
+    if one.partition is not None and one.is_all_told and not one.partition.may_join(limits.replica):
         session.cool(one.wanted, one.partition)
     elif one.size:
         session.served(one.wanted)

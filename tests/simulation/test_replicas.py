@@ -1,0 +1,130 @@
+"""Three brokers, three replicas: what acks=all acknowledged outlives any one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.partition import Partition
+from lab.cluster import SimulatedCluster, host_of, start_cluster
+from lab.world import World, simulate
+from node.client.cluster import Cluster
+from tests.simulation.steps import QUICK, broker_image, create, partition_image, until, values, write
+
+BROKERS = (1, 2, 3)
+RECORDS = 30
+CONFIGS = {"min.insync.replicas": "2"}
+
+
+def on_three_brokers(
+    scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], *, seed: int = 1, **overrides: object
+) -> None:
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, 3, QUICK | overrides)
+        async with cluster.client() as client:
+            await create(client, replicas=3, configs=CONFIGS)
+            await until(lambda: in_sync(cluster) == BROKERS, 10)
+            await scenario(cluster, client)
+        cluster.check_alive()
+
+    simulate(run, seed=seed)
+
+
+def in_sync(cluster: SimulatedCluster) -> tuple[int, ...]:
+    return tuple(sorted(partition_image(cluster).isr))
+
+
+def replica(cluster: SimulatedCluster, broker: int) -> Partition:
+    found = cluster.brokers[broker].partitions.find("t", 0)
+    assert found is not None
+    return found
+
+
+def content(cluster: SimulatedCluster, broker: int) -> bytes:
+    log = replica(cluster, broker).online_log
+    return bytes(log.read_bytes(log.log_start_offset, 1 << 20, upper=log.log_end_offset, min_one=True))
+
+
+def leader_of(cluster: SimulatedCluster) -> int:
+    return int(partition_image(cluster).leader)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_followers_have_what_the_leader_has_byte_for_byte(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        leader = leader_of(cluster)
+        assert replica(cluster, leader).high_watermark == RECORDS
+        await until(lambda: all(replica(cluster, one).high_watermark == RECORDS for one in BROKERS), 2)
+        assert content(cluster, 1) == content(cluster, 2) == content(cluster, 3)
+
+    on_three_brokers(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        killed = leader_of(cluster)
+        await cluster.kill(host_of(killed))
+        await write(client, RECORDS, first=RECORDS)
+        assert leader_of(cluster) != killed and killed not in in_sync(cluster)
+        assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
+
+        await cluster.start_broker(killed)
+        await until(lambda: in_sync(cluster) == BROKERS, 30)
+        assert content(cluster, 1) == content(cluster, 2) == content(cluster, 3)
+
+    on_three_brokers(scenario, seed=seed)
+
+
+def test_a_broker_that_loses_its_disk_copies_everything_before_it_joins_the_isr() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        wiped = next(one for one in BROKERS if one != leader_of(cluster))
+        epoch = broker_image(cluster, wiped).epoch
+        await cluster.lose_power(host_of(wiped))
+        cluster.wipe(host_of(wiped))
+        await cluster.start_broker(wiped)
+        assert broker_image(cluster, wiped).epoch > epoch
+        await until(lambda: in_sync(cluster) == BROKERS, 30)
+        assert content(cluster, wiped) == content(cluster, leader_of(cluster))
+
+    on_three_brokers(scenario)
+
+
+def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        leader = leader_of(cluster)
+        lagging = next(one for one in BROKERS if one != leader)
+        cluster.world.fabric.cut(host_of(leader), host_of(lagging))
+        await write(client, 1)
+        await until(lambda: lagging not in in_sync(cluster), 10)
+        assert replica(cluster, leader).high_watermark == 1
+        cluster.world.fabric.heal(host_of(leader), host_of(lagging))
+        await until(lambda: in_sync(cluster) == BROKERS, 60)
+
+    on_three_brokers(scenario, replica_lag_time_max_ms=3000, replica_socket_timeout_ms=2000)
+
+
+def test_below_the_minimum_isr_a_producer_is_refused_and_readers_see_nothing_new() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        leader = leader_of(cluster)
+        others = [one for one in BROKERS if one != leader]
+        for one in others:
+            await cluster.kill(host_of(one))
+        await until(lambda: in_sync(cluster) == (leader,), 30)
+        before = replica(cluster, leader).high_watermark
+        producing = cluster.world.loop.create_task(write(client, 1, first=RECORDS))
+        await until(lambda: cluster.brokers[leader].metrics.value(FAILED, topic="t") > 0, 30)
+        assert replica(cluster, leader).high_watermark == before
+        await cluster.start_broker(others[0])
+        await producing
+        assert await values(client, RECORDS + 1) == list(range(RECORDS + 1))
+
+    on_three_brokers(scenario)
+
+
+FAILED = "kafka_server_brokertopicmetrics_failedproducerequestspersec_total"

@@ -90,8 +90,5 @@ def acceptance(
 
 
 def initial_isr(active_replicas: Sequence[NodeId]) -> tuple[NodeId, ...]:
-    """The ISR of a new partition, leader first, from its replicas on active brokers.
-
-    The leader alone, because no follower follows yet. Once they do, it is all of ``active_replicas``, as in Kafka.
-    """
-    return tuple(active_replicas[:1])
+    """The ISR of a new partition, leader first: all its replicas on active brokers. They are equally empty."""
+    return tuple(active_replicas)

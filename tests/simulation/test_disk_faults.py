@@ -141,9 +141,12 @@ def test_a_replica_outside_of_the_isr_does_not_lead() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, replicas=2)
         leader = partition_image(cluster).leader
+        await cluster.kill(host_of(3 - leader))
+        await until(lambda: partition_image(cluster).isr == (leader,))
         storage_of(cluster, leader).fail(directory_of(cluster, leader), errno.EIO)
         assert await produce_once(client, leader) is ErrorCode.KAFKA_STORAGE_ERROR
         await until(lambda: partition_image(cluster).leader == -1)
+        await cluster.start_broker(3 - leader)
         assert partition_image(cluster).isr == (leader,)
         await asyncio.sleep(5)
         assert partition_image(cluster).leader == -1

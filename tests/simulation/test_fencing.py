@@ -38,10 +38,10 @@ def on_two_brokers(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[Non
 
 
 async def led_by(cluster: SimulatedCluster, client: Cluster, broker: int) -> str:
-    """A topic of one partition with two replicas that ``broker`` leads, alone in the ISR."""
+    """A topic of one partition with one replica, on ``broker``."""
     for number in range(10):
         name = f"t{number}"
-        await create(client, name, replicas=2)
+        await create(client, name)
         if partition_image(cluster, name).leader == broker:
             assert partition_image(cluster, name).isr == (broker,)
             return name

@@ -14,7 +14,7 @@ from controller.state import ControllerState
 from controller.topics import NewTopic, create_topics
 from node.image import ListenerImage, PartitionImage
 from protocol.features import RANGES
-from protocol.metadata_records import FeatureLevelRecord, decode_record, encode_record
+from protocol.metadata_records import FeatureLevelRecord, PartitionChangeRecord, decode_record, encode_record
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId
 from runtime.config.node_config import NodeConfig
 from runtime.randomness import Randomness
@@ -89,12 +89,16 @@ class Cluster:
             raise created
         return created.id
 
-    def assign_topic(self, *replicas: int, name: str = "t") -> UUID:
-        """A topic of one partition on these brokers, led by the first active one."""
+    def assign_topic(self, *replicas: int, name: str = "t", isr: Sequence[int] | None = None) -> UUID:
+        """A topic of one partition on these brokers, led by the first active one; in sync where ``isr`` says so, by
+        default on all that are active."""
         topic = NewTopic(name=name, assignments=[(0, [NodeId(r) for r in replicas])], configs={})
         ((_, created),) = self.commit(create_topics(self.state, [topic], self.random))
         if isinstance(created, Exception):
             raise created
+        if isr is not None and tuple(isr) != self.partition(name).isr:
+            members = tuple(NodeId(member) for member in isr)
+            self.write([PartitionChangeRecord(partition_id=0, topic_id=created.id, isr=members)])
         return created.id
 
     def partition(self, name: str = "t", number: int = 0) -> PartitionImage:

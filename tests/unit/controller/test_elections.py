@@ -79,6 +79,6 @@ def test_a_broker_that_joins_counts_as_active_and_one_that_leaves_as_gone() -> N
     assert not acceptance(brokers, partition(), leaving=ids(2))(NodeId(2))
 
 
-def test_a_new_partition_is_in_sync_on_its_leader_alone_as_long_as_nobody_follows() -> None:
-    assert initial_isr(ids(3, 1, 2)) == ids(3)
+def test_a_new_partition_is_in_sync_on_all_active_replicas() -> None:
+    assert initial_isr(ids(3, 1, 2)) == ids(3, 1, 2)
     assert initial_isr(()) == ()

@@ -36,17 +36,35 @@ def test_a_heartbeat_of_another_epoch_is_stale(epoch: int) -> None:
         assert failure.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_fencing_leaves_its_partition_without_a_leader_and_the_isr_as_it_was() -> None:
-    cluster = Cluster(2)
-    cluster.assign_topic(1, 2)
+def test_fencing_gives_leadership_to_another_replica_in_sync() -> None:
+    cluster = Cluster(3)
+    cluster.assign_topic(1, 2, 3)
     cluster.beat(1, want_fence=True)
     partition = cluster.partition()
-    assert (partition.leader, partition.isr, partition.leader_epoch, partition.partition_epoch) == (-1, (1,), 1, 1)
+    assert (partition.leader, partition.isr, partition.leader_epoch, partition.partition_epoch) == (2, (2, 3), 1, 1)
+
+
+def test_fencing_a_follower_costs_it_the_isr_and_nothing_else() -> None:
+    cluster = Cluster(3)
+    cluster.assign_topic(1, 2, 3)
+    cluster.beat(2, want_fence=True)
+    partition = cluster.partition()
+    assert (partition.leader, partition.isr, partition.leader_epoch, partition.partition_epoch) == (1, (1, 3), 0, 1)
+
+
+def test_fencing_the_last_replica_in_sync_leaves_no_leader_and_the_isr_as_it_was() -> None:
+    cluster = Cluster(2)
+    cluster.assign_topic(1, 2, isr=[1])
+    before = cluster.partition()
+    cluster.beat(1, want_fence=True)
+    partition = cluster.partition()
+    assert (partition.leader, partition.isr) == (-1, (1,))
+    assert (partition.leader_epoch, partition.partition_epoch) == (1, before.partition_epoch + 1)
 
 
 def test_unfencing_elects_it_again_with_the_next_leader_epoch() -> None:
     cluster = Cluster(2)
-    cluster.assign_topic(1, 2)
+    cluster.assign_topic(1, 2, isr=[1])
     cluster.beat(1, want_fence=True)
     cluster.beat(1)
     partition = cluster.partition()
@@ -55,7 +73,7 @@ def test_unfencing_elects_it_again_with_the_next_leader_epoch() -> None:
 
 def test_unclean_elections_take_any_replica_that_is_there() -> None:
     cluster = Cluster(2, unclean_leader_election_enable="true")
-    cluster.assign_topic(1, 2)
+    cluster.assign_topic(1, 2, isr=[1])
     cluster.beat(1, want_fence=True)
     partition = cluster.partition()
     assert (partition.leader, partition.isr, partition.recovery_state) == (2, (2,), 1)

@@ -81,7 +81,7 @@ def test_before_3_7_directories_are_not_asked_for() -> None:
 def test_with_elr_an_unclean_restart_costs_the_isr_and_a_clean_one_the_leadership_only() -> None:
     for clean in (False, True):
         cluster = Cluster(2, features={"eligible.leader.replicas.version": 1})
-        cluster.assign_topic(1, 2)
+        cluster.assign_topic(1, 2, isr=[1])
         epoch = cluster.state.image.brokers[1].epoch
         cluster.now += 10
         cluster.register(1, run=1, previous_epoch=epoch if clean else None)

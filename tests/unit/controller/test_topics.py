@@ -26,7 +26,7 @@ def code(outcome: object) -> ErrorCode | None:
     return outcome.code if isinstance(outcome, KafkaError) else None
 
 
-def test_a_topic_is_placed_on_its_replicas_and_led_with_the_leader_alone_in_sync() -> None:
+def test_a_topic_is_placed_on_its_replicas_and_led_by_the_first() -> None:
     cluster = Cluster(3)
     created = create(cluster, partitions=6, replication_factor=3)
     assert isinstance(created, CreatedTopic)
@@ -34,7 +34,8 @@ def test_a_topic_is_placed_on_its_replicas_and_led_with_the_leader_alone_in_sync
     topic = cluster.state.image.topics_by_id[created.id]
     for partition in topic.partitions.values():
         assert sorted(partition.replicas) == [1, 2, 3]
-        assert partition.isr == (partition.leader,) == partition.replicas[:1]
+        assert partition.isr == partition.replicas
+        assert partition.leader == partition.replicas[0]
         assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
         assert partition.directories == tuple(directory(replica) for replica in partition.replicas)
 

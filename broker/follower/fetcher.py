@@ -14,11 +14,12 @@ from uuid import UUID
 from broker.follower.fetch_states import Event, FetchState, event_of
 from broker.follower.following import Following
 from broker.follower.leader_link import EpochEnd, LeaderLink, LinkSettings, ListedOffset
+from broker.follower.rate import Rate
 from broker.follower.session import FollowerSession, SessionFetch
 from node.metrics import Counter
 from node.outgoing import ChannelError
 from protocol.errors import ErrorCode, KafkaError
-from protocol.fetch_response import FetchResponse
+from protocol.fetch_response import FetchedPartition, FetchResponse
 from protocol.primitives import DecodeError
 from protocol.types import LeaderEpoch, NodeId, Offset
 from runtime.clock import Clock
@@ -29,6 +30,13 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_ASKED: Final = 500
 """Partitions in one of the rare requests."""
+SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Stands for a partition that the answer lacks."""
 
@@ -49,8 +57,8 @@ class Fetcher:
         self.name: Final = name
         self.leader: Final = leader
         self.members: Final[dict[Following, None]] = {}
-        self.fetches = 0
-        """Requests for records that were answered."""
+        self.rate = Rate(clock)
+        """Of requests for records that were answered."""
         self.died = False
         self._link = link
         self._settings = settings
@@ -64,7 +72,6 @@ class Fetcher:
         """When each goes on; in this order, since all pauses are equally long."""
         self._wake = asyncio.Event()
         self._task: TaskHandle | None = None
-        self._taking = False
         self._stopping = False
         self._trouble = ""
         self._log = get_logger("fetcher")
@@ -76,11 +83,11 @@ class Fetcher:
         self._task = tasks.spawn(self._run(), name=self.name)
 
     def stop(self) -> None:
-        """End at once; or, when it is an answer that leads to this, after it."""
+        """End at once."""
         self._stopping = True
         self._link.close()
         self._wake.set()
-        if self._task is not None and not self._taking:
+        if self._task is not None:
             self._task.cancel()
 
     # -- members
@@ -203,35 +210,34 @@ class Fetcher:
     # -- records
 
     async def _fetch(self) -> None:
-        await self._link.fetch(self._session.next_fetch(), self._take, self._following)
+        await self._link.fetch(self._session.next_fetch(), self._take)
 
-    def _following(self) -> SessionFetch | None:
-        """The fetch that goes out with the step that took an answer; None where the round has to end."""
-        due = self._until_due()
-        if self._stopping or self._refused or self._truncating or self._locating or due == 0.0:
+    def _take(self, response: FetchResponse) -> SessionFetch | None:
+        """Called while the records lie in the receive buffer. What to fetch next, where nothing else comes first.
+
+        Raises KafkaError for an error of the whole request that is not about the session.
+        """
+        self.rate.count += 1
+        if not self._session.answered(response.session_id, response.error_code):
+            if response.error_code not in SESSION_ERRORS:
+                raise KafkaError(ErrorCode(response.error_code))
+            self._log.info("fetch session ended", fetcher=self.name, error=ErrorCode(response.error_code).name)
+            return None
+        for name, topic_id, partitions in response.topics:
+            known_id = topic_id if topic_id is not None else self._topic_id_of(name or "")
+            for fetched in partitions:
+                one = None if known_id is None else self._session.find((known_id, fetched.partition))
+                if one is not None:
+                    self._take_one(one, fetched)
+        if self._stopping or self._truncating or self._locating or self._until_due() == 0:
             return None
         return self._session.next_fetch() if self._session.pending else None
 
-    def _take(self, response: FetchResponse) -> None:
-        """Called while the records lie in the receive buffer."""
-        self._taking = True
-        try:
-            self.fetches += 1
-            if not self._session.answered(response.session_id, response.error_code):
-                self._log.info("fetch session ended", fetcher=self.name, error=ErrorCode(response.error_code).name)
-                return
-            for name, topic_id, partitions in response.topics:
-                known_id = topic_id if topic_id is not None else self._topic_id_of(name or "")
-                for fetched in partitions:
-                    one = None if known_id is None else self._session.find((known_id, fetched.partition))
-                    if one is None:
-                        continue
-                    event = one.take(fetched, self._bytes_in)
-                    self._advance(one, event)
-                    if event is Event.DIVERGED or (event is Event.RECORDS and fetched.records):
-                        self._session.served(one)
-        finally:
-            self._taking = False
+    def _take_one(self, one: Following, fetched: FetchedPartition) -> None:
+        event = one.take(fetched, self._bytes_in)
+        self._advance(one, event)
+        if event is Event.DIVERGED or (event is Event.RECORDS and fetched.records):
+            self._session.served(one)
 
     # -- where the logs part
 

@@ -201,6 +201,12 @@ class Fetchers:
             **client,
         )
         gauge(
+            f"{manager}_minfetchrate",
+            lambda: min((one.rate.per_second() for one in self._fetchers.values()), default=0.0),
+            "Fetches for each second of the slowest fetcher.",
+            **client,
+        )
+        gauge(
             f"{manager}_failedpartitionscount",
             lambda: sum(one.state is FetchState.FAILED for one in self._followings()),
             "Partitions that are not followed until the metadata names another leader epoch.",

@@ -103,29 +103,25 @@ class LeaderLink:
         self._broker_epoch = broker_epoch
         self._channel: Channel | None = None
 
-    async def fetch(
-        self, fetch: SessionFetch, take: Callable[[FetchResponse], None], following: Callable[[], SessionFetch | None]
-    ) -> None:
-        """Ask for records; ``take`` gets the answer, whose memory is its only while it runs.
+    async def fetch(self, first: SessionFetch, take: Callable[[FetchResponse], SessionFetch | None]) -> None:
+        """Ask for records, and again in the same step of the loop as long as ``take`` says what for. It gets each
+        answer, whose memory is its only while it runs.
 
-        Then ``following`` says what to fetch next, and that goes out in the same step of the loop; None ends it.
         Raises ChannelError, KafkaError REQUEST_TIMED_OUT or UNSUPPORTED_VERSION, DecodeError.
         """
         channel = await self._connected()
-        address, level = self._address(), self._metadata_version()
+        level = self._metadata_version()
         version = channel.choose(ApiKey.FETCH, at_most=highest_fetch_version(level))
 
         def answered(body: memoryview) -> list[bytes] | None:
-            take(decode_fetch_response(version, body))
-            if self._address() != address or self._metadata_version() != level:
-                return None
-            further = following()
-            return None if further is None else [self._encoded(version, further)]
+            following = take(decode_fetch_response(version, body))
+            return None if following is None else [self._encode(version, following)]
 
-        body = [self._encoded(version, fetch)]
-        await channel.repeat(ApiKey.FETCH, version, body, answered, timeout=self._settings.timeout)
+        await channel.repeat(
+            ApiKey.FETCH, version, [self._encode(version, first)], answered, timeout=self._settings.timeout
+        )
 
-    def _encoded(self, version: int, fetch: SessionFetch) -> bytes:
+    def _encode(self, version: int, fetch: SessionFetch) -> bytes:
         settings = self._settings
         epoch = self._broker_epoch()
         request = FetchRequest(

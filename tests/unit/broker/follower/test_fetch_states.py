@@ -1,0 +1,80 @@
+"""The table of a follower's states, beside the same rules told as sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.follower.fetch_states import TRANSITIONS, Event, FetchState, Step, beginning, event_of, step
+from protocol.errors import ErrorCode
+from protocol.types import LeaderEpoch, Offset
+from storage.epoch_cache import LeaderEpochCache
+
+
+def oracle(state: FetchState, event: Event) -> Step | None:
+    """What kafka-behaviour B5 and B6 say, without a table; None for what cannot happen."""
+    if state is FetchState.FAILED:
+        return None
+    if event in (Event.FENCED, Event.BROKEN):
+        return Step(FetchState.FAILED)
+    if event is Event.RETRIABLE:
+        # An offset that was out of range may be in range by then: it is asked for once more.
+        return Step(FetchState.FETCHING if state is FetchState.LOCATING else state, pauses=True)
+    expected = {
+        FetchState.TRUNCATING: {Event.EPOCHS_AGREE, Event.EPOCHS_OPEN},
+        FetchState.FETCHING: {Event.RECORDS, Event.DIVERGED, Event.OUT_OF_RANGE},
+        FetchState.LOCATING: {Event.LOCATED},
+    }[state]
+    if event not in expected:
+        return None
+    if event is Event.EPOCHS_OPEN:
+        return Step(FetchState.TRUNCATING)
+    return Step(FetchState.LOCATING if event is Event.OUT_OF_RANGE else FetchState.FETCHING)
+
+
+@pytest.mark.parametrize("state", FetchState)
+@pytest.mark.parametrize("event", Event)
+def test_the_table_says_what_the_rules_say(state: FetchState, event: Event) -> None:
+    wanted = oracle(state, event)
+    if wanted is None:
+        assert (state, event) not in TRANSITIONS
+    else:
+        assert step(state, event) == wanted
+
+
+def test_every_state_but_the_failed_one_can_fail_and_can_come_to_fetching() -> None:
+    for state in set(FetchState) - {FetchState.FAILED}:
+        reached = {state}
+        for _ in FetchState:
+            reached |= {after.state for (before, _), after in TRANSITIONS.items() if before in reached}
+        assert {FetchState.FETCHING, FetchState.FAILED} <= reached
+
+
+def test_only_fencing_and_out_of_range_are_not_simply_tried_again() -> None:
+    special = {ErrorCode.FENCED_LEADER_EPOCH: Event.FENCED, ErrorCode.OFFSET_OUT_OF_RANGE: Event.OUT_OF_RANGE}
+    for code in ErrorCode:
+        assert event_of(code) is special.get(code, Event.RETRIABLE)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "log_end", "high_watermark", "state", "cut"),
+    [
+        ([], 0, 0, FetchState.FETCHING, None),
+        ([], 10, 10, FetchState.FETCHING, None),
+        ([], 10, 4, FetchState.FETCHING, 4),
+        ([(0, 0)], 10, 4, FetchState.TRUNCATING, None),
+        ([(0, 0), (4, 10)], 10, 4, FetchState.TRUNCATING, None),
+        ([(0, 0), (5, 7)], 10, 4, FetchState.FETCHING, None),
+        ([(3, 0)], 0, 0, FetchState.FETCHING, None),
+    ],
+)
+def test_a_log_of_older_epochs_is_compared_first_and_one_without_epochs_is_cut(
+    epochs: list[tuple[LeaderEpoch, Offset]], log_end: int, high_watermark: int, state: FetchState, cut: int | None
+) -> None:
+    begun = beginning(
+        LeaderEpochCache(epochs),
+        leader_epoch=LeaderEpoch(5),
+        log_start=Offset(0),
+        log_end=Offset(log_end),
+        high_watermark=Offset(high_watermark),
+    )
+    assert begun == (state, cut)

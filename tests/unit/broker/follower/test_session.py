@@ -1,0 +1,192 @@
+"""The follower's side of a session: what is told once is not told again, and the leader's side never disagrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.fetch_sessions import FetchSessions, Wanted
+from broker.follower.following import Following
+from broker.follower.session import FollowerSession, SessionFetch
+from node.image import PartitionImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import Offset
+from runtime.randomness import Randomness
+from tests.unit.broker.fixtures import OTHER, Bench, batch, led_by
+from tests.unit.broker.hand_clock import HandClock
+
+COUNT = 4
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Following]]:
+    bench = Bench(tmp_path_factory.mktemp("followed"))
+    yield [following(bench, f"t{number}") for number in range(COUNT)]
+    bench.close()
+
+
+def following(bench: Bench, name: str = "t", image: PartitionImage | None = None) -> Following:
+    image = image or led_by(OTHER, replicas=(OTHER, 1))
+    partition = bench.host(bench.topic(name, image), 0)
+    partition.become(image)
+    return Following(partition)
+
+
+def told(fetch: SessionFetch) -> list[str]:
+    return [one.partition.topic for one in fetch.wanted]
+
+
+def opened(session: FollowerSession, number: int = 77) -> None:
+    assert session.next_fetch().session_epoch == 0
+    assert session.answered(number, 0)
+
+
+def test_the_first_fetch_names_all_and_the_next_ones_only_what_has_changed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    a, b = following(bench, "a"), following(bench, "b")
+    session = FollowerSession()
+    session.add(a)
+    session.add(b)
+    first = session.next_fetch()
+    assert (first.session_id, first.session_epoch, told(first)) == (0, 0, ["a", "b"])
+    session.answered(77, 0)
+    second = session.next_fetch()
+    assert (second.session_id, second.session_epoch, told(second)) == (77, 1, [])
+    session.answered(77, 0)
+    a.log.append_as_leader(batch(b"1"), leader_epoch=a.leader_epoch)
+    session.served(a)
+    third = session.next_fetch()
+    assert (third.session_epoch, told(third)) == (2, ["a"])
+    assert a.sent is not None
+    assert (a.sent.offset, a.sent.last_fetched_epoch) == (1, 0)
+    bench.close()
+
+
+def test_a_partition_that_is_not_fetched_for_a_while_is_forgotten_and_then_told_again(
+    followed: list[Following],
+) -> None:
+    a, b = followed[:2]
+    session = FollowerSession()
+    session.add(a)
+    session.add(b)
+    opened(session)
+    session.remove(a)
+    fetch = session.next_fetch()
+    assert (told(fetch), fetch.forgotten) == ([], [(a.partition.topic, *a.key)])
+    session.answered(77, 0)
+    session.add(a)
+    fetch = session.next_fetch()
+    assert (told(fetch), fetch.forgotten) == ([a.partition.topic], [])
+
+
+def test_one_that_comes_back_before_the_next_fetch_is_not_forgotten(followed: list[Following]) -> None:
+    a = followed[0]
+    session = FollowerSession()
+    session.add(a)
+    opened(session)
+    session.remove(a)
+    session.add(a)
+    fetch = session.next_fetch()
+    assert (told(fetch), fetch.forgotten) == ([a.partition.topic], [])
+
+
+def test_a_lost_session_begins_anew_with_everything(followed: list[Following]) -> None:
+    session = FollowerSession()
+    for one in followed:
+        session.add(one)
+    opened(session)
+    session.next_fetch()
+    assert not session.answered(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    fetch = session.next_fetch()
+    assert (fetch.session_id, fetch.session_epoch, len(fetch.wanted)) == (0, 0, COUNT)
+
+
+def test_after_a_broken_connection_the_old_session_is_replaced(followed: list[Following]) -> None:
+    session = FollowerSession()
+    session.add(followed[0])
+    opened(session)
+    session.next_fetch()
+    session.broke()
+    fetch = session.next_fetch()
+    assert (fetch.session_id, fetch.session_epoch) == (77, 0)
+
+
+def test_a_leader_without_room_gets_full_fetches_and_whoever_had_records_comes_last(
+    followed: list[Following],
+) -> None:
+    session = FollowerSession()
+    for one in followed:
+        session.add(one)
+    assert told(session.next_fetch()) == ["t0", "t1", "t2", "t3"]
+    session.answered(0, 0)
+    session.served(followed[0])
+    fetch = session.next_fetch()
+    assert (fetch.session_epoch, told(fetch)) == (0, ["t1", "t2", "t3", "t0"])
+
+
+def test_an_empty_session_has_nothing_to_say(followed: list[Following]) -> None:
+    session = FollowerSession()
+    assert not session.pending
+    session.add(followed[0])
+    session.remove(followed[0])
+    assert not session.pending
+
+
+Action = tuple[str, int]
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "remove", "served", "fetch", "fetch", "break", "evict"]), st.integers(0, COUNT - 1)
+    ),
+    max_size=40,
+)
+
+
+@given(actions)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_leader_always_knows_what_the_follower_wants(followed: list[Following], history: list[Action]) -> None:
+    """Whatever is added, removed and lost on the way: after a fetch both sides hold the same partitions."""
+    session, leader = FollowerSession(), FetchSessions(HandClock(), Randomness(1), 5)
+    ready: set[str] = set()
+    for what, number in history:
+        one = followed[number]
+        match what:
+            case "add":
+                session.add(one)
+                ready.add(one.partition.topic)
+            case "remove":
+                session.remove(one)
+                ready.discard(one.partition.topic)
+            case "served":
+                session.served(one)
+            case "evict":
+                leader = FetchSessions(HandClock(), Randomness(number), 5)
+            case "break" if session.pending:
+                ask(leader, session.next_fetch())
+                session.broke()
+            case "fetch" if session.pending:
+                held, error = ask(leader, session.next_fetch())
+                session_id, topics = held
+                if session.answered(session_id, error):
+                    assert topics == ready
+
+
+def ask(leader: FetchSessions, fetch: SessionFetch) -> tuple[tuple[int, set[str]], int]:
+    """What the leader holds after a fetch, and the error of the answer."""
+    wanted = []
+    for one in fetch.wanted:
+        topic, (topic_id, index) = one.partition.topic, one.key
+        wanted.append(Wanted(topic, topic_id, index, Offset(0), 1, 0, None))
+    forgotten = [(topic_id, index) for _, topic_id, index in fetch.forgotten]
+    try:
+        plan = leader.plan(
+            fetch.session_id, fetch.session_epoch, wanted, forgotten, privileged=True, uses_topic_ids=True
+        )
+    except KafkaError as error:
+        return (0, set()), error.code
+    if plan.session is None:
+        return (0, {one.topic or "" for one in plan.wanted}), 0
+    return (plan.session.id, {one.topic or "" for one in plan.session.partitions.values()}), 0

@@ -43,10 +43,10 @@ test: check ## check, then unit, contract, simulation and wire tests
 	@$(PYTEST) tests -q --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
 
 sim: $(READY) ## the simulated cluster with one seed, and its trace: make sim SEED=7
-	@$(BIN)/python -m lab $(or $(SEED),0) $(ARGS)
+	@$(BIN)/milena sim --seed $(or $(SEED),0) $(ARGS)
 
 soak: $(READY) ## random seeds for a given time: make soak SECONDS=60
-	@$(BIN)/python -m lab --seconds $(or $(SECONDS),60) $(ARGS)
+	@$(BIN)/milena sim --soak $(or $(SECONDS),60) $(ARGS)
 
 oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and Maven; SHORT=1: 2,000 records each)
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) $(PYTEST) tests/oracle -q -rs $(ARGS)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of
-from lab.history import History
 from lab.trace import Trace
 from runtime.randomness import Randomness
 
@@ -17,49 +16,88 @@ LONGEST_CUT: Final = 12.0
 """Seconds; longer than a broker's session."""
 DISK_OPERATIONS: Final = ("append", "sync", "open", "rename", "write", "")
 START_ATTEMPTS: Final = 5
+OF_LINKS: Final = ("links", "isolate")
+KINDS: Final = ("kill", "power", "stop", "disk", "wipe", "blackout", "controller", *OF_LINKS)
+"""What ``--faults`` can name."""
+
+
+class UnknownFault(ValueError):
+    """The message names it."""
+
+
+def checked(kinds: Collection[str]) -> tuple[str, ...]:
+    """In the order of ``KINDS``. Raises UnknownFault."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UnknownFault(f"no fault {kind!r}; there are {', '.join(KINDS)}")
+    return tuple(kind for kind in KINDS if kind in kinds)
 
 
 class Nemesis:
-    """One fault of nodes and one of links at a time."""
+    """One fault of nodes and one of links at a time, of the ``kinds`` that are wanted."""
 
     def __init__(
-        self, cluster: SimulatedCluster, history: History, trace: Trace, random: Randomness, disks: tuple[str, ...]
+        self,
+        cluster: SimulatedCluster,
+        trace: Trace,
+        random: Randomness,
+        disks: tuple[str, ...],
+        kinds: Collection[str] = KINDS,
     ) -> None:
         """``disks``: the brokers' log directories that may fail."""
         self._cluster = cluster
         self._world = cluster.world
-        self._history = history
         self._trace = trace
         self._random = random
         self._disks = disks
         self._brokers = list(cluster.brokers)
-        self._node_faults: tuple[Callable[[], Awaitable[None]], ...] = (
-            self._kill_broker,
-            self._cut_power_of_broker,
-            self._stop_broker,
-            self._fail_disk,
-            self._kill_controller,
-            self._cut_power_of_controller,
-        )
+        self._actions: Mapping[str, Callable[[], Awaitable[None]]] = {
+            "kill": self._kill_broker,
+            "power": self._cut_power_of_broker,
+            "stop": self._stop_broker,
+            "disk": self._fail_disk,
+            "wipe": self._wipe_broker,
+            "blackout": self._cut_all_power,
+            "controller": self._end_controller,
+            "links": self._cut_link,
+            "isolate": self._isolate,
+        }
+        self._of_nodes = [kind for kind in kinds if kind not in OF_LINKS]
+        self._of_links = [kind for kind in kinds if kind in OF_LINKS]
 
     async def trouble_nodes(self, faults: int) -> None:
-        for _ in range(faults):
+        for _ in range(faults if self._of_nodes else 0):
             await self._pause(2)
-            await self._random.choice(self._node_faults)()
+            await self._actions[self._random.choice(self._of_nodes)]()
 
     async def trouble_links(self, faults: int) -> None:
-        for _ in range(faults):
+        for _ in range(faults if self._of_links else 0):
             await self._pause(4)
-            broker = host_of(self._random.choice(self._brokers))
-            other = self._random.choice((CONTROLLER, "client"))
-            self._trace.note(f"the link between {broker} and {other} is cut")
-            self._world.fabric.cut(broker, other)
-            await self._pause(LONGEST_CUT)
-            self._trace.note(f"the link between {broker} and {other} is whole")
-            self._world.fabric.heal(broker, other)
+            await self._actions[self._random.choice(self._of_links)]()
 
     async def _pause(self, longest: float) -> None:
         await asyncio.sleep(self._random.uniform(0, longest))
+
+    async def _cut_link(self) -> None:
+        broker = self._random.choice(self._brokers)
+        others = [CONTROLLER, "client", *(host_of(number) for number in self._brokers if number != broker)]
+        await self._cut(host_of(broker), [self._random.choice(others)])
+
+    async def _isolate(self) -> None:
+        """A broker that nobody reaches, or only clients: it may go on to lead without knowing of its end."""
+        broker = self._random.choice(self._brokers)
+        others = [CONTROLLER, *(host_of(number) for number in self._brokers if number != broker)]
+        await self._cut(host_of(broker), others + ["client"] * self._random.below(2))
+
+    async def _cut(self, host: str, others: list[str]) -> None:
+        names = ", ".join(others)
+        self._trace.note(f"{host} is cut off from {names}")
+        for other in others:
+            self._world.fabric.cut(host, other)
+        await self._pause(LONGEST_CUT)
+        self._trace.note(f"{host} reaches {names} again")
+        for other in others:
+            self._world.fabric.heal(host, other)
 
     async def _kill_broker(self) -> None:
         broker = self._random.choice(self._brokers)
@@ -70,8 +108,22 @@ class Nemesis:
     async def _cut_power_of_broker(self) -> None:
         broker = self._random.choice(self._brokers)
         self._trace.note(f"{host_of(broker)} loses power")
-        self._history.power_losses.append((self._world.loop.time(), broker))
         await self._cluster.lose_power(host_of(broker))
+        await self._bring_back(broker)
+
+    async def _cut_all_power(self) -> None:
+        """Of the brokers. They come back in any order."""
+        self._trace.note("all brokers lose power")
+        for broker in self._brokers:
+            await self._cluster.lose_power(host_of(broker))
+        for broker in self._random.shuffled(self._brokers):
+            await self._bring_back(broker)
+
+    async def _wipe_broker(self) -> None:
+        broker = self._random.choice(self._brokers)
+        self._trace.note(f"{host_of(broker)} is killed, and its disks are replaced")
+        await self._cluster.kill(host_of(broker))
+        self._cluster.wipe(host_of(broker))
         await self._bring_back(broker)
 
     async def _stop_broker(self) -> None:
@@ -84,7 +136,7 @@ class Nemesis:
         await self._bring_back(broker)
 
     async def _fail_disk(self) -> None:
-        """One directory fails, now and then both; in the end the disk is mended, and the broker starts again."""
+        """One directory fails, now and then all; in the end the disk is mended, and the broker starts again."""
         broker = self._random.choice(self._brokers)
         storage = self._world.machine(host_of(broker)).storage
         number = self._random.choice((errno.EIO, errno.ENOSPC))
@@ -100,14 +152,13 @@ class Nemesis:
         await self._cluster.kill(host_of(broker))
         await self._bring_back(broker)
 
-    async def _kill_controller(self) -> None:
-        self._trace.note("the controller is killed")
-        await self._cluster.kill(CONTROLLER)
-        await self._bring_back(None)
-
-    async def _cut_power_of_controller(self) -> None:
-        self._trace.note("the controller loses power")
-        await self._cluster.lose_power(CONTROLLER)
+    async def _end_controller(self) -> None:
+        if self._random.below(2):
+            self._trace.note("the controller is killed")
+            await self._cluster.kill(CONTROLLER)
+        else:
+            self._trace.note("the controller loses power")
+            await self._cluster.lose_power(CONTROLLER)
         await self._bring_back(None)
 
     async def _bring_back(self, broker: int | None) -> None:

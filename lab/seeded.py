@@ -1,36 +1,38 @@
-"""A controller and two brokers under load and faults, from one seed: what happens, and whether it was right."""
+"""A controller and three to five brokers under load and faults, from one seed: what happens, and if it was right."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lab.administrator import Administrator
 from lab.cluster import SimulatedCluster, start_cluster
-from lab.history import Ending, History, Stored, violations
-from lab.nemesis import Nemesis
+from lab.ending import final_commits, final_logs, final_topics, healthy
+from lab.histories.checker import check
+from lab.histories.events import Event, FinalLog
+from lab.nemesis import KINDS, Nemesis
 from lab.trace import Trace
 from lab.workload import GROUP, Workload
 from lab.world import World, simulate
 from node.client import admin
-from node.client.cluster import Cluster, ClusterView
-from node.client.consumer import Consumer, TopicPartition
-from node.client.offsets import EARLIEST, LATEST, find_offset
-from node.outgoing import ChannelError
-from protocol.errors import KafkaError
+from node.client.cluster import Cluster
 from runtime.randomness import Randomness
 
-BROKERS: Final = 2
-PARTITIONS: Final = 2
-SYNCED: Final = "synced"
-"""Every append is synced before it is answered."""
-PLAIN: Final = "plain"
-"""Synced when a segment is full, as Kafka does. Segments are small."""
-TOPICS: Final = {
-    SYNCED: {"flush.messages": "1", "internal.segment.bytes": "20000"},
-    PLAIN: {"internal.segment.bytes": "5000"},
+BROKERS: Final = (3, 3, 3, 4, 5)
+"""One of these, at random."""
+REPLICAS: Final = 3
+SHARED: Final = "shared"
+"""What the group reads; every append is synced before it is answered."""
+TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
+    "firm": {"min.insync.replicas": "2", "internal.segment.bytes": "5000"},
+    "loose": {"unclean.leader.election.enable": "true", "internal.segment.bytes": "20000"},
+    SHARED: {"min.insync.replicas": "2", "flush.messages": "1", "internal.segment.bytes": "20000"},
 }
+WRITERS: Final = (("firm", 0, -1), ("firm", 1, -1), ("loose", 0, -1), ("loose", 0, 1), (SHARED, 0, -1), (SHARED, 1, -1))
+"""Topic, partition, acks."""
+PARTITIONS: Final = list(dict.fromkeys((topic, number) for topic, number, _ in WRITERS))
 DISKS: Final = ("/data-1", "/data-2")
 METADATA_DISK: Final = "/metadata"
 """Of the brokers. Without it a broker ends; it lives on with one of the others."""
@@ -38,11 +40,14 @@ SETTINGS: Final[dict[str, object]] = {
     "broker_session_timeout_ms": 3000,
     "broker_heartbeat_interval_ms": 500,
     "group_min_session_timeout_ms": 1000,
+    "offsets_topic_replication_factor": REPLICAS,
+    "offsets_topic_num_partitions": 2,
     "replica_high_watermark_checkpoint_interval_ms": 1000,
+    "replica_lag_time_max_ms": 5000,
     "metadata_log_max_record_bytes_between_snapshots": 20_000,
 }
-FAULTS: Final = 6
-"""Of nodes, in one run; those of links come on top."""
+STEPS: Final = 5
+"""Faults of nodes in one run; those of links come on top."""
 LONGEST_RUN: Final = 900.0
 RECOVERY_SECONDS: Final = 120.0
 """Virtual time in which everything must work again after the last fault."""
@@ -55,15 +60,24 @@ class Report:
     digest: str
     violations: list[str]
     trace: list[str]
-    history: History
+    history: list[Event]
+    seconds: float
+    """Of virtual time."""
 
 
-def run_seed(seed: int, *, faults: int = FAULTS, listener: Callable[[str], object] | None = None) -> Report:
-    """Run one seed to its end. Raises what a broken invariant raises; rules that were broken are in the report."""
+def run_seed(
+    seed: int,
+    *,
+    steps: int = STEPS,
+    faults: Collection[str] = KINDS,
+    listener: Callable[[str], object] | None = None,
+) -> Report:
+    """Run one seed to its end. Raises InvariantBroken, and what else stops a node that should not stop; what the
+    history's checker finds is in the report."""
 
     async def run(world: World) -> Report:
         async with asyncio.timeout(LONGEST_RUN):
-            return await _Run(world, seed, listener).run(faults)
+            return await _Run(world, seed, listener).run(steps, faults)
 
     return simulate(run, seed=seed)
 
@@ -73,83 +87,71 @@ class _Run:
         self._world = world
         self._random = Randomness(seed)
         self._trace = Trace(listener)
-        self._history = History()
-        self._workload: Workload
+        self._history: list[Event] = []
 
-    async def run(self, faults: int) -> Report:
+    async def run(self, steps: int, faults: Collection[str]) -> Report:
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
-        cluster = await start_cluster(self._world, BROKERS, SETTINGS, of_brokers=of_brokers, watched=True)
-        self._trace.note(f"{BROKERS} brokers serve")
+        count = self._random.choice(BROKERS)
+        cluster = await start_cluster(self._world, count, SETTINGS, of_brokers=of_brokers, watched=True)
+        self._trace.note(f"{count} brokers serve")
         async with cluster.client() as client:
-            new = [admin.NewTopic(name, PARTITIONS, 1, configs=configs) for name, configs in TOPICS.items()]
+            new = [
+                admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs) for name, configs in TOPICS.items()
+            ]
             assert set((await admin.create_topics(client, new)).values()) == {None}
-            await self._work(cluster, client, faults)
-            ending = await self._find(client)
+            await self._work(cluster, client, steps, faults)
         self._check_failures(cluster)
-        found = violations(self._history, ending) + _disagreements(cluster)
+        assert cluster.watch is not None
+        cluster.watch.check_all()
+        self._history += cluster.watch.voids
+        found = [str(one) for one in check(self._history)]
         for text in found:
             self._trace.note(f"WRONG: {text}")
         for broker in cluster.brokers:
             await cluster.stop_broker(broker)
         await cluster.stop_controller()
-        self._trace.note(f"{len(self._history.writes)} records written, {len(self._history.seen)} read; all stopped")
-        return Report(f"{self._world.digest()}-{self._trace.digest()}", found, self._trace.lines, self._history)
+        self._trace.note(f"{len(self._history)} events of clients; all stopped")
+        digest = f"{self._world.digest()}-{self._trace.digest()}"
+        return Report(digest, found, self._trace.lines, self._history, self._world.loop.time())
 
-    async def _work(self, cluster: SimulatedCluster, client: Cluster, faults: int) -> None:
-        """Clients work while faults come; then they work a little longer, on what is mended."""
-        workload = self._workload = Workload(client, self._history, self._trace, self._random)
-        nemesis = Nemesis(cluster, self._history, self._trace, self._random, (*DISKS, METADATA_DISK))
-        partitions = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
-        working: list[Coroutine[Any, Any, None]] = [workload.write(*partition, pause=0.3) for partition in partitions]
-        working += [workload.read(partitions), workload.share(SYNCED), workload.share(SYNCED), workload.administer()]
-        async with asyncio.TaskGroup() as clients:
-            for number, work in enumerate(working):
-                clients.create_task(work, name=f"client {number}")
-            async with asyncio.TaskGroup() as troubles:
-                troubles.create_task(nemesis.trouble_nodes(faults))
-                troubles.create_task(nemesis.trouble_links(faults // 3))
-            self._trace.note("everything is mended")
-            await asyncio.sleep(5)
-            workload.stopping.set()
+    async def _work(self, cluster: SimulatedCluster, client: Cluster, steps: int, faults: Collection[str]) -> None:
+        """Clients work while faults come; then they work a little longer, on what is mended, and all is read."""
+        workload = Workload(client, self._history, self._trace, self._random)
+        administrator = Administrator(client, self._history, self._trace, self._random, workload.stopping)
+        nemesis = Nemesis(cluster, self._trace, self._random, (*DISKS, METADATA_DISK), faults)
+        brokers = list(cluster.brokers)
+        working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.4) for writer in WRITERS]
+        working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
+        working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
+        async with asyncio.TaskGroup() as reading:
+            reading.create_task(workload.read(PARTITIONS), name="reader")
+            async with asyncio.TaskGroup() as clients:
+                for number, work in enumerate(working):
+                    clients.create_task(work, name=f"client {number}")
+                async with asyncio.TaskGroup() as troubles:
+                    troubles.create_task(nemesis.trouble_nodes(steps))
+                    troubles.create_task(nemesis.trouble_links(steps // 2))
+                self._trace.note("everything is mended")
+                await asyncio.sleep(3)
+                workload.stopping.set()
+            async with asyncio.timeout(RECOVERY_SECONDS):
+                await self._end(client, workload, len(brokers))
 
-    async def _find(self, client: Cluster) -> Ending:
-        """What the cluster holds now."""
-        async with asyncio.timeout(RECOVERY_SECONDS):
-            view = await self._healthy(client)
-            logs = {
-                (topic, number): await _read_all(client, topic, number)
-                for topic in TOPICS
-                for number in range(PARTITIONS)
-            }
-            await self._drain_group(client, logs)
-            topics = {name: await _configs_of(client, name) for name in view.topics if name.startswith("made-")}
-            commits = await admin.group_offsets(client, GROUP)
-        hosts = {(topic, number): view.topics[topic].partitions[number].leader for topic, number in logs}
-        return Ending(logs, hosts, frozenset((SYNCED,)), topics, commits)
+    async def _end(self, client: Cluster, workload: Workload, brokers: int) -> None:
+        """What the cluster holds now; the readers come to the end of it."""
+        view = await healthy(client, brokers)
+        logs = await final_logs(client, PARTITIONS)
+        self._history += logs
+        workload.ends = {log.partition: _end_of(log) for log in logs}
+        await self._drain_group(client, workload, {key: end for key, end in workload.ends.items() if key[0] == SHARED})
+        self._history += await final_topics(client, [name for name in view.topics if name.startswith("made-")])
+        self._history += await final_commits(client)
 
-    async def _healthy(self, client: Cluster) -> ClusterView:
-        """The cluster, once all brokers are there and every partition has a leader."""
-        while True:
-            try:
-                view = await client.metadata()
-            except ChannelError:
-                await asyncio.sleep(0.5)
-                continue
-            leaders = [one.leader for topic in view.topics.values() for one in topic.partitions.values()]
-            if len(view.brokers) == BROKERS and -1 not in leaders:
-                return view
-            await asyncio.sleep(0.5)
-
-    async def _drain_group(self, client: Cluster, logs: dict[TopicPartition, list[Stored]]) -> None:
+    async def _drain_group(self, client: Cluster, workload: Workload, ends: Mapping[tuple[str, int], int]) -> None:
         """The group gets to the end of its topic."""
-        ends = {key: len(log) for key, log in logs.items() if key[0] == SYNCED}
-        member = self._workload.member(SYNCED)
-        while await admin.group_offsets(client, GROUP) != ends:
-            await member.poll(1)
-            try:
-                await member.commit()
-            except KafkaError as error:
-                self._trace.note(f"group: {error}")
+        member = workload.member(SHARED)
+        while await admin.group_offsets(client, GROUP) != {key: end for key, end in ends.items() if end}:
+            await workload.poll_and_commit(member)
         await member.close()
 
     def _check_failures(self, cluster: SimulatedCluster) -> None:
@@ -160,32 +162,9 @@ class _Run:
                     raise AssertionError(f"{name} has ended: {text}") from error
 
 
-async def _read_all(client: Cluster, topic: str, number: int) -> list[Stored]:
-    start = (await find_offset(client, topic, number, EARLIEST)).offset
-    end = (await find_offset(client, topic, number, LATEST)).offset
-    consumer = Consumer(client, reset=None)
-    consumer.assign({(topic, number): start})
-    stored: list[Stored] = []
-    while len(stored) < end - start:
-        for record in await consumer.poll(5):
-            assert record.value is not None
-            stored.append(Stored(record.offset, record.value, record.leader_epoch))
-    await consumer.close()
-    return stored
+def _partitions(topic: str) -> int:
+    return sum(name == topic for name, _ in PARTITIONS)
 
 
-async def _configs_of(client: Cluster, topic: str) -> dict[str, str]:
-    """What was set for a topic."""
-    entries = await admin.describe_configs(client, 2, topic)
-    return {entry.name: entry.value or "" for entry in entries if entry.source == 1}
-
-
-def _disagreements(cluster: SimulatedCluster) -> list[str]:
-    """Nodes whose metadata is not the controller's."""
-    assert cluster.controller is not None
-    truth = cluster.controller.state.image
-    return [
-        f"broker {number} and the controller disagree on the metadata"
-        for number, broker in cluster.brokers.items()
-        if broker.image.topics != truth.topics or broker.image.brokers != truth.brokers
-    ]
+def _end_of(log: FinalLog) -> int:
+    return log.records[-1][0] + 1 if log.records else log.start

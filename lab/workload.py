@@ -1,4 +1,4 @@
-"""Clients at work on a simulated cluster: writers, a reader, a group, somebody who makes and deletes topics.
+"""Clients at work on a simulated cluster: writers, a reader, a group, somebody who administers.
 
 Each works until it is told to stop, and notes in the history what it did and what became of it. Errors that a fault
 brings are part of the history, never the end of a client.
@@ -7,15 +7,14 @@ brings are part of the history, never the end of a client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from lab.history import Commit, History, Outcome, Seen, TopicChange, Write
+from lab.histories.events import Commit, Event, Outcome, Poll, Send
 from lab.trace import Trace
-from node.client import admin
 from node.client.batches import Produced
 from node.client.cluster import Cluster
-from node.client.consumer import Consumer, TopicPartition
+from node.client.consumer import ConsumedRecord, Consumer, TopicPartition
 from node.client.group_consumer import GroupConsumer
 from node.client.producer import OutcomeUnknown, Producer
 from node.outgoing import ChannelError
@@ -26,45 +25,60 @@ from runtime.randomness import Randomness
 GROUP: Final = "readers"
 POLL_SECONDS: Final = 0.5
 CODECS: Final = (Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY, Codec.GZIP)
+PADDING: Final = b" "
+"""What follows it is no part of a record's name."""
 
 
 class Workload:
-    """What all clients share. ``stopping`` is set to end them."""
+    """What all clients share. ``stopping`` is set to end them; ``ends`` then says how far the reader has to come."""
 
-    def __init__(self, client: Cluster, history: History, trace: Trace, random: Randomness) -> None:
+    def __init__(self, client: Cluster, history: list[Event], trace: Trace, random: Randomness) -> None:
         self.stopping = asyncio.Event()
+        self.ends: Mapping[TopicPartition, int] | None = None
         self._client = client
         self._history = history
         self._trace = trace
         self._random = random
         self._clock = client.runtime.clock
-        self._refused: dict[TopicPartition, ErrorCode] = {}
+        self._refused: dict[str, ErrorCode] = {}
+        self._sessions = 0
 
-    async def write(self, topic: str, partition: int, pause: float) -> None:
-        """One idempotent writer for one partition: batches of random size at random times."""
+    async def write(self, topic: str, partition: int, acks: int, pause: float) -> None:
+        """A writer for one partition, idempotent with acks=all: batches of random size at random times."""
         producer = Producer(
             self._client,
+            acks=acks,
+            idempotent=acks == -1,
             codec=self._random.choice(CODECS),
             request_timeout=2.0,
             batch_bytes=2000,
             delivery_timeout=self._random.choice((4.0, 60.0)),
         )
+        name = f"{topic}-{partition}{'' if acks == -1 else '-weak'}"
         number = 0
         noted: list[asyncio.Future[None]] = []
         while not self.stopping.is_set():
             for _ in range(1 + self._random.below(4)):
-                value = b"%s-%d:%d" % (topic.encode(), partition, number) + b"." * self._random.below(200)
-                future = await producer.enqueue(topic, value, partition=partition)
-                noting = self._note_write((topic, partition), number, value, self._clock.monotonic(), future)
-                noted.append(asyncio.ensure_future(noting))
+                value = f"{name}:{number}"
                 number += 1
+                data = value.encode() + PADDING + b"." * self._random.below(200)
+                begun = self._clock.monotonic()
+                future = await producer.enqueue(topic, data, partition=partition)
+                noting = self._note_send((topic, partition), name, value, acks, begun, future)
+                noted.append(asyncio.ensure_future(noting))
             await self._clock.sleep(self._random.uniform(0, pause))
         await producer.close()
         for one in noted:
             await one
 
-    async def _note_write(
-        self, partition: TopicPartition, number: int, value: bytes, sent_at: float, future: asyncio.Future[Produced]
+    async def _note_send(
+        self,
+        partition: TopicPartition,
+        lane: str,
+        value: str,
+        acks: int,
+        begun: float,
+        future: asyncio.Future[Produced],
     ) -> None:
         outcome, offset = Outcome.OK, -1
         try:
@@ -73,27 +87,36 @@ class Workload:
             outcome = Outcome.UNKNOWN
         except KafkaError as error:
             outcome = Outcome.FAILED
-            self._note_refusal(partition, number, error)
+            self._note_refusal(lane, value, error)
         else:
-            self._refused.pop(partition, None)
-        ended_at = self._clock.monotonic()
-        self._history.writes.append(Write(partition, number, value, sent_at, ended_at, outcome, offset))
+            self._refused.pop(lane, None)
+        ended = self._clock.monotonic()
+        self._history.append(Send(partition, value, begun, ended, outcome, offset, acks, lane, acks == -1))
 
-    def _note_refusal(self, partition: TopicPartition, number: int, error: KafkaError) -> None:
+    def _note_refusal(self, lane: str, value: str, error: KafkaError) -> None:
         """Once for a row of records."""
-        if self._refused.get(partition) is not error.code:
-            self._refused[partition] = error.code
-            self._trace.note(f"client: {partition[0]}-{partition[1]} from record {number} on: {error.code.name}")
+        if self._refused.get(lane) is not error.code:
+            self._refused[lane] = error.code
+            self._trace.note(f"client: from {value} on: {error.code.name}")
 
-    async def read(self, partitions: Sequence[TopicPartition]) -> None:
-        """A reader of everything, as it comes."""
+    async def read(self, partitions: list[TopicPartition]) -> None:
+        """A reader of everything from the start, until it has come to the ends."""
         consumer = Consumer(self._client)
         consumer.assign(dict.fromkeys(partitions))
-        while not self.stopping.is_set():
-            for record in await consumer.poll(POLL_SECONDS):
-                assert record.value is not None
-                self._history.seen.append(Seen((record.topic, record.partition), record.offset, record.value))
+        reached = dict.fromkeys(partitions, 0)
+        while self.ends is None or any(reached[one] < end for one, end in self.ends.items()):
+            records = await consumer.poll(POLL_SECONDS)
+            self._note_polls("reader", records)
+            for record in records:
+                reached[record.topic, record.partition] = record.offset + 1
         await consumer.close()
+
+    def _note_polls(self, session: str, records: list[ConsumedRecord]) -> None:
+        found: dict[TopicPartition, list[tuple[int, str]]] = {}
+        for record in records:
+            found.setdefault((record.topic, record.partition), []).append((record.offset, name_of(record)))
+        now = self._clock.monotonic()
+        self._history += [Poll(partition, session, now, tuple(pairs)) for partition, pairs in found.items()]
 
     async def share(self, topic: str) -> None:
         """A member of the group, which commits what it has read, and comes anew from time to time."""
@@ -101,52 +124,40 @@ class Workload:
             member = self.member(topic)
             leaves_at = self._clock.monotonic() + self._random.uniform(3, 15)
             while not self.stopping.is_set() and self._clock.monotonic() < leaves_at:
-                await self._poll_and_commit(member)
+                await self.poll_and_commit(member)
             await member.close()
 
     def member(self, topic: str) -> GroupConsumer:
         """A new member of the group, which does not commit by itself."""
+
+        def assigned(_: list[TopicPartition]) -> None:
+            self._sessions += 1
+
         return GroupConsumer(
-            self._client, GROUP, [topic], session_timeout_ms=6000, rebalance_timeout_ms=6000, auto_commit=False
+            self._client,
+            GROUP,
+            [topic],
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=6000,
+            auto_commit=False,
+            assigned=assigned,
         )
 
-    async def _poll_and_commit(self, member: GroupConsumer) -> None:
+    async def poll_and_commit(self, member: GroupConsumer) -> None:
         try:
             records = await member.poll(POLL_SECONDS)
             offsets = {(record.topic, record.partition): record.offset + 1 for record in records}
+            self._note_polls(f"{member.member_id}, assignment {self._sessions}", records)
             if offsets:
                 await member.commit(offsets)
         except (KafkaError, ChannelError) as error:
             self._trace.note(f"group: {error}")
             return
         now = self._clock.monotonic()
-        self._history.commits += [Commit(partition, offset, now) for partition, offset in offsets.items()]
+        self._history += [Commit(GROUP, partition, offset, now) for partition, offset in offsets.items()]
 
-    async def administer(self) -> None:
-        """Make topics, each with a configuration of its own, and delete some of them again."""
-        number = 0
-        while not self.stopping.is_set():
-            name = f"made-{number}"
-            number += 1
-            config = {"retention.ms": str(1_000_000 + self._random.below(1_000_000))}
-            topic = admin.NewTopic(name, 1 + self._random.below(3), 1 + self._random.below(2), configs=config)
-            outcome = await self._change(name, admin.create_topics(self._client, [topic]))
-            self._history.topics.append(TopicChange(name, True, outcome, config))
-            await self._clock.sleep(self._random.uniform(0, 1))
-            if outcome is Outcome.OK and self._random.below(2):
-                outcome = await self._change(name, admin.delete_topics(self._client, [name]))
-                self._history.topics.append(TopicChange(name, False, outcome))
-            await self._clock.sleep(self._random.uniform(0, 1))
 
-    async def _change(self, name: str, change: Awaitable[admin.Results]) -> Outcome:
-        """A refusal for lack of brokers or of a controller may hide a success whose answer was lost."""
-        try:
-            error = (await change)[name]
-        except ChannelError:
-            return Outcome.UNKNOWN
-        except KafkaError as failure:
-            error = failure
-        if error is None:
-            return Outcome.OK
-        self._trace.note(f"admin: {name}: {error.code.name}")
-        return Outcome.UNKNOWN
+def name_of(record: ConsumedRecord) -> str:
+    """What the history calls a record."""
+    assert record.value is not None
+    return record.value.partition(PADDING)[0].decode()

@@ -17,6 +17,7 @@ COMMANDS = {
     "group": ("milena.group:main", "list and describe consumer groups"),
     "produce": ("milena.produce:main", "write lines of standard input as records"),
     "consume": ("milena.consume:main", "print records"),
+    "sim": ("milena.sim:main", "run a simulated cluster under load and faults, from a seed"),
     "log": ("milena.log:main", "look into log files: batches, records, indexes, checkpoints"),
 }
 EXAMPLES = """Examples:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from lab.histories.events import ACKS_ALL, FinalLog, Outcome, Poll, Send, Void
 from lab.histories.sessions import Jump, Sessions
 
 Found = tuple[str, str]
+UNDER_WAY: Final = 5.0
+"""Seconds that what was read may have travelled, or waited, before the reader got it."""
 
 
 class Observed:
@@ -101,7 +104,7 @@ class Observed:
         return send.acks == ACKS_ALL or value in self._read or value in self._stored
 
     def _is_acknowledged(self, send: Send) -> bool:
-        return send.outcome is Outcome.OK and send.offset >= 0 and send.acks == ACKS_ALL
+        return send.outcome is Outcome.OK and send.acks == ACKS_ALL
 
     def _lost(self) -> Iterator[Found]:
         start = self._final.start if self._final is not None else 0
@@ -109,20 +112,20 @@ class Observed:
             acknowledged = self._is_acknowledged(send)
             if not (acknowledged or value in self._read) or value in self._stored or self._is_void(send):
                 continue
-            offset = self._offset_of[value]
-            if offset < start:
+            offset = self._offset_of.get(value, -1)
+            if 0 <= offset < start:
                 continue
             if self._final is not None:
                 how = "acknowledged" if acknowledged else "read"
                 yield "lost write", f"{value} was {how} at {offset} and is gone"
-            elif value not in self._read and offset <= self._highest_read:
+            elif value not in self._read and 0 <= offset <= self._highest_read:
                 yield "lost write", f"{value} was acknowledged at {offset}, and {self._highest_read} was read without"
 
     def _cut_in_the_middle(self) -> Iterator[Found]:
         if self._final is None or not self._voids:
             return
         missing: Send | None = None
-        acknowledged = [send for send in self._sends.values() if self._is_acknowledged(send)]
+        acknowledged = [one for one in self._sends.values() if self._is_acknowledged(one) and one.offset >= 0]
         for send in sorted(acknowledged, key=lambda send: send.offset):
             if self._stored.get(send.value) != send.offset:
                 if send.offset >= self._final.start:
@@ -146,7 +149,7 @@ class Observed:
     def _of_readers(self) -> Iterator[Found]:
         offsets: list[int] | None = None
         for jump in self._reads.jumps:
-            if self._void_within(jump.begun, jump.at):
+            if self._void_within(jump.before_at - UNDER_WAY, jump.at):
                 continue
             if jump.back:
                 yield f"{jump.kind}non-monotonic poll", f"{jump.session} read {jump.after} after {jump.before}"

@@ -8,12 +8,12 @@ from lab.histories.events import Poll
 
 
 class Jump(NamedTuple):
-    """Two records that a session read one after the other, not neighbours. ``begun``: when the session did."""
+    """Two records that a session read one after the other, not neighbours, and the times of the polls."""
 
     session: str
     before: int
     after: int
-    begun: float
+    before_at: float
     at: float
     internal: bool
 
@@ -34,11 +34,11 @@ class Sessions:
         self._last: dict[str, tuple[int | None, float]] = {}
 
     def add(self, poll: Poll) -> None:
-        last, begun = self._last.get(poll.session, (None, poll.at))
+        last, last_at = self._last.get(poll.session, (None, poll.at))
         internal = False
         for offset, _ in poll.records:
             if last is not None and offset != last + 1:
-                self.jumps.append(Jump(poll.session, last, offset, begun, poll.at, internal))
+                self.jumps.append(Jump(poll.session, last, offset, last_at, poll.at, internal))
             last, internal = offset, True
         if last is not None:
-            self._last[poll.session] = (last, begun)
+            self._last[poll.session] = (last, poll.at)

@@ -1,4 +1,4 @@
-"""A controller and two brokers under load and faults: what Kafka promises is kept, and a seed has one history.
+"""A controller and three to five brokers under load and faults: what Kafka promises is kept, and a seed has one history.
 
 `make sim SEED=n` runs one seed and prints its trace; `make soak SECONDS=n` runs others.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.histories.events import Poll, Send
 from lab.seeded import run_seed
 
 SEEDS = 20
@@ -22,13 +23,12 @@ ROOT = Path(__file__).parents[2]
 def test_promises_are_kept(seed: int) -> None:
     report = run_seed(seed)
     assert not report.violations, f"make sim SEED={seed}\n" + "\n".join(report.violations[:10])
-    assert len(report.history.writes) > 100
-    assert len(report.history.seen) > 100
-    assert report.history.commits
+    assert sum(isinstance(event, Send) for event in report.history) > 100
+    assert sum(isinstance(event, Poll) for event in report.history) > 20
 
 
 def test_a_seed_has_one_history_in_any_process() -> None:
-    """The whole trace with all that the nodes log, whatever the order of sets and of memory addresses."""
+    """`milena sim` prints the same trace, with all that the nodes log, whatever the order of sets and of addresses."""
     one, other = (_trace_of(7, hash_seed) for hash_seed in ("1", "2"))
     assert one == other
     assert "right, digest" in one.splitlines()[-1]
@@ -40,7 +40,7 @@ def test_another_seed_has_another_history() -> None:
 
 def _trace_of(seed: int, hash_seed: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "lab", str(seed)],
+        [sys.executable, "-m", "milena", "sim", "--seed", str(seed)],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,

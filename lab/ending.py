@@ -1,0 +1,66 @@
+"""What a simulated cluster holds once everything is mended, as events that end a history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from lab.histories.events import Event, FinalCommit, FinalLog, FinalTopic
+from lab.workload import GROUP, name_of
+from node.client import admin
+from node.client.cluster import Cluster, ClusterView
+from node.client.consumer import Consumer, TopicPartition
+from node.client.offsets import EARLIEST, LATEST, find_offset
+from node.outgoing import ChannelError
+
+TOPIC_VALUE: Final = 1
+"""The source of a configuration that was set for a topic."""
+
+
+async def healthy(client: Cluster, brokers: int) -> ClusterView:
+    """The cluster, once all brokers are there, every partition has a leader and every replica is in sync."""
+    while True:
+        try:
+            view = await client.metadata()
+        except ChannelError:
+            await asyncio.sleep(0.5)
+            continue
+        partitions = [one for topic in view.topics.values() for one in topic.partitions.values()]
+        if len(view.brokers) == brokers and all(
+            one.leader != -1 and set(one.isr) == set(one.replicas) for one in partitions
+        ):
+            return view
+        await asyncio.sleep(0.5)
+
+
+async def final_logs(client: Cluster, partitions: Sequence[TopicPartition]) -> list[FinalLog]:
+    """Each log from its start to its end."""
+    return [await _final_log(client, topic, number) for topic, number in partitions]
+
+
+async def _final_log(client: Cluster, topic: str, number: int) -> FinalLog:
+    start = (await find_offset(client, topic, number, EARLIEST)).offset
+    end = (await find_offset(client, topic, number, LATEST)).offset
+    consumer = Consumer(client, reset=None)
+    consumer.assign({(topic, number): start})
+    found: list[tuple[int, str, int]] = []
+    while len(found) < end - start:
+        for record in await consumer.poll(5):
+            found.append((record.offset, name_of(record), record.leader_epoch))
+    await consumer.close()
+    return FinalLog((topic, number), tuple(found), start, dense=True)
+
+
+async def final_topics(client: Cluster, names: Collection[str]) -> list[Event]:
+    """Each with what was set for it."""
+    found: list[Event] = []
+    for name in names:
+        entries = await admin.describe_configs(client, 2, name)
+        found.append(FinalTopic(name, {one.name: one.value or "" for one in entries if one.source == TOPIC_VALUE}))
+    return found
+
+
+async def final_commits(client: Cluster) -> list[Event]:
+    offsets = await admin.group_offsets(client, GROUP)
+    return [FinalCommit(GROUP, partition, offset) for partition, offset in offsets.items()]

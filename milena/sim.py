@@ -1,0 +1,98 @@
+"""`milena sim`: a whole cluster in one process, on a simulated clock, network and disk, under load and faults."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lab.histories.events import write
+from lab.nemesis import KINDS, UnknownFault, checked
+from lab.seeded import STEPS, Report, run_seed
+from lab.trace import quiet_logs, show_logs
+from milena.errors import UsageError, UserError, reason_of
+from milena.options import CommandLine, Option
+
+SIM = CommandLine(
+    "sim",
+    "Run a controller and three to five brokers under load and faults, in virtual time, and judge what happened.\n"
+    "The seed decides everything: the same seed gives the same trace, in any process on any machine. The trace goes\n"
+    "to standard output; it ends with the verdict and a digest. The exit code is 1 where something was wrong.",
+    options=[
+        Option("--seed", "which run", "N", default=0, convert=int),
+        Option("--steps", "faults of nodes in the run; faults of links come on top", "M", default=STEPS, convert=int),
+        Option("--faults", f"only these kinds, with commas: {', '.join(KINDS)}", "KINDS"),
+        Option("--history", "write what the clients saw to FILE, one JSON object per line", "FILE"),
+        Option(
+            "--soak", "run seeds at random for so long, or until one fails, without traces", "SECONDS", convert=float
+        ),
+    ],
+    examples=["milena sim --seed 7", "milena sim --seed 7 --steps 20 --faults kill,power", "milena sim --soak 600"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code. Raises UserError."""
+    options = SIM.parse(arguments)
+    if options.help:
+        print(SIM.help())
+        return 0
+    try:
+        kinds = checked(options.faults.split(",")) if options.faults is not None else KINDS
+    except UnknownFault as error:
+        raise UsageError(str(error)) from None
+    if options.steps < 0 or options.seed < 0:
+        raise UsageError("--seed and --steps are not negative")
+    if options.soak is not None:
+        quiet_logs()
+        return _soak(options.soak, options.steps, kinds)
+    show_logs(_print)
+    report = _run(options.seed, options.steps, kinds, _print)
+    if report is None:
+        return 1
+    if options.history is not None:
+        _save(options.history, report)
+    print(f"seed {options.seed}: {'wrong' if report.violations else 'right'}, digest {report.digest}")
+    return 1 if report.violations else 0
+
+
+def _run(seed: int, steps: int, kinds: Sequence[str], listener: Callable[[str], object] | None) -> Report | None:
+    """None where the run broke off; what was wrong is printed."""
+    try:
+        report = run_seed(seed, steps=steps, faults=kinds, listener=listener)
+    except Exception:
+        print(f"seed {seed} failed:\n{traceback.format_exc()}")
+        return None
+    for text in report.violations:
+        print(f"seed {seed} failed: {text}")
+    return report
+
+
+def _soak(seconds: float, steps: int, kinds: Sequence[str]) -> int:
+    began = time.monotonic()
+    count, simulated = 0, 0.0
+    while (passed := time.monotonic() - began) < seconds:
+        seed = int.from_bytes(os.urandom(4), "big")
+        report = _run(seed, steps, kinds, None)
+        if report is None or report.violations:
+            print(f"see it with: make sim SEED={seed}")
+            return 1
+        count += 1
+        simulated += report.seconds
+    print(f"{count} seeds right, {simulated / 3600:.2f} simulated hours, {simulated / passed:.1f} per hour")
+    return 0
+
+
+def _save(path: str, report: Report) -> None:
+    try:
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.writelines(write(report.history))
+    except OSError as error:
+        raise UserError(reason_of(error)) from None
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

@@ -8,7 +8,8 @@ over (controlled shutdown), end what waits, flush and close the logs, let the di
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from broker.answer_cache import AnswerCache
 from broker.apis.table import broker_apis
@@ -32,8 +33,8 @@ from broker.replication import Replication
 from node.api import RequestContext
 from node.image import Delta, MetadataImage
 from node.metrics import Metrics
+from node.rules import Rules, uuid_namer
 from node.server import Server, ServerLimits
-from node.verbs import Rules
 from protocol.api_keys import ApiKey
 from protocol.api_versions import ApiVersionsAnswers
 from protocol.registry import Role
@@ -44,6 +45,9 @@ from runtime.logging import get_logger
 from storage.log_dir import LogDir
 from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from node.verbs import Verbs
 
 CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
@@ -90,19 +94,16 @@ class Broker:
         self.logs = LogManager(runtime, config, self._directory_failed)
         for directory in self.logs.dirs:
             directory.context.start_moved = self._log_start_moved
-        self.server = self._listening(config, rules or Rules())
+        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id))
+        self.server = self._listening(config, self.rules)
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
         self._metadata: MetadataSource | None = None
         self._lifecycle: Lifecycle | None = None
         self._refused: set[str] = set()
         self._log = get_logger("broker", node=self.node_id)
-        self.controller = ControllerLink(
-            runtime,
-            self._controller_addresses,
-            f"broker-{self.node_id}-to-controller",
-            request_timeout=config.get("controller.socket.timeout.ms") / 1000,
-        )
+        self.controller = self._link_to_controller("")
+        self._heartbeats = self._link_to_controller("-heartbeat")
         self.auto_create = AutoCreation(self.controller, self._tasks, self.configs.get, lambda: self.image)
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image)
@@ -120,6 +121,7 @@ class Broker:
         register_gauges(self)
 
     def _link_to_controller(self, purpose: str) -> ControllerLink:
+        """Heartbeats have a link of their own, as in Kafka: what waits on the other one must not fence the broker."""
         return ControllerLink(
             self.runtime,
             self._controller_addresses,
@@ -198,6 +200,14 @@ class Broker:
     def bound_listeners(self) -> dict[str, tuple[str, int]]:
         return dict(self.server.bound)
 
+    @cached_property
+    def verbs(self) -> Verbs:
+        """What can be asked of it by hand."""
+        from broker.verbs import BrokerVerbs
+        from node.verbs import Verbs
+
+        return Verbs(self.rules, BrokerVerbs(self).table())
+
     def refuse_transactions(self, ctx: RequestContext, transactional_id: str) -> None:
         """Say once for each transactional id why it was refused: the client's own message cannot."""
         if transactional_id not in self._refused and len(self._refused) < MAX_NAMED:
@@ -227,7 +237,7 @@ class Broker:
         metadata.start(self._tasks)
         self._lifecycle = lifecycle = Lifecycle(
             self.runtime,
-            self.controller,
+            self._heartbeats,
             self._registration(cluster_id),
             metadata_offset=self._known_offset,
             heartbeat_interval=self.config.get("broker.heartbeat.interval.ms") / 1000,
@@ -260,6 +270,7 @@ class Broker:
         self.purgatory.close()
         await self.server.stop()
         await self._tasks.stop()
+        self._heartbeats.close()
         self._proposals_link.close()
         self.controller.close()
         if self._metadata is not None:

@@ -103,7 +103,7 @@ class ServedApi:
 class RequestContext:
     """One request on its way, and the slot that its answer fills. ``received_at`` is monotonic seconds."""
 
-    __slots__ = ("_answers", "api", "caller", "header", "parts", "received_at", "request")
+    __slots__ = ("answers", "api", "caller", "header", "parts", "received_at", "request")
 
     def __init__(
         self, header: RequestHeader, api: ServedApi, caller: Caller, answers: Answers, received_at: float
@@ -116,7 +116,8 @@ class RequestContext:
         """The framed response, once there; an empty list for none."""
         self.request: Any = None
         """The decoded request of a cold API."""
-        self._answers = answers
+        self.answers = answers
+        """Where the answer goes. A rule may stand in between."""
 
     @property
     def listener_name(self) -> str:
@@ -141,7 +142,7 @@ class RequestContext:
     @property
     def closed(self) -> bool:
         """The client is gone: whoever waits on its behalf may forget it."""
-        return self._answers.closed
+        return self.answers.closed
 
     @property
     def answered(self) -> bool:
@@ -158,7 +159,7 @@ class RequestContext:
         for part in parts:
             size += part_length(part)
         framed: list[Any] = [size.to_bytes(4, "big") + head, *parts]
-        self._fill(framed)
+        self.fill(framed)
 
     def respond_fields(self, **fields: Any) -> None:
         """Answer with a message built from plain fields."""
@@ -166,16 +167,17 @@ class RequestContext:
 
     def no_response(self) -> None:
         """Free the slot without an answer (produce with acks=0)."""
-        self._fill([])
+        self.fill([])
 
     def disconnect(self, reason: str) -> None:
         """Close the connection instead of an answer."""
-        self._answers.close(reason)
+        self.answers.close(reason)
 
-    def _fill(self, parts: list[Part]) -> None:
+    def fill(self, parts: list[Part]) -> None:
+        """Take the framed response, an empty list for none."""
         assert self.parts is None, f"request {self.header} was answered twice"
         self.parts = parts
-        self._answers.answered(self)
+        self.answers.answered(self)
 
 
 class ApiTable:

@@ -145,7 +145,10 @@ class ServerConnection:
             return
         ctx = RequestContext(header, api, self.caller, self, now)
         self._slots.append(ctx)
-        if server.rules.active and server.rules.intercepts(ctx):
+        rules = server.rules
+        if rules.active and rules.intercepts(ctx, body, server.dispatcher):
+            if rules.blocks(ctx):
+                self._blocking = ctx
             return
         server.dispatcher.run(ctx, body)
         if not api.raw and ctx.parts is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from node.api import ApiTable, Fields, RequestContext, ServedApi
 from node.metrics import Metrics
+from node.rules import Rules
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -41,8 +42,10 @@ class Dispatcher:
         metrics: Metrics,
         tasks: Tasks,
         log: FilteringBoundLogger,
+        rules: Rules,
     ) -> None:
         self.runtime = runtime
+        self.rules = rules
         self.role = role
         self._node = node
         self._apis = apis
@@ -114,6 +117,22 @@ class Dispatcher:
             if fields is not None and not ctx.closed:
                 ctx.respond_fields(**fields)
         except Exception as error:
+            self._refuse(ctx, error)
+
+    def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None:
+        """Answer with an error in the handler's place: for each partition where the response has it there."""
+        from node.rule_topics import refusal
+
+        try:
+            if ctx.request is None:
+                ctx.request = messages.decode_request(ctx.header.api_key, ctx.header.api_version, body)
+        except DecodeError as undecodable:
+            ctx.disconnect(f"undecodable request body: {undecodable}")
+            return
+        fields = refusal(ctx.header.api_key, ctx.request, error.code)
+        if fields is not None:
+            ctx.respond_fields(**fields)
+        else:
             self._refuse(ctx, error)
 
     def _refuse(self, ctx: RequestContext, error: Exception) -> None:

@@ -51,7 +51,8 @@ async def run_embedded(dispatcher: Dispatcher, data: bytes, caller: Caller) -> b
         )
     capture = _Capture()
     ctx = RequestContext(header, api, caller, capture, dispatcher.runtime.clock.monotonic())
-    dispatcher.run(ctx, body)
+    if not (dispatcher.rules.active and dispatcher.rules.intercepts(ctx, body, dispatcher)):
+        dispatcher.run(ctx, body)
     try:
         return await capture.answer
     finally:

@@ -15,7 +15,7 @@ from node.connection import ServerConnection
 from node.dispatch import Dispatcher
 from node.framing import KafkaFramer
 from node.metrics import Metrics
-from node.verbs import Rules
+from node.rules import Rules
 from protocol.frames import FrameBudget, ReceiveBuffers
 from protocol.registry import Role
 from runtime.clock import Timer
@@ -107,7 +107,7 @@ class Server:
         self._apis = apis
         self._limits = limits
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
-        self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, self._log)
+        self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, self._log, rules)
         self._buffers = ReceiveBuffers(FrameBudget(limits.queued_bytes))
         self._listeners: list[Listener] = []
         self._connections: dict[ServerConnection, None] = {}
@@ -158,6 +158,7 @@ class Server:
             self._sweep_timer = None
         for connection in list(self._connections):
             connection.close("the node stops")
+        self.rules.stop()
         await self._tasks.stop()
 
     def connections(self) -> Iterable[ServerConnection]:

@@ -1,61 +1,151 @@
-"""Where a request can be caught: rules that drop it, or cut its connection, before its handler sees it.
+"""What can be asked of a running node by hand, in tests and in scenarios: rules for its requests, and its own verbs.
 
-A server asks ``Rules`` only while there are any. Tests and (from M2) the node's verbs put rules in.
+Every node has ``verbs``. In the simulation it is called directly; `milena up --lab` opens it as a Unix socket. A verb
+takes named arguments of JSON's kinds (``from`` is its parameter ``from_``) and returns what JSON can say.
+
+Verbs of all nodes::
+
+    hold | drop | delay | disconnect | fail   api, peer, topic, partition, count, side (request | response),
+                                              ms (delay), error (fail)        -> {"rule": 3}
+    release   rule: lets go what it holds and ends it    -> {"hits": 2, "released": 1}
+    rules     all rules, with their hits and what they hold
+    clear     releases all rules
+    wait      rule, hits, seconds: until the rule was hit so often
+    help      the verbs of this node
 """
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
+import inspect
+from collections.abc import Awaitable, Callable
+from keyword import iskeyword
+from typing import Any, Final
 
-from node.api import RequestContext
+from node.rules import Effect, Rule, Rules, Side
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+
+Verb = Callable[..., Any]
+DEFAULT_WAIT: Final = 30.0
+"""Seconds."""
 
 
-class Effect(enum.Enum):
-    """What happens to a request that a rule matches."""
-
-    DROP = "the request is never answered"
-    DISCONNECT = "the connection is closed instead of an answer"
+class VerbError(Exception):
+    """A verb that cannot be carried out; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Matches requests; a field that is None matches all."""
+class Verbs:
+    """The verbs of one node. ``own`` are those beside the rules; a verb's docstring is its help."""
 
-    effect: Effect
-    api_key: int | None = None
-    client_host: str | None = None
-    client_id: str | None = None
+    def __init__(self, rules: Rules, own: dict[str, Verb]) -> None:
+        self._rules = rules
+        self._verbs: dict[str, Verb] = {
+            "release": self._release,
+            "rules": self._all_rules,
+            "clear": self._clear,
+            "wait": self._wait,
+            "help": self._help,
+            **own,
+        }
 
-    def matches(self, ctx: RequestContext) -> bool:
-        return (
-            (self.api_key is None or self.api_key == ctx.header.api_key)
-            and (self.client_host is None or self.client_host == ctx.client_host)
-            and (self.client_id is None or self.client_id == ctx.client_id)
+    def add(self, name: str, verb: Verb) -> None:
+        """Where the node runs there may be more to ask of it."""
+        self._verbs[name] = verb
+
+    def __contains__(self, verb: str) -> bool:
+        return verb in self._verbs or verb in _EFFECTS
+
+    async def call(self, verb: str, **arguments: Any) -> Any:
+        """Carry a verb out. Raises VerbError with a sentence for what cannot be."""
+        effect = _EFFECTS.get(verb)
+        function = self._verbs.get(verb) if effect is None else self._add_rule
+        if function is None:
+            raise VerbError(f"no verb {verb!r}; there are {', '.join(sorted([*self._verbs, *_EFFECTS]))}")
+        places = [] if effect is None else [effect]
+        arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in arguments.items()}
+        try:
+            inspect.signature(function).bind(*places, **arguments)
+        except TypeError as error:
+            raise VerbError(f"{verb}: {error}") from None
+        try:
+            result = function(*places, **arguments)
+            return await result if isinstance(result, Awaitable) else result
+        except TimeoutError:
+            raise VerbError(f"{verb}: the time is over") from None
+        except (KafkaError, LookupError, ValueError, OSError) as error:
+            raise VerbError(f"{verb}: {error.args[0] if isinstance(error, LookupError) else error}") from error
+
+    def _add_rule(
+        self,
+        effect: Effect,
+        *,
+        api: str | None = None,
+        peer: str | int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        count: int | None = None,
+        side: str = Side.REQUEST.value,
+        ms: float | None = None,
+        error: str | int | None = None,
+    ) -> dict[str, int]:
+        if (ms is None) is (effect is Effect.DELAY):
+            raise ValueError("ms goes with delay, and delay needs it")
+        if (error is None) is (effect is Effect.FAIL):
+            raise ValueError("error goes with fail, and fail needs it")
+        if partition is not None and topic is None:
+            raise ValueError("partition needs topic")
+        rule = Rule(
+            effect=effect,
+            api=None if api is None else api_of(api),
+            peer=None if peer is None else str(peer),
+            topic=topic,
+            partition=partition,
+            count=count,
+            side=Side(side),
+            seconds=(ms or 0) / 1000,
+            error=ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error_of(error),
         )
+        return {"rule": self._rules.add(rule)}
+
+    def _release(self, rule: int) -> dict[str, int]:
+        """rule: let go what it holds, in order, and end it"""
+        held = len(self._rules.get(rule).held)
+        return {"hits": self._rules.release(rule).hits, "released": held}
+
+    def _all_rules(self) -> list[dict[str, Any]]:
+        """all rules, with their hits and what they hold"""
+        return [rule.describe() for rule in self._rules.all()]
+
+    def _clear(self) -> dict[str, int]:
+        """release all rules"""
+        return {"released": sum(self._release(rule.number)["released"] for rule in self._rules.all())}
+
+    async def _wait(self, rule: int, hits: int = 1, seconds: float = DEFAULT_WAIT) -> dict[str, Any]:
+        """rule, hits=1, seconds=30: until the rule was hit so often"""
+        return (await self._rules.wait(rule, hits, seconds)).describe()
+
+    def _help(self) -> dict[str, str]:
+        """the verbs of this node"""
+        rules = dict.fromkeys(_EFFECTS, "api, peer, topic, partition, count, side; ms for delay, error for fail")
+        return rules | {name: inspect.cleandoc(verb.__doc__ or "") for name, verb in sorted(self._verbs.items())}
 
 
-class Rules:
-    """The rules of one node, first match first."""
+_EFFECTS: Final = {effect.value: effect for effect in Effect}
 
-    def __init__(self) -> None:
-        self.active = False
-        self._rules: list[Rule] = []
 
-    def add(self, rule: Rule) -> None:
-        self._rules.append(rule)
-        self.active = True
+def api_of(name: str) -> ApiKey:
+    """``ALTER_PARTITION`` or ``AlterPartition``. Raises ValueError."""
+    wanted = name.replace("_", "").upper()
+    for key in ApiKey:
+        if key.name.replace("_", "") == wanted:
+            return key
+    raise ValueError(f"no API {name!r}")
 
-    def remove(self, rule: Rule) -> None:
-        """Raises ValueError where it is not there."""
-        self._rules.remove(rule)
-        self.active = bool(self._rules)
 
-    def intercepts(self, ctx: RequestContext) -> bool:
-        """Apply the first rule that matches; False where none does."""
-        for rule in self._rules:
-            if rule.matches(ctx):
-                if rule.effect is Effect.DISCONNECT:
-                    ctx.disconnect("a rule cut the connection")
-                return True
-        return False
+def error_of(error: str | int) -> ErrorCode:
+    """An error code by name or number. Raises ValueError."""
+    if isinstance(error, int):
+        return ErrorCode(error)
+    if error not in ErrorCode.__members__:
+        raise ValueError(f"no error code {error!r}")
+    return ErrorCode[error]

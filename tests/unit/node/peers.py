@@ -11,8 +11,8 @@ from typing import Any
 
 from node.api import Answer, ApiTable, RequestContext
 from node.metrics import Metrics
+from node.rules import Rules
 from node.server import Server, ServerLimits
-from node.verbs import Rules
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.headers import parse_response_header, request_header
@@ -116,7 +116,7 @@ async def running(
     """A started server with a fake node behind it."""
     failures: list[str] = []
     runtime = real_runtime(lambda description, error: failures.append(f"{description}: {error}"))
-    node, metrics, rules = FakeNode(), Metrics(), Rules()
+    node, metrics, rules = FakeNode(), Metrics(), Rules(runtime.clock)
     server = Server(
         runtime,
         node,

@@ -12,10 +12,10 @@ from node.api import Answer, ApiTable, RequestContext
 from node.loader import MetadataLoader
 from node.metrics import Metrics
 from node.observer import Observer, ObserverOptions
+from node.rules import Rules
 from node.server import Server, ServerLimits
 from node.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from node.snapshots import SnapshotId, SnapshotStore, snapshot_batches
-from node.verbs import Rules
 from protocol.api_keys import ApiKey
 from protocol.batch import BatchView, iter_batches
 from protocol.control_records import LeaderChange, control_batch

@@ -10,8 +10,8 @@ import pytest
 
 from node.api import ApiTable
 from node.metrics import Metrics
+from node.rules import Rules
 from node.server import Server, ServerLimits
-from node.verbs import Rules
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.api_versions import ApiVersionsAnswers

@@ -10,8 +10,8 @@ import pytest
 
 from node.api import RequestContext
 from node.connection import MAX_PIPELINED
+from node.rules import Effect, Rule
 from node.server import ServerLimits, parse_overrides
-from node.verbs import Effect, Rule
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from tests.unit.node.peers import Client, Endpoint, running, until
@@ -313,8 +313,7 @@ class TestLimits:
 class TestRules:
     async def test_a_dropped_request_never_reaches_its_handler(self) -> None:
         async with running() as r:
-            rule = Rule(Effect.DROP, api_key=ApiKey.LIST_GROUPS)
-            r.rules.add(rule)
+            rule = r.rules.add(Rule(effect=Effect.DROP, api=ApiKey.LIST_GROUPS))
             client = await r.client()
             client.send(ApiKey.LIST_GROUPS, 4)
             r.node.raw = lambda ctx, body: ctx.respond([b"x"])
@@ -322,13 +321,13 @@ class TestRules:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await client.reader.read(1)
-            r.rules.remove(rule)
+            assert r.rules.release(rule).hits == 1
             await client.close()
 
     async def test_a_rule_can_cut_the_connection_of_one_client(self) -> None:
         async with running() as r:
-            r.rules.add(Rule(Effect.DISCONNECT, client_id="test", client_host="127.0.0.1"))
-            r.rules.add(Rule(Effect.DROP, client_id="somebody else"))
+            r.rules.add(Rule(effect=Effect.DISCONNECT, peer="test"))
+            r.rules.add(Rule(effect=Effect.DROP, peer="somebody else"))
             client = await r.client()
             client.send(ApiKey.LIST_GROUPS, 4)
             assert await client.closed()

@@ -1,0 +1,124 @@
+"""The verbs of simulated nodes: requests caught on the way, and what nodes tell of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lab.cluster import SimulatedCluster, start_cluster
+from lab.world import World, simulate
+from node.client import admin
+from node.verbs import VerbError
+from tests.simulation.steps import QUICK, create, write
+
+
+def test_a_held_produce_waits_and_is_written_on_release() -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world)
+        verbs = cluster.brokers[1].verbs
+        async with cluster.client() as client, asyncio.TaskGroup() as tasks:
+            await create(client)
+            await write(client, 2)
+            rule = (await verbs.call("hold", api="PRODUCE", topic="t"))["rule"]
+            writing = tasks.create_task(write(client, 1, first=2))
+            await verbs.call("wait", rule=rule)
+            assert (await verbs.call("describe_partition", topic="t", partition=0))["log_end_offset"] == 2
+            await verbs.call("release", rule=rule)
+            await writing
+            described = await verbs.call("describe_partition", topic="t", partition=0)
+            assert {key: described[key] for key in ("role", "leader", "isr", "log_end_offset", "epochs")} == {
+                "role": "leader",
+                "leader": 1,
+                "isr": [1],
+                "log_end_offset": 3,
+                "epochs": [[0, 0]],
+            }
+            found = await verbs.call("read_log", topic="t", partition=0, **{"from": 1, "max": 5})
+            assert [(offset, value.strip(), epoch) for offset, value, epoch in found] == [(1, "1", 0), (2, "2", 0)]
+            assert await verbs.call("roll", topic="t", partition=0) == {"base_offset": 3}
+
+    simulate(scenario, seed=1)
+
+
+def test_forwarded_requests_are_caught_at_the_controller() -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world)
+        assert cluster.controller is not None
+        verbs = cluster.controller.verbs
+        async with cluster.client() as client, asyncio.TaskGroup() as tasks:
+            rule = (await verbs.call("hold", api="CREATE_TOPICS", topic="late"))["rule"]
+            await create(client, "soon")
+            creating = tasks.create_task(admin.create_topics(client, [admin.NewTopic("late", 1, 1)]))
+            await verbs.call("wait", rule=rule)
+            assert set(await verbs.call("partitions")) == {"soon-0"}
+            await verbs.call("release", rule=rule)
+            assert await creating == {"late": None}
+            assert (await verbs.call("partitions", topic="late"))["late-0"]["leader"] == 1
+
+    simulate(scenario, seed=2)
+
+
+def test_held_requests_of_a_broker_do_not_hold_its_heartbeats() -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, overrides=QUICK)
+        assert cluster.controller is not None
+        verbs = cluster.controller.verbs
+        async with cluster.client() as client, asyncio.TaskGroup() as tasks:
+            rule = (await verbs.call("hold", api="ENVELOPE", peer=1))["rule"]
+            creating = tasks.create_task(admin.create_topics(client, [admin.NewTopic("t", 1, 1)]))
+            await verbs.call("wait", rule=rule)
+            creating.cancel()
+            await asyncio.sleep(10)
+            assert (await verbs.call("brokers"))["1"]["fenced"] is False
+
+    simulate(scenario, seed=3)
+
+
+def test_dropped_heartbeats_fence_a_broker() -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, brokers=2, overrides=QUICK)
+        assert cluster.controller is not None
+        verbs = cluster.controller.verbs
+        rule = (await verbs.call("drop", api="BROKER_HEARTBEAT", peer=2))["rule"]
+        await _fenced(cluster, {1: False, 2: True})
+        assert (await verbs.call("rules"))[0]["hits"] >= 1
+        await verbs.call("release", rule=rule)
+        await _fenced(cluster, {1: False, 2: False})
+
+    simulate(scenario, seed=4)
+
+
+def test_images_are_equal_at_equal_offsets() -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, brokers=2)
+        assert cluster.controller is not None
+        async with cluster.client() as client:
+            await create(client, partitions=3)
+        nodes: list[Any] = [cluster.controller, *cluster.brokers.values()]
+        async with asyncio.timeout(10):
+            while len({_ordered(await node.verbs.call("image")) for node in nodes}) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+    simulate(scenario, seed=5)
+
+
+def test_an_unknown_partition_is_a_sentence() -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world)
+        with pytest.raises(VerbError, match="describe_partition: UNKNOWN_TOPIC_OR_PARTITION"):
+            await cluster.brokers[1].verbs.call("describe_partition", topic="none", partition=0)
+
+    simulate(scenario, seed=6)
+
+
+def _ordered(values: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(sorted(values.items()))
+
+
+async def _fenced(cluster: SimulatedCluster, wanted: dict[int, bool]) -> None:
+    assert cluster.controller is not None
+    async with asyncio.timeout(30):
+        while {int(n): b["fenced"] for n, b in (await cluster.controller.verbs.call("brokers")).items()} != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)

@@ -1,0 +1,256 @@
+"""Rules at a server: what they catch, what waits in them, and what happens when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from node.rules import is_peer, uuid_namer
+from node.verbs import VerbError, Verbs
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from tests.unit.node.peers import Client, Running, running, until
+
+
+def verbs_of(r: Running) -> Verbs:
+    return Verbs(r.rules, {})
+
+
+async def silent(client: Client) -> bool:
+    """Whether the client gets nothing for a moment."""
+    try:
+        async with asyncio.timeout(0.05):
+            return await client.reader.read(1) is None
+    except TimeoutError:
+        return True
+
+
+def produce(client: Client, topic: str, partition: int) -> int:
+    """A request that the fake node echoes."""
+    data = {"name": topic, "partition_data": [{"index": partition, "records": None}]}
+    return client.send(ApiKey.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[data])
+
+
+class TestHolding:
+    async def test_a_held_request_waits_with_all_that_follows_on_its_connection(self) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            rule = (await verbs.call("hold", api="ListGroups"))["rule"]
+            held, other = await r.client(), await r.client()
+            held.send(ApiKey.LIST_GROUPS, 4)
+            held.send_raw(ApiKey.PRODUCE, 9, b"behind")
+            await verbs.call("wait", rule=rule)
+            other.send_raw(ApiKey.PRODUCE, 9, b"beside")
+            assert (await other.receive())[1] == b"beside"
+            assert await silent(held)
+            assert await verbs.call("release", rule=rule) == {"hits": 1, "released": 1}
+            assert (await held.receive())[0] == 0
+            assert await held.receive() == (1, b"behind")
+            for client in (held, other):
+                await client.close()
+
+    async def test_what_was_held_takes_effect_after_its_connection_has_ended(self) -> None:
+        async with running() as r:
+            effects: list[bytes] = []
+            r.node.raw = lambda ctx, body: effects.append(bytes(body))
+            verbs = verbs_of(r)
+            rule = (await verbs.call("hold", api="PRODUCE"))["rule"]
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"late")
+            await verbs.call("wait", rule=rule)
+            await client.close()
+            await until(lambda: not list(r.server.connections()))
+            assert not effects
+            await verbs.call("release", rule=rule)
+            assert effects == [b"late"]
+
+    async def test_a_held_answer_belongs_to_a_request_that_took_effect(self) -> None:
+        async with running() as r:
+            effects: list[bytes] = []
+
+            def handle(ctx: Any, body: memoryview) -> None:
+                effects.append(bytes(body))
+                ctx.respond([b"done"])
+
+            r.node.raw = handle
+            verbs = verbs_of(r)
+            rule = (await verbs.call("hold", api="PRODUCE", side="response", count=1))["rule"]
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"one")
+            client.send_raw(ApiKey.PRODUCE, 9, b"two")
+            await verbs.call("wait", rule=rule)
+            await until(lambda: effects == [b"one", b"two"])
+            assert await silent(client), "answers keep their order"
+            await verbs.call("release", rule=rule)
+            assert [await client.receive() for _ in range(2)] == [(0, b"done"), (1, b"done")]
+            await client.close()
+
+    async def test_a_rule_that_has_ended_lets_answers_under_way_pass(self) -> None:
+        async with running() as r:
+            waiting: list[Any] = []
+            r.node.raw = lambda ctx, body: waiting.append(ctx)
+            verbs = verbs_of(r)
+            rule = (await verbs.call("hold", side="response"))["rule"]
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9)
+            await until(lambda: waiting)
+            assert await verbs.call("clear") == {"released": 0}
+            waiting[0].respond([b"x"])
+            assert await client.receive() == (0, b"x")
+            with pytest.raises(VerbError, match=f"wait: there is no rule {rule}"):
+                await verbs.call("wait", rule=rule)
+            await client.close()
+
+    async def test_a_delayed_request_is_handled_later(self) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            await verbs.call("delay", api="PRODUCE", ms=30)
+            client = await r.client()
+            begin = asyncio.get_running_loop().time()
+            client.send_raw(ApiKey.PRODUCE, 9, b"x")
+            assert await client.receive() == (0, b"x")
+            assert asyncio.get_running_loop().time() - begin >= 0.03
+            await client.close()
+
+    async def test_a_stopping_server_forgets_what_is_held(self) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            rule = (await verbs.call("hold"))["rule"]
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9)
+            await verbs.call("wait", rule=rule)
+            await r.server.stop()
+            assert await verbs.call("rules") == []
+            await client.close()
+
+
+class TestMatching:
+    async def test_a_count_bounds_what_is_caught(self) -> None:
+        async with running() as r:
+            await verbs_of(r).call("drop", api="LIST_GROUPS", count=1)
+            first, second = await r.client(), await r.client()
+            first.send(ApiKey.LIST_GROUPS, 4)
+            assert await silent(first)
+            assert (await second.ask(ApiKey.LIST_GROUPS, 4)).groups == ()
+            for client in (first, second):
+                await client.close()
+
+    async def test_topics_and_partitions_are_found_in_the_request(self) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            rule = (await verbs.call("hold", topic="a", partition=1))["rule"]
+            client = await r.client()
+            produce(client, "a", 0)
+            produce(client, "b", 1)
+            for number in range(2):
+                assert (await client.receive())[0] == number
+            produce(client, "a", 1)
+            shown = await verbs.call("wait", rule=rule)
+            assert shown == {
+                "rule": rule,
+                "verb": "hold",
+                "side": "request",
+                "topic": "a",
+                "partition": 1,
+                "hits": 1,
+                "held": [{"api": "Produce", "client_id": "test", "gone": False}],
+            }
+            await client.close()
+
+    @pytest.mark.parametrize(
+        ("peer", "client_id", "expected"),
+        [
+            ("1", "broker-1-to-controller", True),
+            ("1", "broker-1-fetcher-0-leader-2", True),
+            ("1", "raft-client-1", True),
+            ("1", "1", True),
+            ("1", "broker-12-to-controller", False),
+            ("1", "raft-client-11", False),
+            ("prod", "producer-1", True),
+            ("prod", "consumer-1", False),
+            ("prod", None, False),
+        ],
+    )
+    def test_a_peer_is_a_node_or_the_beginning_of_a_client_id(
+        self, peer: str, client_id: str | None, expected: bool
+    ) -> None:
+        assert is_peer(peer, client_id) is expected
+
+    def test_topic_ids_have_names_while_the_topic_exists(self) -> None:
+        assert uuid_namer(dict)(UUID(int=1)) is None
+
+
+class TestRefusing:
+    async def test_a_refusal_goes_to_each_partition_of_a_produce(self) -> None:
+        async with running() as r:
+            await verbs_of(r).call("fail", api="PRODUCE", error="NOT_LEADER_OR_FOLLOWER")
+            client = await r.client()
+            produce(client, "t", 3)
+            _, body = await client.receive()
+            answer = messages.decode_response(ApiKey.PRODUCE, 9, body)
+            (topic,) = answer.responses
+            (partition,) = topic.partition_responses
+            assert (topic.name, partition.index) == ("t", 3)
+            assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            await client.close()
+
+    async def test_a_refusal_goes_to_the_response_where_that_has_an_error(self) -> None:
+        async with running() as r:
+            await verbs_of(r).call("fail", api="LIST_GROUPS", error="COORDINATOR_NOT_AVAILABLE", side="response")
+            client = await r.client()
+            answer = await client.ask(ApiKey.LIST_GROUPS, 4)
+            assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await client.close()
+
+    async def test_a_connection_can_be_cut_when_the_answer_is_there(self) -> None:
+        async with running() as r:
+            effects: list[bytes] = []
+
+            def handle(ctx: Any, body: memoryview) -> None:
+                effects.append(bytes(body))
+                ctx.respond([b"done"])
+
+            r.node.raw = handle
+            await verbs_of(r).call("disconnect", api="PRODUCE", side="response")
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"x")
+            assert await client.closed()
+            assert effects == [b"x"]
+            await client.close()
+
+
+class TestVerbs:
+    @pytest.mark.parametrize(
+        ("verb", "arguments", "message"),
+        [
+            ("hodl", {}, "no verb 'hodl'"),
+            ("hold", {"api": "Nonsense"}, "hold: no API 'Nonsense'"),
+            ("hold", {"peers": 1}, "hold: got an unexpected keyword argument 'peers'"),
+            ("hold", {"partition": 1}, "hold: partition needs topic"),
+            ("delay", {}, "delay: ms goes with delay"),
+            ("fail", {}, "fail: error goes with fail"),
+            ("fail", {"error": "OOPS"}, "fail: no error code 'OOPS'"),
+            ("release", {"rule": 7}, "release: there is no rule 7"),
+        ],
+    )
+    async def test_a_mistake_is_one_sentence(self, verb: str, arguments: dict[str, Any], message: str) -> None:
+        async with running() as r:
+            with pytest.raises(VerbError, match=message):
+                await verbs_of(r).call(verb, **arguments)
+
+    async def test_waiting_has_a_limit(self) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            rule = (await verbs.call("hold"))["rule"]
+            with pytest.raises(VerbError, match="wait: the time is over"):
+                await verbs.call("wait", rule=rule, seconds=0.01)
+
+    async def test_each_verb_says_what_it_takes(self) -> None:
+        async with running() as r:
+            said = await verbs_of(r).call("help")
+            assert all(said.values()), said
+            assert {"hold", "release", "wait"} <= set(said)

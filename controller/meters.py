@@ -1,10 +1,12 @@
-"""The controller's gauges, under Kafka's names."""
+"""The controller's gauges and counters, under Kafka's names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from controller.partition_change import RECOVERING
+from node.image import NO_LEADER, PartitionImage
 from node.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ def register_gauges(controller: Controller, metrics: Metrics) -> None:
         lambda: sum(broker.fenced for broker in state.image.brokers.values()),
         "Registered brokers that are fenced.",
     )
+    gauge(
+        "kafkacontroller",
+        "controlledshutdownbrokercount",
+        lambda: sum(b.in_controlled_shutdown and not b.fenced for b in state.image.brokers.values()),
+        "Brokers that are about to stop.",
+    )
     gauge("kafkacontroller", "globaltopiccount", lambda: len(state.image.topics), "Topics of the cluster.")
     gauge(
         "kafkacontroller", "globalpartitioncount", lambda: state.image.partition_count(), "Partitions of the cluster."
@@ -40,6 +48,12 @@ def register_gauges(controller: Controller, metrics: Metrics) -> None:
         "offlinepartitionscount",
         lambda: state.index.leaderless_count,
         "Partitions without a leader.",
+    )
+    gauge(
+        "kafkacontroller",
+        "preferredreplicaimbalancecount",
+        lambda: state.index.imbalanced_count,
+        "Partitions that are not led by their preferred replica.",
     )
     gauge(
         "kafkacontroller",
@@ -53,3 +67,27 @@ def register_gauges(controller: Controller, metrics: Metrics) -> None:
         lambda: metadata.high_watermark - 1,
         "Offset of the last committed record of the metadata log.",
     )
+    state.index.changed = ElectionMeters(metrics).changed
+
+
+class ElectionMeters:
+    """Counts elections by how sure it is that nothing was lost. Elections from before the start do not count."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._unclean = metrics.counter(
+            "kafka_controller_controllerstats_uncleanleaderelectionspersec_total",
+            "Elections of replicas that were neither in sync nor eligible.",
+        )
+        self._eligible = metrics.counter(
+            "kafka_controller_controllerstats_electionfromeligibleleaderreplicaspersec_total",
+            "Elections of eligible leader replicas.",
+        )
+
+    def changed(self, before: PartitionImage, after: PartitionImage) -> None:
+        leader = after.leader
+        if leader in (NO_LEADER, before.leader) or leader in before.isr:
+            return
+        if leader in before.elr:
+            self._eligible.add()
+        elif after.recovery_state == RECOVERING:
+            self._unclean.add()

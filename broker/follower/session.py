@@ -58,6 +58,7 @@ class FollowerSession:
     def add(self, one: Following) -> None:
         """Fetch it from now on."""
         key = one.key
+        one.sent = None
         self._ready[key] = one
         self._changed[key] = None
         self._gone.pop(key, None)

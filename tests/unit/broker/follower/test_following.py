@@ -1,0 +1,196 @@
+"""What a leader's answers do to a follower's real log."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.follower.fetch_states import Event, FetchState
+from broker.follower.following import Following
+from node.metrics import Counter
+from protocol.errors import ErrorCode
+from protocol.fetch_response import EpochEndOffset, FetchedPartition
+from protocol.types import LeaderEpoch, Offset
+from tests.unit.broker.fixtures import OTHER, Bench, batch, led_by
+
+EPOCH = LeaderEpoch(3)
+
+
+def records(first: int, count: int, epoch: int = EPOCH) -> memoryview:
+    """One batch of the leader's log."""
+    data = batch(*[b"%d" % number for number in range(first, first + count)])
+    data[:8] = first.to_bytes(8, "big")
+    data[12:16] = epoch.to_bytes(4, "big")
+    return data
+
+
+def follow(bench: Bench, *held: tuple[int, int], high_watermark: int = 0, epoch: int = EPOCH) -> Following:
+    """A follower whose log holds (epoch, count) batches. It has asked for what comes next."""
+    image = led_by(OTHER, replicas=(OTHER, 1), leader_epoch=epoch)
+    partition = bench.host(bench.topic(f"t{len(bench.image.topics)}", image), 0)
+    for of_epoch, count in held:
+        log = partition.online_log
+        log.append_as_follower(records(log.log_end_offset, count, of_epoch))
+    partition.online_log.set_high_watermark(Offset(high_watermark))
+    partition.become(image)
+    one = Following(partition)
+    one.sent = one.wish
+    return one
+
+
+def answer(
+    data: memoryview | bytes = b"",
+    *,
+    error: int = 0,
+    high_watermark: int = 0,
+    log_start: int = 0,
+    diverging: tuple[int, int] | None = None,
+) -> FetchedPartition:
+    return FetchedPartition(
+        0,
+        error,
+        high_watermark,
+        -1,
+        log_start,
+        data,
+        diverging_epoch=None if diverging is None else EpochEndOffset(*diverging),
+    )
+
+
+def take(one: Following, fetched: FetchedPartition) -> Event | None:
+    return one.take(fetched, Counter())
+
+
+def test_records_are_appended_and_counted_and_the_lag_is_what_is_missing(bench: Bench) -> None:
+    one, bytes_in = follow(bench), Counter()
+    data = records(0, 5)
+    assert one.take(answer(data, high_watermark=9), bytes_in) is Event.RECORDS
+    log = one.log
+    assert (log.log_end_offset, log.high_watermark, one.lag) == (5, 5, 4)
+    assert bytes_in.value == len(data)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(EPOCH, 0)]
+
+
+def test_the_high_watermark_is_the_smaller_of_both_and_never_falls(bench: Bench) -> None:
+    one = follow(bench, (EPOCH, 8), high_watermark=6)
+    assert take(one, answer(high_watermark=4)) is Event.RECORDS
+    assert one.log.high_watermark == 6
+    take(one, answer(high_watermark=7))
+    assert one.log.high_watermark == 7
+    take(one, answer(high_watermark=20))
+    assert one.log.high_watermark == 8
+
+
+def test_the_log_start_follows_the_leaders(bench: Bench) -> None:
+    one = follow(bench, (EPOCH, 8))
+    take(one, answer(high_watermark=8, log_start=3))
+    assert one.log.log_start_offset == 3
+    take(one, answer(high_watermark=8, log_start=1))
+    assert one.log.log_start_offset == 3
+
+
+def test_an_answer_to_an_older_question_is_dropped(bench: Bench) -> None:
+    one = follow(bench, (EPOCH, 8))
+    one.log.append_as_follower(records(8, 1))
+    assert take(one, answer(records(8, 2), high_watermark=10)) is None
+    one.sent = None
+    assert take(one, answer(error=ErrorCode.FENCED_LEADER_EPOCH)) is None
+    assert (one.log.log_end_offset, one.log.high_watermark) == (9, 0)
+
+
+def test_an_answer_after_a_new_leader_epoch_is_dropped(bench: Bench) -> None:
+    one = follow(bench, (EPOCH, 8))
+    one.partition.become(led_by(OTHER, replicas=(OTHER, 1), leader_epoch=EPOCH + 1))
+    assert take(one, answer(records(8, 2), high_watermark=10)) is None
+    assert one.log.log_end_offset == 8
+
+
+def test_a_diverging_epoch_cuts_the_log_and_nothing_else_of_the_answer_counts(bench: Bench) -> None:
+    one = follow(bench, (1, 3), (1, 1), (EPOCH, 4), high_watermark=2)
+    fetched = answer(records(8, 2), high_watermark=9, log_start=3, diverging=(1, 3))
+    assert take(one, fetched) is Event.DIVERGED
+    log = one.log
+    assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (3, 2, 0)
+    assert [entry.epoch for entry in log.epochs.entries] == [1]
+
+
+def test_a_truncation_may_go_below_the_high_watermark(bench: Bench) -> None:
+    one = follow(bench, (1, 4), (EPOCH, 4), high_watermark=8)
+    take(one, answer(diverging=(1, 4)))
+    assert (one.log.log_end_offset, one.log.high_watermark, one.log.recovery_point) == (4, 4, 0)
+
+
+def test_batches_of_a_later_epoch_are_left_out(bench: Bench) -> None:
+    one = follow(bench)
+    both = memoryview(bytearray(bytes(records(0, 2)) + bytes(records(2, 2, EPOCH + 1))))
+    assert take(one, answer(both, high_watermark=4)) is Event.RECORDS
+    assert (one.log.log_end_offset, one.log.high_watermark) == (2, 2)
+
+
+def test_damaged_records_are_asked_for_again_and_nothing_is_written(bench: Bench) -> None:
+    one = follow(bench)
+    data = records(0, 2)
+    data[-1] ^= 1
+    assert take(one, answer(data, high_watermark=2)) is Event.RETRIABLE
+    assert one.log.log_end_offset == 0
+
+
+def test_records_out_of_order_break_the_replica(bench: Bench) -> None:
+    one = follow(bench, (EPOCH, 5))
+    assert take(one, answer(records(3, 2), high_watermark=5)) is Event.BROKEN
+    assert one.log.log_end_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (ErrorCode.OFFSET_OUT_OF_RANGE, Event.OUT_OF_RANGE),
+        (ErrorCode.FENCED_LEADER_EPOCH, Event.FENCED),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, Event.RETRIABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Event.RETRIABLE),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Event.RETRIABLE),
+    ],
+)
+def test_errors_change_nothing_here(bench: Bench, error: ErrorCode, event: Event) -> None:
+    one = follow(bench, (EPOCH, 5))
+    assert take(one, answer(error=error, high_watermark=5)) is event
+    assert (one.log.log_end_offset, one.log.high_watermark) == (5, 0)
+
+
+def test_the_end_of_the_newest_epoch_is_asked_until_both_logs_know_one(bench: Bench) -> None:
+    """Document 001, scenario 3: the leader knows neither of the follower's last two epochs."""
+    one = follow(bench, (0, 5), (1, 5), (3, 5), high_watermark=2, epoch=5)
+    assert one.state is FetchState.TRUNCATING
+    assert one.take_epoch_end(LeaderEpoch(3), 0, 2, 12) is Event.EPOCHS_OPEN
+    assert one.log.log_end_offset == 10
+    assert one.take_epoch_end(LeaderEpoch(1), 0, 0, 7) is Event.EPOCHS_AGREE
+    assert one.log.log_end_offset == 5
+
+
+def test_a_leader_that_knows_no_epoch_leaves_the_high_watermark(bench: Bench) -> None:
+    one = follow(bench, (0, 5), (1, 5), high_watermark=4, epoch=5)
+    assert one.take_epoch_end(LeaderEpoch(1), 0, -1, -1) is Event.EPOCHS_AGREE
+    # One batch reached across it, and goes as a whole.
+    assert one.log.log_end_offset == 0
+
+
+def test_an_end_for_another_epoch_than_the_newest_is_dropped(bench: Bench) -> None:
+    one = follow(bench, (0, 5), (1, 5), epoch=5)
+    assert one.take_epoch_end(LeaderEpoch(0), 0, 0, 3) is None
+    assert one.log.log_end_offset == 10
+
+
+def test_a_leader_that_has_lost_records_shortens_its_follower(bench: Bench) -> None:
+    one = follow(bench, (EPOCH, 5), (EPOCH, 5))
+    assert not one.shorten(Offset(10))
+    assert one.shorten(Offset(5))
+    assert one.log.log_end_offset == 5
+
+
+def test_a_leader_whose_log_begins_later_moves_its_follower_up(bench: Bench) -> None:
+    one = follow(bench, (EPOCH, 5))
+    one.move_up(Offset(3))
+    assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 5)
+    one.move_up(Offset(40))
+    log = one.log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (40, 40, 40)
+    assert not log.epochs.entries

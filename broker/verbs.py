@@ -30,11 +30,12 @@ class BrokerVerbs:
             "read_log": self.read_log,
             "roll": self.roll,
             "retention": self.retention,
+            "fetchers": self._broker.fetchers.describe,
             "image": self.image,
         }
 
     def describe_partition(self, topic: str, partition: int) -> dict[str, Any]:
-        """topic, partition: the replica here, its bounds and its leader epochs"""
+        """topic, partition: the replica here: role, ISR, bounds, leader epochs, followers or fetcher"""
         found = self._broker.partitions.get(topic, partition)
         described = {
             "role": _role(found),
@@ -42,7 +43,13 @@ class BrokerVerbs:
             "leader_epoch": found.leader_epoch,
             "partition_epoch": found.partition_epoch,
             "isr": list(found.isr),
+            "maximal_isr": list(found.maximal_isr),
+            "isr_state": None,
+            "replicas": {},
+            "fetcher": self._broker.fetchers.describe_partition(topic, partition),
         }
+        if found.leading is not None:
+            described |= found.leading.describe()
         if found.log is not None:
             described |= _bounds(found.log)
         return described

@@ -90,6 +90,40 @@ def test_dropped_heartbeats_fence_a_broker() -> None:
     simulate(scenario, seed=4)
 
 
+def test_a_follower_whose_fetches_are_held_holds_the_high_watermark() -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, brokers=3)
+        async with cluster.client() as client, asyncio.TaskGroup() as tasks:
+            await create(client, replicas=3)
+            await write(client, 1)
+            told = await cluster.brokers[1].verbs.call("describe_partition", topic="t", partition=0)
+            leader = told["leader"]
+            slow, quick = (number for number in cluster.brokers if number != leader)
+            verbs = cluster.brokers[leader].verbs
+            rule = (await verbs.call("hold", api="FETCH", peer=slow))["rule"]
+            await verbs.call("wait", rule=rule)
+            writing = tasks.create_task(write(client, 1, first=1))
+            await asyncio.sleep(1)
+            told = await verbs.call("describe_partition", topic="t", partition=0)
+            assert (told["role"], told["log_end_offset"], told["high_watermark"]) == ("leader", 2, 1)
+            assert {int(node): state["log_end_offset"] for node, state in told["replicas"].items()} == {
+                quick: 2,
+                slow: 1,
+            }
+            told = await cluster.brokers[slow].verbs.call("describe_partition", topic="t", partition=0)
+            assert (told["role"], told["leader"], told["log_end_offset"], told["fetcher"]["leader"]) == (
+                "follower",
+                leader,
+                1,
+                leader,
+            )
+            await verbs.call("release", rule=rule)
+            await writing
+            assert (await verbs.call("describe_partition", topic="t", partition=0))["high_watermark"] == 2
+
+    simulate(scenario, seed=7)
+
+
 def test_images_are_equal_at_equal_offsets() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, brokers=2)

@@ -33,7 +33,10 @@ class FetchLimits:
     replica_epoch: BrokerEpoch
     """The follower's broker epoch, -1 where it names none."""
     only_leader: bool
-    """False where any replica may serve (a consumer that sends its rack, KIP-392)."""
+    """False where any replica may serve (consumers since KIP-392)."""
+    rack: str
+    """Of a consumer that may be sent to a nearer replica, which it finds by ``listener``; else empty."""
+    listener: str
 
 
 @dataclass(slots=True)
@@ -46,10 +49,15 @@ class Found:
     error: ErrorCode = ErrorCode.NONE
 
     @property
+    def is_urgent(self) -> bool:
+        """It is told at once: an error, a divergence, another replica to read from."""
+        result = self.result
+        return result is None or result.diverging is not None or result.nearest is not None
+
+    @property
     def is_all_told(self) -> bool:
         """There is nothing beyond what this reader has. (Nothing found may also mean that the limits left no room.)"""
-        result = self.result
-        return result is not None and result.diverging is None and self.wanted.offset >= result.upper
+        return not self.is_urgent and self.result is not None and self.wanted.offset >= self.result.upper
 
     @property
     def size(self) -> int:
@@ -129,7 +137,12 @@ class Fetch:
                 partition.require_follower(
                     self._limits.replica, self._limits.replica_epoch, current_leader_epoch=wanted.current_leader_epoch
                 )
-            result = partition.read(
+            result = None
+            if self._limits.rack:
+                result = partition.redirect(
+                    self._limits.rack, Offset(wanted.offset), self._limits.listener, wanted.current_leader_epoch
+                )
+            result = result or partition.read(
                 Offset(wanted.offset),
                 min(wanted.max_bytes, remaining),
                 min_one=min_one,
@@ -173,7 +186,7 @@ class Fetch:
     def _is_enough(self, found: list[Found]) -> bool:
         total = 0
         for one in found:
-            if one.result is None or one.result.diverging is not None:
+            if one.is_urgent:
                 return True
             total += one.size
         return total >= self._limits.min_bytes
@@ -188,7 +201,7 @@ class Fetch:
             changed = session.take_changed()
         for wanted in changed:
             one = self._read_one(wanted, wanted.max_bytes, True)
-            if one.result is None or one.partition is None or one.result.diverging is not None:
+            if one.is_urgent or one.partition is None:
                 return True
             self._available += one.size - self._sizes.get(wanted, 0)
             self._sizes[wanted] = one.size

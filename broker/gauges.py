@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from broker.partition import Partition
     from broker.server import Broker
+
+
+def _is_reassigned(node: Broker, partition: Partition) -> bool:
+    image = node.image.partition(partition.topic, partition.index)
+    return image is not None and bool(image.adding or image.removing)
 
 
 def register_gauges(node: Broker) -> None:
@@ -28,6 +34,16 @@ def register_gauges(node: Broker) -> None:
         f"{manager}_underminisrpartitioncount",
         lambda: sum(one.is_leader and len(one.isr) < one.effective_min_isr for one in partitions),
         "Partitions led here with fewer replicas in sync than acks=all needs.",
+    )
+    gauge(
+        f"{manager}_atminisrpartitioncount",
+        lambda: sum(one.is_leader and len(one.isr) == one.effective_min_isr for one in partitions),
+        "Partitions led here that acks=all needs every replica in sync of.",
+    )
+    gauge(
+        f"{manager}_reassigningpartitions",
+        lambda: sum(one.is_leader and _is_reassigned(node, one) for one in partitions),
+        "Partitions led here that replicas are added to or removed from.",
     )
     gauge(
         "kafka_server_kafkaserver_brokerstate", lambda: node.state, "0 not running, 1 starting, 2 recovery, 3 running."

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from broker.isr import Committed, IsrState, Pending, PendingExpand, PendingShrink, Reaction, reaction
 from broker.isr_proposals import Altered, Proposal
+from broker.replica_selector import Candidate, nearest
 from broker.replica_state import NEVER, NO_EPOCH, UNKNOWN, ReplicaState, Visited
 from broker.replication import Replication
 from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import BrokerEpoch, NodeId, Offset
+from protocol.types import BrokerEpoch, NodeId, Offset, PartitionEpoch
 from runtime.logging import get_logger
 from storage.partition_log import PartitionLog
 
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 class Leading:
     """One leadership. ``start_offset`` is the log end at the beginning of the current leader epoch."""
 
-    __slots__ = ("_events", "_partition", "_replication", "followers", "isr", "start_offset")
+    __slots__ = ("_events", "_partition", "_proposed_on", "_replication", "followers", "isr", "start_offset")
 
     def __init__(self, partition: Partition, replication: Replication) -> None:
         self.followers: dict[NodeId, ReplicaState] = {}
         self.isr: IsrState = Committed(())
+        self._proposed_on = PartitionEpoch(-1)
         self.start_offset = Offset(-1)
         self._partition = partition
         self._replication = replication
@@ -46,23 +48,32 @@ class Leading:
     # -- what the metadata says
 
     def renew(self, image: PartitionImage, *, new_epoch: bool) -> None:
-        """Take assignment and ISR, dropping what was proposed. A new leader epoch begins the followers' times anew."""
+        """Take assignment and ISR. A new leader epoch begins the followers' times anew.
+
+        What was proposed is settled by a later partition epoch than the one it was made on, and stays open in that."""
         now = self._replication.now_ms()
         if new_epoch:
             self.start_offset = self._log.log_end_offset
+        state = self.isr
+        stays_open = (
+            not isinstance(state, Committed)
+            and not new_epoch
+            and image.partition_epoch == self._proposed_on
+            and all(node in image.replicas for node in state.proposed)
+        )
         followers: dict[NodeId, ReplicaState] = {}
         for node in image.replicas:
             if node == self._replication.node_id:
                 continue
             in_sync = node in image.isr
-            state = self.followers.get(node)
-            if state is None:
-                state = ReplicaState(now_ms=now, in_sync=in_sync)
+            follower = self.followers.get(node)
+            if follower is None:
+                follower = ReplicaState(now_ms=now, in_sync=in_sync)
             elif new_epoch:
-                state.renew(now_ms=now, in_sync=in_sync, leader_end=self.start_offset)
-            followers[node] = state
+                follower.renew(now_ms=now, in_sync=in_sync, leader_end=self.start_offset)
+            followers[node] = follower
         self.followers = followers
-        self._set(Committed(image.isr))
+        self._set(state if stays_open else Committed(image.isr))
 
     def end(self) -> None:
         """The leadership is over: what is still answered is stale."""
@@ -128,6 +139,19 @@ class Leading:
             registered is not None and registered.active and epoch is not None and epoch in (NO_EPOCH, registered.epoch)
         )
 
+    def nearest(self, rack: str, offset: Offset, listener: str) -> NodeId | None:
+        """The follower that a consumer in ``rack`` had better read ``offset`` from, None for this leader."""
+        replication, now = self._replication, self._replication.now_ms()
+        me = replication.broker(replication.node_id)
+        candidates = []
+        for node in self.isr.isr:
+            state, broker = self.followers.get(node), replication.broker(node)
+            if state is None or broker is None or broker.fenced or broker.endpoint(listener) is None:
+                continue
+            if state.log_start <= offset <= state.log_end:
+                candidates.append(Candidate(node, broker.rack, state.log_end, now - state.caught_up_ms))
+        return nearest(rack, None if me is None else me.rack, candidates)
+
     # -- the ISR
 
     def _maybe_expand(self, node: NodeId, state: ReplicaState) -> None:
@@ -155,10 +179,8 @@ class Leading:
             self._propose(PendingShrink(committed, lagging))
 
     def _propose(self, pending: Pending) -> None:
-        self._set(pending)
-        self._submit(pending)
-
-    def _submit(self, pending: Pending) -> None:
+        """The broker epochs are those of now, also if it has to be sent again: a later incarnation of a follower need
+        not have what this one has."""
         partition, replication = self._partition, self._replication
         members = []
         for node in pending.proposed:
@@ -171,12 +193,17 @@ class Leading:
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
             members=tuple(members),
-            done=lambda altered: self._altered(pending, altered),
+            done=lambda answer: self._altered(pending, proposal, answer),
         )
-        if not replication.proposals.submit(proposal):
-            self._altered(pending, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        self._proposed_on = partition.partition_epoch
+        self._set(pending)
+        self._submit(pending, proposal)
 
-    def _altered(self, pending: Pending, answer: Altered | ErrorCode) -> None:
+    def _submit(self, pending: Pending, proposal: Proposal) -> None:
+        if not self._replication.proposals.submit(proposal):
+            self._altered(pending, proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
+
+    def _altered(self, pending: Pending, proposal: Proposal, answer: Altered | ErrorCode) -> None:
         """What to do about the controller's answer (C5)."""
         if self.isr is not pending:
             return
@@ -188,7 +215,7 @@ class Leading:
             case Reaction.ROLL_BACK:
                 self._set(pending.last_committed)
             case Reaction.AGAIN:
-                self._submit(pending)
+                self._submit(pending, proposal)
             case Reaction.WAIT:
                 pass
 

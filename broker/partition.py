@@ -48,6 +48,8 @@ class ReadResult:
     """The largest epoch that is not above the reader's, and where it ends here."""
     aborted: Sequence[tuple[int, int]] | None = None
     """(producer id, first offset) for readers of committed records."""
+    nearest: NodeId | None = None
+    """The replica to read from instead."""
 
 
 class Partition:
@@ -292,6 +294,17 @@ class Partition:
         """Where a leader epoch ends in this log (KIP-101), both None where it is not known. The end of the newest epoch
         is this log's end, not its high watermark."""
         return self.require(current_leader_epoch, leader=leader).leader_epoch_end_offset(requested)
+
+    def redirect(self, rack: str, offset: Offset, listener: str, current_leader_epoch: int | None) -> ReadResult | None:
+        """Where a consumer in ``rack`` reads from a follower that is nearer (KIP-392): that, and no records; else None.
+        Only leaders redirect. Raises KafkaError."""
+        if self.leading is None:
+            return None
+        node = self.leading.nearest(rack, offset, listener)
+        if node is None:
+            return None
+        log = self.require(current_leader_epoch)
+        return ReadResult(log.high_watermark, log.last_stable_offset, log.log_start_offset, offset, nearest=node)
 
     def read(
         self,

@@ -70,7 +70,12 @@ class ReplicaState:
         now_ms: int,
         visited: Visited | None,
     ) -> None:
-        """It has everything before ``offset``; ``leader_end`` was the leader's log end when this fetch was read."""
+        """It has everything before ``offset``; ``leader_end`` was the leader's log end when this fetch was read.
+
+        A new incarnation has not been caught up before (Kafka lets it count, and the high watermark wait for it)."""
+        if self.broker_epoch is not None and broker_epoch > self.broker_epoch >= 0:
+            self._caught_up_ms = self._fetched_ms = NEVER
+            self._visited, self._leader_end = None, UNKNOWN
         if offset >= leader_end:
             self._caught_up_ms = max(self.caught_up_ms, now_ms)
         elif offset >= self._leader_end:

@@ -30,7 +30,7 @@ from broker.partitions import PartitionSet
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.replication import Replication
-from node.api import RequestContext
+from node.api import ApiTable, RequestContext
 from node.image import Delta, MetadataImage
 from node.metrics import Metrics
 from node.rules import Rules, uuid_namer
@@ -69,6 +69,7 @@ class Broker:
         *,
         metrics: Metrics | None = None,
         rules: Rules | None = None,
+        apis: ApiTable | None = None,
         shared: Callable[[], SharedLog] | None = None,
     ) -> None:
         """``shared``: the metadata log of the controller in the same process, once that has started.
@@ -91,11 +92,12 @@ class Broker:
         self.metadata_answers = AnswerCache()
         self.api_versions = ApiVersionsAnswers(Role.BROKER, SUPPORTED_FEATURES)
         self.fetch_max_bytes: int = config.get("fetch.max.bytes")
+        self.selects_replicas = config.get("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
         for directory in self.logs.dirs:
             directory.context.start_moved = self._log_start_moved
         self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id))
-        self.server = self._listening(config, self.rules)
+        self.server = self._listening(config, self.rules, apis or broker_apis())
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
         self._metadata: MetadataSource | None = None
@@ -157,14 +159,14 @@ class Broker:
             self.runtime.clock,
         )
 
-    def _listening(self, config: NodeConfig, rules: Rules) -> Server:
+    def _listening(self, config: NodeConfig, rules: Rules, apis: ApiTable) -> Server:
         return Server(
             self.runtime,
             self,
             node_id=self.node_id,
             role=Role.BROKER,
             endpoints=config.broker_listeners,
-            apis=broker_apis(),
+            apis=apis,
             limits=ServerLimits.of(config.get),
             metrics=self.metrics,
             rules=rules,

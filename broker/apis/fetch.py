@@ -4,9 +4,10 @@ Records leave as ranges of the log's files, never through Python. A fetch is ans
 error or a divergence; otherwise it waits for ``min_bytes`` or its time. Bounds: the high watermark, the last stable
 offset for readers of committed records, the log end for replicas.
 
-Differs from Kafka until replicas follow: consumers that send their rack (v11) are served by the leader alone.
-KIPs: 74 (limits), 98 (aborted transactions), 227 (sessions), 320 (epochs), 516 (topic ids, v13), 595 (divergence, v12),
-903 (replica state, v15), 951 (current leader, v16).
+A follower's fetch tells how far it has come: that moves the high watermark and the ISR before anything waits. Followers
+and consumers below v11 are served by the leader alone, other consumers by any replica.
+KIPs: 74 (limits), 98 (aborted transactions), 227 (sessions), 320 (epochs), 392 (nearer replicas, v11), 516 (topic ids,
+v13), 595 (divergence, v12), 903 (replica state, v15), 951 (current leader, v16).
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
         replica=replica,
         replica_epoch=BrokerEpoch(request.replica_epoch),
         only_leader=follows or (replica == CONSUMER and ctx.version < _ANY_REPLICA_SINCE),
+        rack="" if follows or not node.selects_replicas else request.rack_id,
+        listener=ctx.listener_name,
     )
     fetch = Fetch(node.partitions, plan, limits, lambda found: _answer(node, ctx, plan, limits, found), now_ms=now_ms)
     node.purgatory.hold()
@@ -148,7 +151,7 @@ def _is_news(plan: FetchPlan, limits: FetchLimits, one: Found, fetched: FetchedP
         one.wanted,
         high_watermark=fetched.high_watermark,
         log_start=fetched.log_start_offset,
-        always=bool(one.size) or fetched.diverging_epoch is not None,
+        always=bool(one.size) or one.is_urgent,
         failed=fetched.error_code != 0,
     )
     if one.partition is not None and one.is_all_told and not one.partition.may_join(limits.replica):
@@ -186,5 +189,6 @@ def _fetched(one: Found, version: int, limits: FetchLimits, hints: LeaderHints |
         result.log_start_offset,
         result.slice.part() if result.slice.length else b"",
         None if result.aborted is None else [AbortedTransaction._make(one) for one in result.aborted],
+        -1 if result.nearest is None else result.nearest,
         diverging_epoch=None if diverging is None else EpochEndOffset(*diverging),
     )

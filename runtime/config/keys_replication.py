@@ -63,6 +63,14 @@ KEYS: Final = (
         "Time without catching up after which a follower is out of sync.",
     ),
     Key(
+        "replica.selector.class",
+        Type.STRING,
+        None,
+        None,
+        Mode.READ_ONLY,
+        "How a nearer replica is found for a consumer that tells its rack.",
+    ),
+    Key(
         "replica.socket.timeout.ms",
         Type.INT,
         30_000,

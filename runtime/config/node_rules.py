@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 NAMES_KEY = "controller.listener.names"
 MAP_KEY = "listener.security.protocol.map"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,11 @@ def _check_replication(get: Any) -> None:
         raise ConfigError(
             "replica.socket.timeout.ms should always be at least replica.fetch.wait.max.ms "
             "to prevent unnecessary socket timeouts"
+        )
+    selector = get("replica.selector.class")
+    if selector not in (None, RACK_AWARE_SELECTOR):
+        raise ConfigError(
+            f"Invalid value {selector} for configuration replica.selector.class: only {RACK_AWARE_SELECTOR} is built in"
         )
     if get("replica.fetch.wait.max.ms") > get("replica.lag.time.max.ms"):
         raise ConfigError(

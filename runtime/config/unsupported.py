@@ -99,7 +99,6 @@ UNSUPPORTED: Final = frozenset(
         "remote.log.storage.manager.class.path",
         "remote.log.storage.manager.impl.prefix",
         "remote.log.storage.system.enable",
-        "replica.selector.class",
         "sasl.client.callback.handler.class",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",

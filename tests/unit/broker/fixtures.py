@@ -133,6 +133,7 @@ class Bench:
         self.runtime = SimpleNamespace(clock=self.clock, random=random)
         self.cluster_id = "test-cluster"
         self.fetch_max_bytes = 55 << 20
+        self.selects_replicas = False
         self.created: list[str] = []
         self.auto_create = SimpleNamespace(create=self._create)
         self.refused_transactions: list[str] = []

@@ -106,11 +106,11 @@ class LeaderEpochCache:
     def end_offset_for(self, requested: LeaderEpoch, *, log_end: Offset) -> EpochEnd | None:
         """Where ``requested``, or else the next smaller epoch known here, ends.
 
-        None where nothing can be said (an empty cache, or an epoch newer than all). An epoch older than all known ones
-        is answered with itself and the start of the first.
+        None where nothing can be said (an empty cache, an epoch newer than all, or -1, the undefined one). An epoch
+        older than all known ones, any other negative one too, is answered with itself and the start of the first.
         """
         entries = self._entries
-        if requested < 0:
+        if requested == -1:
             return None
         if self.latest == requested:
             return EpochEnd(requested, log_end)

@@ -25,6 +25,7 @@ from controller.meters import register_gauges
 from controller.result import Result
 from controller.sessions import Sessions
 from controller.state import ControllerState
+from node.api import ApiTable
 from node.image import ListenerImage
 from node.metrics import Metrics
 from node.rules import Rules, uuid_namer
@@ -65,6 +66,7 @@ class Controller:
         formatting: Formatting | None = None,
         metrics: Metrics | None = None,
         rules: Rules | None = None,
+        apis: ApiTable | None = None,
     ) -> None:
         """Nothing is touched before ``start``. Raises ConfigError where other voters are named."""
         self.runtime = runtime
@@ -83,7 +85,7 @@ class Controller:
             node_id=self.node_id,
             role=Role.CONTROLLER,
             endpoints=config.controller_listeners,
-            apis=controller_apis(),
+            apis=apis or controller_apis(),
             limits=ServerLimits.of(config.get),
             metrics=self.metrics,
             rules=self.rules,

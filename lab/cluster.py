@@ -44,6 +44,8 @@ class SimulatedCluster:
     overrides: Mapping[str, object] = field(default_factory=dict)
     """Configuration of all nodes, with ``_`` for ``.``."""
     broker_overrides: Mapping[str, object] = field(default_factory=dict)
+    makers: Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]] = field(default_factory=dict)
+    """Of machines that run other nodes than ours, as test peers are."""
     watch: Watch | None = None
     """Who looks at the invariants; made by ``watched``."""
     _runtimes: dict[str, Runtime] = field(default_factory=dict)
@@ -58,7 +60,9 @@ class SimulatedCluster:
             "log_dirs": "/data",
         }
         config = NodeConfig.of(**values | dict(self.overrides))
-        controller = self.controller = Controller(self._boot(CONTROLLER), config)
+        controller = self.makers.get(CONTROLLER, Controller)(self._boot(CONTROLLER), config)
+        assert isinstance(controller, Controller)
+        self.controller = controller
         if self.watch is not None:
             self.watch.controller_starts(controller)
         await self._run(CONTROLLER, controller.start(), "start")
@@ -73,7 +77,9 @@ class SimulatedCluster:
             "log_dirs": "/data",
         }
         config = NodeConfig.of(**values | dict(self.overrides) | dict(self.broker_overrides))
-        broker = self.brokers[number] = Broker(self._boot(host_of(number)), config)
+        broker = self.makers.get(host_of(number), Broker)(self._boot(host_of(number)), config)
+        assert isinstance(broker, Broker)
+        self.brokers[number] = broker
         if self.watch is not None:
             machine = self.world.machine(host_of(number))
             self.watch.broker_starts(number, broker, machine.storage, self.is_running(broker, number))

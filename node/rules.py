@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from node.api import Answers, RequestContext
+from node.tracing import Exchanges, Traced, new_trace
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from runtime.clock import Clock
@@ -36,6 +37,8 @@ class Effect(enum.Enum):
     DROP = "drop"
     DISCONNECT = "disconnect"
     FAIL = "fail"
+    TRACE = "trace"
+    """Nothing but that it is noted, with its answer; later rules are tried too."""
 
 
 class Side(enum.Enum):
@@ -70,6 +73,8 @@ class Rule:
     hits: int = 0
     held: dict[RequestContext, Callable[[], None]] = field(default_factory=dict)
     """What waits, in order, and what lets it go on."""
+    exchanges: Exchanges = field(default_factory=new_trace)
+    """Of TRACE."""
 
     def matches(self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None]) -> bool:
         header = ctx.header
@@ -207,6 +212,11 @@ class Rules:
             if not rule.matches(ctx, body, self._name_of):
                 continue
             rule.taken += 1
+            if rule.effect is Effect.TRACE:
+                rule.hits += 1
+                self._hit.set()
+                ctx.answers = Traced(rule.exchanges, ctx.answers, body)
+                continue
             if rule.side is Side.RESPONSE:
                 ctx.answers = Withheld(self, rule, ctx.answers, dispatcher, body)
                 return False
@@ -249,7 +259,7 @@ class Rules:
                 ctx.disconnect("a rule cut the connection")
             case Effect.FAIL:
                 dispatcher.fail(ctx, body, KafkaError(rule.error, "a rule has refused this request"))
-            case Effect.DROP:
+            case Effect.DROP | Effect.TRACE:
                 pass
 
     def _let_go(self, rule: Rule, ctx: RequestContext) -> None:

@@ -7,6 +7,8 @@ Verbs of all nodes::
 
     hold | drop | delay | disconnect | fail   api, peer, topic, partition, count, side (request | response),
                                               ms (delay), error (fail)        -> {"rule": 3}
+    trace     api, peer, topic, partition, count: notes requests with their answers    -> {"rule": 4}
+    traced    rule: what it has noted
     release   rule: lets go what it holds and ends it    -> {"hits": 2, "released": 1}
     rules     all rules, with their hits and what they hold
     clear     releases all rules
@@ -44,6 +46,7 @@ class Verbs:
             "rules": self._all_rules,
             "clear": self._clear,
             "wait": self._wait,
+            "traced": self._traced,
             "help": self._help,
             **own,
         }
@@ -115,6 +118,10 @@ class Verbs:
     def _all_rules(self) -> list[dict[str, Any]]:
         """all rules, with their hits and what they hold"""
         return [rule.describe() for rule in self._rules.all()]
+
+    def _traced(self, rule: int) -> list[dict[str, Any]]:
+        """rule: the requests that a trace has noted, with their answers"""
+        return [exchange.told() for exchange in self._rules.get(rule).exchanges]
 
     def _clear(self) -> dict[str, int]:
         """release all rules"""

@@ -1,0 +1,217 @@
+"""What a scenario can do. Brokers are letters, ``controller`` is the controller.
+
+::
+
+    start | stop | kill | power_off | wipe: B        or a list
+    topic: {replicas: [A, B]}                        the one topic, of one partition
+    produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"}
+    elect: B                                         preferred: B becomes the first replica, and leads
+    wait: {conditions}                               see ``lab.scenarios.conditions``
+    hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}
+    release: name
+    trace: {at: B, api: FETCH, from: A, as: name}    what ``exchanges`` compares
+    cut | heal: [A, B]
+    remember: {name: $value}
+    ask: {to: A, api, version, fields, answer}       a request of the scenario's own, and a part of its answer
+    configure: {key: value}                          of the topic
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from lab.scenarios.conditions import missing
+from lab.scenarios.driver import CONTROLLER
+from lab.scenarios.exchanges import mismatch, renumbered
+from lab.scenarios.script import ScriptError, node_id
+from lab.scenarios.stage import PARTITION, TOPIC, ScenarioFailed, Stage
+from node.tracing import plain
+from node.verbs import api_of
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from protocol.records import Record, build_batch
+
+ACKS: Final = {"all": -1, "1": 1, "0": 0}
+PRODUCE_VERSION: Final = 12
+TIMEOUT_MS: Final = 30_000
+
+
+async def carry_out(stage: Stage, name: str, arguments: Any) -> None:
+    """Raises ScriptError for an action that there is not, ScenarioFailed for one that does not go well."""
+    action = _ACTIONS.get(name)
+    if action is None:
+        raise ScriptError(f"no action {name!r}; there are {', '.join(_ACTIONS)}")
+    await action(stage, await stage.resolve(arguments))
+
+
+async def _each(stage: Stage, nodes: str | list[str], do: Callable[[str], Awaitable[None]], *, up: bool) -> None:
+    for node in [nodes] if isinstance(nodes, str) else nodes:
+        if not up and node in stage.up:
+            await stage.observe()
+            stage.up.discard(node)
+            stage.forget(node)
+        await do(node)
+        if up:
+            stage.up.add(node)
+
+
+async def _start(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.start, up=True)
+
+
+async def _stop(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.stop, up=False)
+
+
+async def _kill(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.kill, up=False)
+
+
+async def _power_off(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.power_off, up=False)
+
+
+async def _wipe(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.wipe, up=False)
+
+
+async def _topic(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    replicas = [node_id(broker) for broker in arguments["replicas"]]
+    topic = {
+        "name": TOPIC,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "assignments": [{"partition_index": PARTITION, "broker_ids": replicas}],
+        "configs": [{"name": name, "value": value} for name, value in stage.script.config.items()],
+    }
+    response = await stage.ask(
+        CONTROLLER, ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False
+    )
+    result = response.topics[0]
+    _expect_none("the topic", result.error_code)
+    stage.take_topic_id(result.topic_id)
+
+
+async def _produce(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    broker = arguments["to"]
+    acks = ACKS[str(arguments.get("acks", "all"))]
+    await stage.until(f"{broker} to lead", lambda: missing(stage, {"leader": broker}))
+    for value in _values(arguments["values"]):
+        batch = build_batch([Record(0, 0, None, value.encode())], base_timestamp=stage.driver.runtime.clock.time_ms())
+        request = ProduceRequest(None, acks, TIMEOUT_MS, [(TOPIC, None, [(PARTITION, memoryview(batch))])])
+        response = await stage.channel(broker).request_raw(
+            ApiKey.PRODUCE,
+            PRODUCE_VERSION,
+            [encode_produce_request(PRODUCE_VERSION, request)],
+            lambda body: decode_produce_response(PRODUCE_VERSION, body),
+        )
+        answer = response.topics[0][2][0]
+        expected = ErrorCode[arguments.get("error", "NONE")]
+        if answer.error_code != expected:
+            raise ScenarioFailed(f"{value!r}: {ErrorCode(answer.error_code).name}, not {expected.name}")
+        if acks == ACKS["all"] and expected is ErrorCode.NONE:
+            stage.acknowledged[value] = answer.base_offset
+    await stage.observe()
+
+
+def _values(values: Any) -> list[str]:
+    if isinstance(values, Mapping):
+        text = values.get("text", "msg %d")
+        return [text % number for number in range(values["from"], values["to"] + 1)]
+    return [f"msg {value}" if isinstance(value, int) else str(value) for value in values]
+
+
+async def _elect(stage: Stage, broker: str) -> None:
+    """By its own means the controller elects the first replica: so that is what the broker becomes."""
+    replicas = [node_id(one) for one in stage.script.replicas]
+    wanted = sorted(replicas, key=lambda node: node != node_id(broker))
+    moved = await stage.ask(
+        CONTROLLER,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        timeout_ms=TIMEOUT_MS,
+        topics=[{"name": TOPIC, "partitions": [{"partition_index": PARTITION, "replicas": wanted}]}],
+    )
+    _expect_none("the order of the replicas", moved.responses[0].partitions[0].error_code)
+    elected = await stage.ask(
+        CONTROLLER,
+        ApiKey.ELECT_LEADERS,
+        election_type=0,
+        topic_partitions=[{"topic": TOPIC, "partitions": [PARTITION]}],
+        timeout_ms=TIMEOUT_MS,
+    )
+    _expect_none("the election", elected.replica_election_results[0].partition_result[0].error_code)
+
+
+async def _wait(stage: Stage, conditions: Mapping[str, Any]) -> None:
+    await stage.until(f"waiting for {conditions}", lambda: missing(stage, conditions))
+
+
+def _rule(verb: str) -> Callable[[Stage, Any], Awaitable[None]]:
+    async def add(stage: Stage, arguments: Mapping[str, Any]) -> None:
+        more = {key: value for key, value in arguments.items() if key not in ("at", "from", "as")}
+        if (peer := arguments.get("from")) is not None:
+            more["peer"] = str(node_id(peer)) if peer != CONTROLLER else peer
+        added = await stage.verb(arguments["at"], verb, **more)
+        if (name := arguments.get("as")) is not None:
+            stage.rules[name] = arguments["at"], added["rule"]
+
+    return add
+
+
+async def _release(stage: Stage, name: str) -> None:
+    node, number = stage.rules.pop(name)
+    await stage.verb(node, "release", rule=number)
+
+
+async def _cut(stage: Stage, nodes: list[str]) -> None:
+    await stage.driver.cut(*nodes)
+
+
+async def _heal(stage: Stage, nodes: list[str]) -> None:
+    await stage.driver.heal(*nodes)
+
+
+async def _remember(stage: Stage, values: Mapping[str, Any]) -> None:
+    stage.memory |= values
+
+
+async def _ask(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    api = api_of(arguments["api"])
+    response = await stage.ask(arguments["to"], api, arguments.get("version"), **arguments["fields"])
+    numbers = None if stage.numbering is None else stage.numbering.numbers
+    if reason := mismatch(arguments.get("answer", {}), renumbered(plain(response), numbers)):
+        raise ScenarioFailed(f"{api.name} to {arguments['to']}: {reason}")
+
+
+async def _configure(stage: Stage, values: Mapping[str, Any]) -> None:
+    changes = [{"name": name, "config_operation": 0, "value": str(value)} for name, value in values.items()]
+    resource = {"resource_type": 2, "resource_name": TOPIC, "configs": changes}
+    response = await stage.ask(CONTROLLER, ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+    _expect_none("the configuration", response.responses[0].error_code)
+
+
+def _expect_none(what: str, error: int) -> None:
+    if error:
+        raise ScenarioFailed(f"{what}: {ErrorCode(error).name}")
+
+
+_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
+    "start": _start,
+    "stop": _stop,
+    "kill": _kill,
+    "power_off": _power_off,
+    "wipe": _wipe,
+    "topic": _topic,
+    "produce": _produce,
+    "elect": _elect,
+    "wait": _wait,
+    **{verb: _rule(verb) for verb in ("hold", "drop", "delay", "disconnect", "fail", "trace")},
+    "release": _release,
+    "cut": _cut,
+    "heal": _heal,
+    "remember": _remember,
+    "ask": _ask,
+    "configure": _configure,
+}

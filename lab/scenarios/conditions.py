@@ -1,0 +1,108 @@
+"""What a scenario waits for: each condition says in words what is missing, or None.
+
+::
+
+    leader: A | none        who leads, at the controller and, where it runs, by its own account
+    isr: [A, B]             at the controller
+    fenced: [B], active: [B]    registrations
+    follows: {B: A}         B is a follower of A, and knows it
+    log_end: {B: 11}, committed: {A: 10}
+    hits: {rule: 1}         a rule was hit so often
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from lab.scenarios.script import node_id
+from lab.scenarios.stage import Stage
+from lab.scenarios.tables import TableError
+
+NONE: Final = "none"
+
+
+async def missing(stage: Stage, conditions: Mapping[str, Any]) -> str | None:
+    """The first of the conditions that does not hold. Raises TableError for one that there is not."""
+    for name, wanted in conditions.items():
+        check = _CONDITIONS.get(name)
+        if check is None:
+            raise TableError(f"no condition {name!r}; there are {', '.join(_CONDITIONS)}")
+        if (reason := await check(stage, wanted)) is not None:
+            return reason
+    return None
+
+
+async def _leader(stage: Stage, wanted: str) -> str | None:
+    leader = (await stage.partition())["leader"]
+    if leader != (-1 if wanted == NONE else node_id(wanted)):
+        return f"the leader is {leader}"
+    if wanted in stage.up and (role := (await stage.replica(wanted))["role"]) != "leader":
+        return f"{wanted} is {role}"
+    return None
+
+
+async def _isr(stage: Stage, wanted: list[str]) -> str | None:
+    isr = (await stage.partition())["isr"]
+    return None if sorted(isr) == sorted(map(node_id, wanted)) else f"the ISR is {isr}"
+
+
+async def _fenced(stage: Stage, wanted: list[str]) -> str | None:
+    return await _registered(stage, wanted, fenced=True)
+
+
+async def _active(stage: Stage, wanted: list[str]) -> str | None:
+    return await _registered(stage, wanted, fenced=False)
+
+
+async def _registered(stage: Stage, wanted: list[str], *, fenced: bool) -> str | None:
+    for broker in wanted:
+        found = await stage.registration(broker)
+        if found is None or found["fenced"] is not fenced:
+            return f"{broker} is {'unknown' if found is None else 'fenced' if found['fenced'] else 'active'}"
+    return None
+
+
+async def _follows(stage: Stage, wanted: Mapping[str, str]) -> str | None:
+    for follower, leader in wanted.items():
+        found = await stage.replica(follower)
+        if found["role"] != "follower" or found["leader"] != node_id(leader):
+            return f"{follower} is {found['role']}, its leader {found['leader']}"
+    return None
+
+
+async def _log_end(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for broker, offset in wanted.items():
+        found = (await stage.replica(broker))["log_end_offset"]
+        if found != offset:
+            return f"{broker}'s log ends at {found}"
+    return None
+
+
+async def _committed(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for broker, offset in wanted.items():
+        found = (await stage.replica(broker))["high_watermark"] - 1
+        if found != offset:
+            return f"{broker} has {found} as committed"
+    return None
+
+
+async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for name, count in wanted.items():
+        node, number = stage.rules[name]
+        rules = {rule["rule"]: rule for rule in await stage.verb(node, "rules")}
+        if (hits := rules[number]["hits"]) < count:
+            return f"{name} was hit {hits} times"
+    return None
+
+
+_CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] = {
+    "leader": _leader,
+    "isr": _isr,
+    "fenced": _fenced,
+    "active": _active,
+    "follows": _follows,
+    "log_end": _log_end,
+    "committed": _committed,
+    "hits": _hits,
+}

@@ -1,0 +1,67 @@
+"""Requests and their answers as a scenario expects them, beside those that a node traced.
+
+A field is looked for at any depth, so that ``{leader_epoch: 2}`` finds the one partition's. Lists are compared item
+by item. Leader epochs are compared in the document's numbers; one in which no record was written has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+EPOCH_FIELDS: Final = frozenset({"leader_epoch", "current_leader_epoch", "last_fetched_epoch", "epoch"})
+
+
+def renumbered(found: Any, numbers: Mapping[int, int] | None) -> Any:
+    """With the document's leader epochs (None: as they are)."""
+    if isinstance(found, Mapping):
+        return {
+            key: numbers.get(value, f"no record in {value}")
+            if numbers is not None and key in EPOCH_FIELDS and isinstance(value, int) and value >= 0
+            else renumbered(value, numbers)
+            for key, value in found.items()
+        }
+    if isinstance(found, list):
+        return [renumbered(item, numbers) for item in found]
+    return found
+
+
+def mismatch(expected: Any, found: Any, at: str = "") -> str | None:
+    """The first thing that is not as expected, in words; None where all is."""
+    if isinstance(expected, Mapping):
+        for key, value in expected.items():
+            candidates = list(_deep(found, key))
+            if not candidates:
+                return f"{at}.{key}: missing in {found}"
+            reasons = [mismatch(value, one, f"{at}.{key}") for one in candidates]
+            if all(reasons):
+                return reasons[0]
+        return None
+    if isinstance(expected, Sequence) and not isinstance(expected, str):
+        if not isinstance(found, Sequence) or len(found) != len(expected):
+            return f"{at}: expected {expected}, found {found}"
+        pairs = zip(expected, found, strict=True)
+        return next((reason for one, other in pairs if (reason := mismatch(one, other, at))), None)
+    return None if expected == found else f"{at}: expected {expected!r}, found {found!r}"
+
+
+def differences(expected: Sequence[Any], found: Sequence[Any]) -> list[str]:
+    """Of a whole trace: as many exchanges, each as expected."""
+    wrong = []
+    if len(expected) != len(found):
+        wrong.append(f"{len(expected)} exchanges expected, {len(found)} found: {list(found)}")
+    for number, (one, other) in enumerate(zip(expected, found, strict=False), 1):
+        if reason := mismatch(one, other):
+            wrong.append(f"exchange {number}: {reason}")
+    return wrong
+
+
+def _deep(found: Any, key: str) -> Iterator[Any]:
+    if isinstance(found, Mapping):
+        if key in found:
+            yield found[key]
+        for value in found.values():
+            yield from _deep(value, key)
+    elif isinstance(found, list):
+        for item in found:
+            yield from _deep(item, key)

@@ -1,0 +1,98 @@
+"""Scenarios on simulated machines (``lab.cluster``): the same nodes, a virtual clock, one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from broker.server import Broker
+from controller.server import Controller
+from lab.cluster import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster, host_of
+from lab.cluster import CONTROLLER as CONTROLLER_MACHINE
+from lab.scenarios.driver import CONTROLLER
+from lab.scenarios.interpreter import play
+from lab.scenarios.script import Script, node_id
+from lab.world import World, simulate
+from runtime.config.node_config import NodeConfig
+from runtime.context import Runtime
+
+QUICK: Final[Mapping[str, object]] = {
+    "offsets_topic_replication_factor": 1,
+    "group_initial_rebalance_delay_ms": 0,
+    "broker_session_timeout_ms": 3000,
+    "broker_heartbeat_interval_ms": 500,
+}
+
+Node = Broker | Controller
+Peer = Callable[[Runtime, NodeConfig], Node]
+"""Makes a test peer: a node that is in some way not ours."""
+
+
+class SimulatedDriver:
+    """Implements ``lab.scenarios.driver.Driver``. ``peers`` are by node name."""
+
+    def __init__(self, world: World, script: Script, peers: Mapping[str, Peer]) -> None:
+        overrides = dict(QUICK) | {name.replace(".", "_"): value for name, value in script.nodes.items()}
+        makers = {_machine(node): peer for node, peer in peers.items()}
+        self._cluster = SimulatedCluster(world, overrides=overrides, makers=makers)
+        self._world = world
+        self._runtime = world.machine("scenario").start()
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    def address(self, node: str) -> tuple[str, int]:
+        return _machine(node), CONTROLLER_PORT if node == CONTROLLER else BROKER_PORT
+
+    async def start(self, node: str) -> None:
+        if node == CONTROLLER:
+            await self._cluster.start_controller()
+        else:
+            await self._cluster.start_broker(node_id(node))
+
+    async def stop(self, node: str) -> None:
+        if node == CONTROLLER:
+            await self._cluster.stop_controller()
+        else:
+            await self._cluster.stop_broker(node_id(node))
+
+    async def kill(self, node: str) -> None:
+        await self._cluster.kill(_machine(node))
+
+    async def power_off(self, node: str) -> None:
+        await self._cluster.lose_power(_machine(node))
+
+    async def wipe(self, node: str) -> None:
+        self._world.machine(_machine(node)).storage.wipe()
+
+    async def cut(self, one: str, other: str) -> None:
+        self._world.fabric.cut(_machine(one), _machine(other))
+
+    async def heal(self, one: str, other: str) -> None:
+        self._world.fabric.heal(_machine(one), _machine(other))
+
+    async def verb(self, node: str, verb: str, /, **arguments: Any) -> Any:
+        found = self._cluster.controller if node == CONTROLLER else self._cluster.brokers[node_id(node)]
+        assert found is not None
+        return await found.verbs.call(verb, **arguments)
+
+    def check_alive(self) -> None:
+        """No node has ended by itself."""
+        self._cluster.check_alive()
+
+
+def play_simulated(script: Script, peers: Mapping[str, Peer], *, seed: int = 0) -> list[str]:
+    """The replicas after each step. ``peers`` are by the names that scripts call them by."""
+
+    async def run(world: World) -> list[str]:
+        driver = SimulatedDriver(world, script, {node: peers[name] for node, name in script.peers.items()})
+        shown = await play(script, driver)
+        driver.check_alive()
+        return shown
+
+    return simulate(run, seed=seed)
+
+
+def _machine(node: str) -> str:
+    return CONTROLLER_MACHINE if node == CONTROLLER else host_of(node_id(node))

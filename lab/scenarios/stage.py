@@ -1,0 +1,162 @@
+"""A scenario's cluster while it is played: ways to its nodes, what was remembered, and what its replicas hold."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from lab.scenarios.driver import CONTROLLER, Driver
+from lab.scenarios.script import Script, node_id
+from lab.scenarios.tables import Renumbering, Table
+from node.outgoing import Channel
+from node.verbs import VerbError
+from protocol.api_keys import ApiKey
+from protocol.types import ZERO_UUID
+
+TOPIC: Final = "t"
+PARTITION: Final = 0
+LIMIT: Final = 30.0
+"""Seconds on the scenario's clock that anything may take to come about."""
+PAUSE: Final = 0.02
+CLIENT: Final = "scenario"
+"""The client id of what the scenario itself asks."""
+
+
+class ScenarioFailed(AssertionError):
+    """A run is not as the scenario says. The message tells where, and what was found."""
+
+
+class Stage:
+    """``tables`` are the replicas as last seen, also of brokers that are down."""
+
+    def __init__(self, script: Script, driver: Driver) -> None:
+        self.script = script
+        self.driver = driver
+        self.topic_id = ZERO_UUID
+        self.up: set[str] = set()
+        self.memory: dict[str, Any] = dict(script.values)
+        self.rules: dict[str, tuple[str, int]] = {}
+        """Names of rules to their nodes and numbers."""
+        self.tables: dict[str, Table] = {}
+        self.acknowledged: dict[str, int] = {}
+        """Values written with acks=all, with their offsets."""
+        self.numbering = None if script.epochs is None else Renumbering(script.epochs)
+        self._channels: dict[str, Channel] = {}
+
+    # -- asking
+
+    def channel(self, node: str) -> Channel:
+        """The scenario's own connection to a node."""
+        host, port = self.driver.address(node)
+        known = self._channels.get(node)
+        if known is None or (known.host, known.port) != (host, port):
+            known = self._channels[node] = Channel(self.driver.runtime, host, port, CLIENT, connect_timeout=2.0)
+        return known
+
+    def forget(self, node: str) -> None:
+        """The node is going down: what comes back is asked on a new connection."""
+        if (channel := self._channels.pop(node, None)) is not None:
+            channel.close()
+
+    async def ask(self, node: str, api: ApiKey, version: int | None = None, **fields: Any) -> Any:
+        """Raises ChannelError, KafkaError."""
+        return await self.channel(node).request(api, version, timeout=LIMIT, **fields)
+
+    async def verb(self, node: str, verb: str, **arguments: Any) -> Any:
+        return await self.driver.verb(node, verb, **arguments)
+
+    async def replica(self, broker: str) -> Mapping[str, Any]:
+        """A replica as its broker describes it."""
+        described: Mapping[str, Any] = await self.verb(broker, "describe_partition", topic=TOPIC, partition=PARTITION)
+        return described
+
+    async def partition(self) -> Mapping[str, Any]:
+        """The partition as the controller has it."""
+        found = await self.verb(CONTROLLER, "partitions", topic=TOPIC)
+        one: Mapping[str, Any] = found[f"{TOPIC}-{PARTITION}"]
+        return one
+
+    async def registration(self, broker: str) -> Mapping[str, Any] | None:
+        """A broker as the controller has it."""
+        found: Mapping[str, Any] | None = (await self.verb(CONTROLLER, "brokers")).get(str(node_id(broker)))
+        return found
+
+    # -- values
+
+    async def resolve(self, value: Any) -> Any:
+        """With every ``$name`` replaced: remembered values, ``$topic_id``, ``$leader_epoch``, ``$partition_epoch``,
+        and ``$A.epoch``, a broker's epoch at the controller."""
+        if isinstance(value, str) and value.startswith("$"):
+            return await self._value_of(value[1:])
+        if isinstance(value, dict):
+            return {key: await self.resolve(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [await self.resolve(one) for one in value]
+        return value
+
+    async def _value_of(self, name: str) -> Any:
+        if name in self.memory:
+            return self.memory[name]
+        if name == "topic_id":
+            return self.topic_id
+        if name in ("leader_epoch", "partition_epoch"):
+            return (await self.partition())[name]
+        broker, _, field = name.partition(".")
+        if field == "epoch" and (found := await self.registration(broker)) is not None:
+            return found["epoch"]
+        raise ScenarioFailed(f"nothing is called ${name}")
+
+    def take_topic_id(self, topic_id: UUID) -> None:
+        self.topic_id = topic_id
+
+    # -- looking
+
+    async def observe(self) -> None:
+        """Look at all replicas of running brokers. Every record that is ever written must be seen once, for the
+        numbers of its epoch."""
+        for broker in self.script.replicas:
+            if broker in self.up:
+                with contextlib.suppress(VerbError):  # a broker that does not know the topic yet
+                    self.tables[broker] = await self._table(broker)
+        if self.numbering is not None:
+            self.numbering.observe(self.tables.values())
+
+    async def _table(self, broker: str) -> Table:
+        described = await self.replica(broker)
+        records = await self.verb(broker, "read_log", topic=TOPIC, partition=PARTITION, max=10_000)
+        partition = await self.partition()
+        return Table(
+            log={int(offset): (str(value), int(epoch)) for offset, value, epoch in records},
+            epochs={int(epoch): int(start) for epoch, start in described["epochs"]},
+            committed=described["high_watermark"] - 1,
+            log_end_offset=described["log_end_offset"],
+            in_isr=node_id(broker) in partition["isr"],
+        )
+
+    def shown(self, broker: str) -> Table:
+        """A replica as last seen, in the document's numbers."""
+        table = self.tables.get(broker, Table())
+        return table if self.numbering is None else self.numbering.apply(table)
+
+    async def until(self, what: str, condition: Callable[[], Awaitable[str | None]]) -> None:
+        """Wait until ``condition`` finds nothing missing. Raises ScenarioFailed with what it says at the end."""
+        clock = self.driver.runtime.clock
+        deadline = clock.monotonic() + LIMIT
+        while (missing := await _tried(condition)) is not None:
+            if clock.monotonic() > deadline:
+                raise ScenarioFailed(f"{what}: after {LIMIT:g} s {missing}")
+            await clock.sleep(PAUSE)
+
+    def close(self) -> None:
+        for node in list(self._channels):
+            self.forget(node)
+
+
+async def _tried(condition: Callable[[], Awaitable[str | None]]) -> str | None:
+    """What cannot be asked yet is missing too."""
+    try:
+        return await condition()
+    except VerbError as error:
+        return str(error)

@@ -1,0 +1,61 @@
+"""Nodes that behave as Kafka did before a KIP, for control experiments. Each is ours but for one API or one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.server import Broker
+from controller.server import SUPPORTED_FEATURES, Controller
+from node.api import ApiTable
+from protocol.api_keys import ApiKey
+from protocol.api_versions import ApiVersionsAnswers
+from protocol.registry import Role, VersionRange, served
+from runtime.config.node_config import NodeConfig
+from runtime.context import Runtime
+
+NO_EPOCHS_OF_MEMBERS: Final = 2
+"""The last version of AlterPartition before KIP-903."""
+
+
+def kip101_leader(runtime: Runtime, config: NodeConfig) -> Broker:
+    """Says only at which offset the first later epoch begins, and finds no divergence in fetches."""
+    return _broker(
+        runtime,
+        config,
+        {ApiKey.OFFSET_FOR_LEADER_EPOCH: "kip101_epoch_ends", ApiKey.FETCH: "fetch_without_divergence"},
+    )
+
+
+def metadata_epochs_leader(runtime: Runtime, config: NodeConfig) -> Broker:
+    """Takes a follower's broker epoch from its own metadata, not from the fetch."""
+    return _broker(runtime, config, {ApiKey.FETCH: "fetch_with_metadata_epochs"})
+
+
+def alter_partition_v2_controller(runtime: Runtime, config: NodeConfig) -> Controller:
+    """Offers AlterPartition only up to version 2, and so checks no broker epochs."""
+    controller = Controller(runtime, config)
+    controller.api_versions = _Older(Role.CONTROLLER, SUPPORTED_FEATURES)
+    return controller
+
+
+class _Older(ApiVersionsAnswers):
+    def __init__(self, role: Role, supported: Mapping[str, VersionRange | tuple[int, int]]) -> None:
+        super().__init__(role, supported)
+        offered = self._keys[ApiKey.ALTER_PARTITION]
+        self._keys[ApiKey.ALTER_PARTITION] = VersionRange(offered.min, NO_EPOCHS_OF_MEMBERS)
+
+
+def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]) -> Broker:
+    modules = {key: key.name.lower() for key in served(Role.BROKER)}
+    modules[ApiKey.API_VERSIONS] = "node.apis.api_versions"
+    modules |= {key: f"tests.scenarios.peers.{name}" for key, name in replaced.items()}
+    return Broker(runtime, config, apis=ApiTable("broker.apis", modules))
+
+
+PEERS: Final[Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]]] = {
+    "kip101": kip101_leader,
+    "metadata_epochs": metadata_epochs_leader,
+    "alter_partition_v2": alter_partition_v2_controller,
+}
+"""By the names that scenarios call them by."""

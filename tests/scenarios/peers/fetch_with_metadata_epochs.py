@@ -1,0 +1,21 @@
+"""Fetch at a leader that does not look at the broker epoch of the fetch: it takes the one that its metadata has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.apis import fetch
+from broker.server import Broker
+from node.api import RequestContext
+from protocol.fetch_request import decode_fetch_request, encode_fetch_request
+from protocol.types import NodeId
+
+RAW: Final = True
+
+
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+    request = decode_fetch_request(ctx.version, body)
+    registered = node.image.brokers.get(NodeId(request.replica_id))
+    if registered is not None:
+        request = request._replace(replica_epoch=registered.epoch)
+    fetch.handle(node, ctx, memoryview(bytearray(encode_fetch_request(ctx.version, request))))

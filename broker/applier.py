@@ -14,6 +14,7 @@ from uuid import UUID
 
 from broker.config_store import ConfigStore
 from broker.directory_assigner import DirectoryAssigner
+from broker.expected_followers import ExpectedFollowers
 from broker.follower.fetchers import Fetchers
 from broker.meters import BrokerMeters
 from broker.partition import Partition
@@ -59,6 +60,7 @@ class Applier:
         groups: Coordinator,
         assigner: DirectoryAssigner,
         fetchers: Fetchers,
+        expected_followers: ExpectedFollowers,
         clock: Clock,
     ) -> None:
         self.applied_offset = -1
@@ -75,6 +77,7 @@ class Applier:
         self._groups = groups
         self._assigner = assigner
         self._fetchers = fetchers
+        self._expected_followers = expected_followers
         self._clock = clock
         self._todo: dict[tuple[str, int], None] = {}
         self._work = asyncio.Event()
@@ -212,6 +215,8 @@ class Applier:
             self._log.error("role not taken", topic=partition.topic, partition=partition.index, reason=error.message)
         if partition.is_leader:
             self._fetchers.unfollow(partition)
+            if led_in != partition.leader_epoch:
+                self._expected_followers.expect(partition.replicas)
         else:
             self._fetchers.follow(partition)
         if partition.topic == OFFSETS_TOPIC:

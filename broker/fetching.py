@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
+from broker.expected_followers import FetchesOf
 from broker.fetch_sessions import FetchPlan, Wanted
 from broker.partition import Partition, ReadResult
 from broker.partitions import PartitionSet
@@ -195,6 +196,8 @@ class Fetch:
 
     def ready(self, key: Hashable) -> bool:
         """Something has changed: is there an error, a divergence, or enough to send by now?"""
+        if isinstance(key, FetchesOf):
+            return True
         session = self._plan.session
         changed = self._watched[key] if isinstance(key, Partition) else []
         if session is not None:

@@ -1,8 +1,8 @@
 """A broker: its parts, put together, and the order in which they begin and end.
 
 Start: listen (connections wait), lock and read the log directories, register with the controller and follow the
-metadata, load the logs, carry out the image, ask to be unfenced, serve. Stop: accept nothing new, hand the leaderships
-over (controlled shutdown), end what waits, flush and close the logs, let the directories go.
+metadata, load the logs, carry out the image, ask to be unfenced, serve. Stop: hand the leaderships over (controlled
+shutdown; it serves until then), accept nothing new, end what waits, flush and close the logs, let the directories go.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from broker.auto_create import AutoCreation
 from broker.config_store import ConfigStore
 from broker.controller_link import ControllerLink
 from broker.directory_assigner import DirectoryAssigner
+from broker.expected_followers import ExpectedFollowers
 from broker.fetch_sessions import FetchSessions
 from broker.follower.fetchers import Fetchers
 from broker.gauges import register_gauges
@@ -110,6 +111,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
+        self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = Fetchers(
             runtime,
             self._tasks,
@@ -156,6 +158,7 @@ class Broker:
             self.groups,
             self._assigner,
             self.fetchers,
+            self.expected_followers,
             self.runtime.clock,
         )
 
@@ -265,9 +268,9 @@ class Broker:
     async def stop(self) -> None:
         """End in order, from whatever point ``start`` has reached. Idempotent."""
         self.ready = False
-        self.server.stop_accepting()
         if self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
             await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
+        self.server.stop_accepting()
         self.fetchers.close()
         self.purgatory.close()
         await self.server.stop()

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from broker.expected_followers import FetchesOf
 from broker.fetch_sessions import FetchPlan, Key, Session, Wanted
 from broker.fetching import CONSUMER, Fetch, FetchLimits, Found
 from broker.leader_hints import LeaderHints
@@ -81,7 +82,11 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
     try:
         watch = fetch.begin()
         if watch is not None:
-            node.purgatory.wait(fetch, watch, request.max_wait_ms / 1000)
+            seconds = request.max_wait_ms / 1000
+            if follows:
+                watch = (*watch, FetchesOf(replica))
+                seconds = node.expected_followers.longest_wait(replica, seconds)
+            node.purgatory.wait(fetch, watch, seconds)
     finally:
         node.purgatory.release()
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from broker.answer_cache import AnswerCache
+from broker.expected_followers import ExpectedFollowers
 from broker.fetch_sessions import FetchSessions
 from broker.isr_proposals import IsrProposals
 from broker.meters import BrokerMeters, IsrMeters
@@ -127,6 +128,7 @@ class Bench:
             lag_ms=30_000,
             broker_epoch=lambda: BrokerEpoch(ME),
         )
+        self.expected_followers = ExpectedFollowers(self.clock, self.purgatory, ME)
         random = Randomness(1)
         self.sessions = FetchSessions(self.clock, random, 10)
         self.metadata_answers = AnswerCache()

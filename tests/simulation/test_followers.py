@@ -1,0 +1,164 @@
+"""What followers do when leaders come, go and disagree with them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lab.cluster import CONTROLLER, SimulatedCluster, host_of
+from node.client.cluster import Cluster
+from node.client.producer import Producer
+from protocol.records import Record, build_batch
+from tests.simulation.steps import create, partition_image, until, values, write
+from tests.simulation.test_replicas import (
+    BROKERS,
+    RECORDS,
+    content,
+    in_sync,
+    leader_of,
+    on_three_brokers,
+    replica,
+)
+
+FETCHES = "kafka_server_brokertopicmetrics_totalfetchrequestspersec_total"
+MANAGER = "kafka_server_replicafetchermanager"
+
+
+def others(leader: int) -> list[int]:
+    return [one for one in BROKERS if one != leader]
+
+
+def all_equal(cluster: SimulatedCluster) -> bool:
+    return content(cluster, 1) == content(cluster, 2) == content(cluster, 3)
+
+
+def test_a_leader_that_was_cut_off_throws_away_what_nobody_else_has() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        old, fabric = leader_of(cluster), cluster.world.fabric
+        away = [CONTROLLER, *map(host_of, others(old))]
+        for peer in away:
+            fabric.cut(host_of(old), peer)
+        for number in range(5):
+            data = build_batch([Record(0, 0, None, b"lost %d" % number)], base_timestamp=1)
+            replica(cluster, old).append(memoryview(bytearray(data)), 1)
+        await until(lambda: leader_of(cluster) != old, 30)
+        await write(client, 10, first=RECORDS)
+        assert replica(cluster, old).online_log.log_end_offset >= RECORDS + 5
+        for peer in away:
+            fabric.heal(host_of(old), peer)
+        await until(lambda: in_sync(cluster) == BROKERS, 60)
+        assert all_equal(cluster)
+        assert await values(client, RECORDS + 10) == list(range(RECORDS + 10))
+        assert [entry.epoch for entry in replica(cluster, old).online_log.epochs.entries] == [
+            entry.epoch for entry in replica(cluster, leader_of(cluster)).online_log.epochs.entries
+        ]
+
+    on_three_brokers(scenario, replica_socket_timeout_ms=2000)
+
+
+def test_a_follower_that_is_behind_the_leaders_log_start_begins_there() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 5)
+        away = others(leader_of(cluster))[0]
+        await cluster.kill(host_of(away))
+        await write(client, RECORDS, first=5)
+        await until(lambda: away not in in_sync(cluster), 30)
+        replica(cluster, leader_of(cluster)).delete_records(None)
+        await write(client, 3, first=RECORDS + 5)
+        await cluster.start_broker(away)
+        await until(lambda: in_sync(cluster) == BROKERS, 30)
+        log = replica(cluster, away).online_log
+        assert (log.log_start_offset, log.log_end_offset) == (RECORDS + 5, RECORDS + 8)
+        assert content(cluster, away) == content(cluster, leader_of(cluster))
+
+    on_three_brokers(scenario)
+
+
+def test_deleted_records_are_deleted_at_the_followers_too() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        replica(cluster, leader_of(cluster)).delete_records(None)
+        await until(lambda: all(replica(cluster, one).online_log.log_start_offset == RECORDS for one in BROKERS), 2)
+
+    on_three_brokers(scenario)
+
+
+def test_idle_partitions_are_not_in_any_fetch() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, "idle", partitions=100, replicas=3)
+        await write(client, 1, "idle", 7)
+        await asyncio.sleep(5)
+        before = [cluster.brokers[one].metrics.value(FETCHES, topic="idle") for one in BROKERS]
+        await write(client, RECORDS)
+        await asyncio.sleep(20)
+        assert [cluster.brokers[one].metrics.value(FETCHES, topic="idle") for one in BROKERS] == before
+
+    on_three_brokers(scenario)
+
+
+def test_nobody_waits_for_a_leader_that_leaves_in_order() -> None:
+    """Controlled shutdown: it leads until the metadata says otherwise, and its followers turn to the next at once."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        loop, longest, leaving = cluster.world.loop, 0.0, leader_of(cluster)
+        producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
+        await producer.send("t", b"%-100d" % 0, partition=0)
+        stopping = loop.create_task(cluster.stop_broker(leaving))
+        for number in range(1, 300):
+            began = loop.time()
+            await producer.send("t", b"%-100d" % number, partition=0)
+            longest = max(longest, loop.time() - began)
+            await asyncio.sleep(0.001)
+        await stopping
+        await producer.close()
+        assert leader_of(cluster) != leaving
+        assert await values(client, 300) == list(range(300))
+        assert longest < 1.0
+
+    on_three_brokers(scenario)
+
+
+def test_a_leaders_partitions_are_spread_over_as_many_fetchers_as_configured() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, "many", partitions=12, replicas=3)
+        for number in range(12):
+            await write(client, 2, "many", number)
+        fetchers = {one["fetcher"] for one in cluster.brokers[1].fetchers.describe()}
+        assert fetchers <= {f"ReplicaFetcherThread-{number}-{leader}" for number in range(3) for leader in (2, 3)}
+        assert len({name.split("-")[1] for name in fetchers}) == 3
+
+    on_three_brokers(scenario, num_replica_fetchers=3)
+
+
+def test_the_metrics_tell_of_lag_and_of_the_fetchers() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        leader = leader_of(cluster)
+        follower = cluster.brokers[others(leader)[0]]
+        await until(lambda: replica(cluster, follower.node_id).high_watermark == RECORDS, 2)
+        value = follower.metrics.value
+        name = f"ReplicaFetcherThread-0-{leader}"
+        lag = value("kafka_server_fetcherlagmetrics_consumerlag", clientid=name, topic="t", partition="0")
+        assert lag == value(f"{MANAGER}_maxlag", clientid="Replica") == 0
+        assert value(f"{MANAGER}_failedpartitionscount", clientid="Replica") == 0
+        assert value(f"{MANAGER}_deadthreadcount", clientid="Replica") == 0
+        assert value(f"{MANAGER}_minfetchrate", clientid="Replica") > 1
+        assert value("kafka_server_brokertopicmetrics_replicationbytesinpersec_total") > RECORDS * 100
+
+    on_three_brokers(scenario)
+
+
+def test_the_first_record_of_a_new_topic_does_not_wait_for_followers_that_wait() -> None:
+    """Their fetches are parked at the new leader, and do not name the new partition yet."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        loop = cluster.world.loop
+        await asyncio.sleep(2)
+        for number in range(6):
+            await create(client, f"new{number}", replicas=3)
+            assert partition_image(cluster, f"new{number}").leader >= 0
+            began = loop.time()
+            await write(client, 1, f"new{number}")
+            assert loop.time() - began < 0.1
+
+    on_three_brokers(scenario)

@@ -39,6 +39,8 @@ class Cluster:
         settings = {"process_roles": "controller", "node_id": 1000, "listeners": "CONTROLLER://localhost:9093"}
         self.state = ControllerState(CLUSTER_ID, NodeConfig.of(**(settings | config)), Sessions(SESSION))
         self.random = Randomness(7)
+        self.changes: list[PartitionChangeRecord] = []
+        """All that were written."""
         self.now = 100.0
         levels = {"metadata.version": 30} | (features or {})
         self.write([FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()])
@@ -48,6 +50,7 @@ class Cluster:
     def write(self, records: Sequence[Any]) -> None:
         level = self.state.image.metadata_version or 30
         decoded = [decode_record(encode_record(record, level)) for record in records]
+        self.changes += [record for record in decoded if isinstance(record, PartitionChangeRecord)]
         self.state.replay(decoded, base_offset=self.state.next_offset, epoch=LeaderEpoch(1), timestamp_ms=1)
 
     def commit(self, result: Result[T]) -> T:

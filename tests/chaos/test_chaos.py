@@ -49,11 +49,14 @@ def test_no_acknowledged_record_is_lost(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def run_faults(cluster: LocalCluster, journal: Journal) -> None:
-    """Kinds and nodes in turn until the time is over: each node meets each kind."""
+    """Kinds and nodes in turn until the time is over: a short run has each kind, a long one each kind at each node."""
     faults = Faults(cluster, journal, hold=4)
+    kinds = (faults.kill, faults.stop, faults.terminate)
     brokers = [node.id for node in cluster.brokers]
-    turns = [(kind, node) for kind in (faults.kill, faults.stop, faults.terminate) for node in brokers]
-    turns.insert(len(brokers), (faults.kill, cluster.controller.id))
+    turns = [
+        (kind, brokers[(at + turn) % len(brokers)]) for turn in range(len(brokers)) for at, kind in enumerate(kinds)
+    ]
+    turns.insert(len(kinds), (faults.kill, cluster.controller.id))
     while journal.now() < SECONDS:
         kind, node = turns[len(journal.faults) % len(turns)]
         kind(node)

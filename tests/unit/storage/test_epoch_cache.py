@@ -52,7 +52,7 @@ def test_nothing_is_below_zero(epoch: int, start: int) -> None:
 @pytest.mark.parametrize(
     ("requested", "answer"),
     [(-1, None), (-2, (-2, 10)), (0, (0, 10)), (2, (2, 30)), (3, (2, 30)), (4, (4, 50)), (5, (5, 99)), (6, None)],
-    ids=["undefined", "below it", "older than all", "known", "between", "before the latest", "latest", "newer than all"],
+    ids=["undefined", "negative", "oldest", "known", "between", "before the latest", "latest", "newer than all"],
 )
 def test_the_end_of_an_epoch(requested: int, answer: tuple[int, int] | None) -> None:
     cache = cache_of((1, 10), (2, 20), (4, 30), (5, 50))

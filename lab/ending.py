@@ -14,24 +14,43 @@ from node.client.consumer import Consumer, TopicPartition
 from node.client.offsets import EARLIEST, LATEST, find_offset
 from node.outgoing import ChannelError
 
+
+class NotHealthy(AssertionError):
+    """The cluster did not recover."""
+
+
 TOPIC_VALUE: Final = 1
 """The source of a configuration that was set for a topic."""
 
 
-async def healthy(client: Cluster, brokers: int) -> ClusterView:
-    """The cluster, once all brokers are there, every partition has a leader and every replica is in sync."""
-    while True:
-        try:
-            view = await client.metadata()
-        except ChannelError:
-            await asyncio.sleep(0.5)
-            continue
-        partitions = [one for topic in view.topics.values() for one in topic.partitions.values()]
-        if len(view.brokers) == brokers and all(
-            one.leader != -1 and set(one.isr) == set(one.replicas) for one in partitions
-        ):
-            return view
-        await asyncio.sleep(0.5)
+async def healthy(client: Cluster, brokers: int, *, seconds: float) -> ClusterView:
+    """The cluster, once all brokers are there, every partition has a leader and every replica is in sync.
+
+    Raises NotHealthy after ``seconds``."""
+    missing = ["nobody answers"]
+    try:
+        async with asyncio.timeout(seconds):
+            while missing:
+                await asyncio.sleep(0.5)
+                try:
+                    view = await client.metadata()
+                except ChannelError as error:
+                    missing = [str(error)]
+                else:
+                    missing = _missing(view, brokers)
+    except TimeoutError:
+        raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
+    return view
+
+
+def _missing(view: ClusterView, brokers: int) -> list[str]:
+    found = [] if len(view.brokers) == brokers else [f"only brokers {sorted(view.brokers)} are there"]
+    for topic in view.topics.values():
+        for number, one in topic.partitions.items():
+            if one.leader == -1 or set(one.isr) != set(one.replicas):
+                name = f"{topic.name}-{number}"
+                found.append(f"{name} has leader {one.leader}, replicas {one.replicas}, ISR {one.isr}")
+    return found
 
 
 async def final_logs(client: Cluster, partitions: Sequence[TopicPartition]) -> list[FinalLog]:

@@ -17,7 +17,9 @@ LONGEST_CUT: Final = 12.0
 DISK_OPERATIONS: Final = ("append", "sync", "open", "rename", "write", "")
 START_ATTEMPTS: Final = 5
 OF_LINKS: Final = ("links", "isolate")
-KINDS: Final = ("kill", "power", "stop", "disk", "wipe", "blackout", "controller", *OF_LINKS)
+WEIGHTS: Final = {"kill": 6, "power": 4, "stop": 3, "disk": 3, "wipe": 2, "blackout": 1, "controller": 4}
+"""How often the faults of nodes come."""
+KINDS: Final = (*WEIGHTS, *OF_LINKS)
 """What ``--faults`` can name."""
 
 
@@ -62,7 +64,7 @@ class Nemesis:
             "links": self._cut_link,
             "isolate": self._isolate,
         }
-        self._of_nodes = [kind for kind in kinds if kind not in OF_LINKS]
+        self._of_nodes = [kind for kind in kinds if kind in WEIGHTS for _ in range(WEIGHTS[kind])]
         self._of_links = [kind for kind in kinds if kind in OF_LINKS]
 
     async def trouble_nodes(self, faults: int) -> None:

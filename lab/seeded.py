@@ -17,7 +17,7 @@ from lab.trace import Trace
 from lab.workload import GROUP, Workload
 from lab.world import World, simulate
 from node.client import admin
-from node.client.cluster import Cluster
+from node.client.cluster import Cluster, ClusterView
 from runtime.randomness import Randomness
 
 BROKERS: Final = (3, 3, 3, 4, 5)
@@ -93,6 +93,8 @@ class _Run:
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
         count = self._random.choice(BROKERS)
         cluster = await start_cluster(self._world, count, SETTINGS, of_brokers=of_brokers, watched=True)
+        assert cluster.watch is not None
+        cluster.watch.tell(self._trace.note)
         self._trace.note(f"{count} brokers serve")
         async with cluster.client() as client:
             new = [
@@ -134,12 +136,15 @@ class _Run:
                 self._trace.note("everything is mended")
                 await asyncio.sleep(3)
                 workload.stopping.set()
-            async with asyncio.timeout(RECOVERY_SECONDS):
-                await self._end(client, workload, len(brokers))
+            await self._end(client, workload, len(brokers))
 
     async def _end(self, client: Cluster, workload: Workload, brokers: int) -> None:
         """What the cluster holds now; the readers come to the end of it."""
-        view = await healthy(client, brokers)
+        view = await healthy(client, brokers, seconds=RECOVERY_SECONDS)
+        async with asyncio.timeout(RECOVERY_SECONDS):
+            await self._read_everything(client, workload, view)
+
+    async def _read_everything(self, client: Cluster, workload: Workload, view: ClusterView) -> None:
         logs = await final_logs(client, PARTITIONS)
         self._history += logs
         workload.ends = {log.partition: _end_of(log) for log in logs}

@@ -5,7 +5,8 @@
   was acknowledged behind it before that happened is still there: logs lose their ends, never their middles.
 - **duplicate**: one record of an idempotent producer at two offsets.
 - **inconsistent offsets**: two records were acknowledged, read or stored at the same offset of a partition.
-- **aborted read** (G1a): a record was read, or is in the log, that had been refused for good.
+- **aborted read** (G1a): a record was read, or is in the log, that had been refused for good. (One that was read while
+  nobody knew, is gone since its promises are void, and was then refused, is none.)
 - **phantom**: a record was read, or is in the log, that nobody sent.
 - **non-monotonic send**: of two records of a lane the later was acknowledged at the lower offset; internal where both
   were under way at once, external where the first had been acknowledged before the second was sent.

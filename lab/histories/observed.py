@@ -24,7 +24,10 @@ class Observed:
         self._offset_of: dict[str, int] = {}
         self._rivals: dict[int, dict[str, None]] = {}
         self._places: dict[str, dict[int, None]] = {}
-        self._read: set[str] = set()
+        self._read: dict[str, int] = {}
+        """Each value that was read, and where last."""
+        self._weak: set[tuple[int, str]] = set()
+        """What was acknowledged with acks=1."""
         self._reads = Sessions()
         self._lanes: dict[str, Send] = {}
         self._falls: list[tuple[Send, Send]] = []
@@ -40,6 +43,8 @@ class Observed:
         if send.outcome is not Outcome.OK or send.offset < 0:
             return
         self._claim(send.offset, send.value)
+        if send.acks != ACKS_ALL:
+            self._weak.add((send.offset, send.value))
         if send.lane:
             before = self._lanes.get(send.lane)
             if before is not None and before.offset >= send.offset:
@@ -49,7 +54,7 @@ class Observed:
     def polled(self, poll: Poll) -> None:
         for offset, value in poll.records:
             self._claim(offset, value)
-            self._read.add(value)
+            self._read[value] = offset
             if offset > self._highest_read:
                 self._highest_read = offset
         self._reads.add(poll)
@@ -80,12 +85,12 @@ class Observed:
             if send is None or (send.once and not self._is_void(send)):
                 yield "duplicate", f"{value} is at {_listed(places)}"
         for offset, values in self._rivals.items():
-            kept = [value for value in values if self._is_promised(value)]
+            kept = [value for value in values if self._is_promised(value, offset)]
             if len(kept) > 1:
                 yield "inconsistent offsets", f"{_listed(kept)} were at {offset}"
         yield from self._out_of_nowhere()
         for before, after in self._falls:
-            if self._is_promised(before.value):
+            if self._is_promised(before.value, before.offset):
                 kind = "" if before.ended <= after.begun else "internal "
                 text = f"{after.value} is at {after.offset}, and {before.value}, sent before it, at {before.offset}"
                 yield f"{kind}non-monotonic send", text
@@ -95,13 +100,16 @@ class Observed:
     def _is_void(self, send: Send) -> bool:
         return bool(self._voids) and send.begun <= max(self._voids)
 
-    def _is_promised(self, value: str) -> bool:
+    def _is_promised(self, value: str, offset: int) -> bool:
+        """Whether a value that was found at an offset stays there."""
         send = self._sends.get(value)
         if send is None:
             return True
         if self._is_void(send):
             return False
-        return send.acks == ACKS_ALL or value in self._read or value in self._stored
+        if (offset, value) not in self._weak:
+            return True
+        return offset in (self._read.get(value), self._stored.get(value))
 
     def _is_acknowledged(self, send: Send) -> bool:
         return send.outcome is Outcome.OK and send.acks == ACKS_ALL
@@ -131,7 +139,7 @@ class Observed:
                 if send.offset >= self._final.start:
                     missing = send
             elif missing is not None and not self._void_within(missing.begun, send.ended):
-                if self._is_void(missing):
+                if self._is_void(missing) and missing.begun <= send.begun:
                     yield "lost write", f"{missing.value} is gone, but not {send.value}, which followed it in the log"
                 missing = None
 
@@ -143,7 +151,7 @@ class Observed:
             send = self._sends.get(value)
             if send is None:
                 yield "phantom", f"{value} at {offset} was never sent"
-            elif send.outcome is Outcome.FAILED:
+            elif send.outcome is Outcome.FAILED and (value in self._stored or not self._is_void(send)):
                 yield "aborted read", f"{value} at {offset} had been refused"
 
     def _of_readers(self) -> Iterator[Found]:
@@ -168,7 +176,7 @@ class Observed:
         start = self._final.start if self._final is not None else 0
         index = bisect_left(offsets, max(jump.before + 1, start))
         while index < len(offsets) and offsets[index] < jump.after:
-            if self._is_promised(self._value_at[offsets[index]]):
+            if self._is_promised(self._value_at[offsets[index]], offsets[index]):
                 return offsets[index]
             index += 1
         return None

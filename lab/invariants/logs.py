@@ -31,6 +31,8 @@ class LogWatch:
         self._rules = ReplicaRules()
         self._promises = Promises()
         self._ledgers: dict[PartitionKey, Ledger] = {}
+        self.note: Callable[[str], object] = lambda text: None
+        """Hears of promises that end."""
         self._voids: list[Void] = []
         self._written_in_vain: dict[PartitionKey, Void] = {}
 
@@ -63,6 +65,7 @@ class LogWatch:
     def _void(self, key: PartitionKey, floor: int, reason: str) -> None:
         self._ledger(key).void(floor)
         self._voids.append(Void(self._name(key), self._now(), reason))
+        self.note("promises for {}-{} are void: {}".format(*self._name(key), reason))
 
     def _name(self, key: PartitionKey) -> tuple[str, int]:
         topic = self._image().topics_by_id.get(key[0])

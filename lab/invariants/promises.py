@@ -35,7 +35,8 @@ class Promises:
         """The registration has changed; why the promises are void, None where they hold."""
         if before is not None and now.leader not in (NO_LEADER, before.leader):
             eligible = (*before.isr, *before.elr)
-            if now.leader not in eligible:
+            moved = set(now.replicas) != set(before.replicas)  # the last step of a reassignment elects one that joined
+            if now.leader not in eligible and not moved:
                 self._short.pop(key, None)
                 return f"broker {now.leader} was elected, and {eligible} were eligible"
         short = self._short.get(key)

@@ -36,6 +36,10 @@ class Watch:
         """The promises that faults have ended: part of the run's history."""
         return self._logs.voids
 
+    def tell(self, note: Callable[[str], object]) -> None:
+        """``note`` hears of promises that end, from now on."""
+        self._logs.note = note
+
     def controller_starts(self, controller: Controller) -> None:
         self._controller = controller
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from lab.scenarios.actions import carry_out
 from lab.scenarios.driver import CONTROLLER, Driver
-from lab.scenarios.exchanges import differences, renumbered
+from lab.scenarios.exchanges import differences, mismatch, renumbered
 from lab.scenarios.script import Script, Step, node_id
 from lab.scenarios.stage import ScenarioFailed, Stage
 from lab.scenarios.tables import Table, TableError, side_by_side
 from node.verbs import VerbError
 
-LOGS = ("same", "differ", "lost")
+OTHERS: Final = ("same", "differ", "lost", "partition")
+"""What can be expected beside tables: equal logs, offsets at which logs differ, acknowledged values that the leader
+lacks, and the partition as the controller has it."""
 
 
 async def play(script: Script, driver: Driver) -> list[str]:
@@ -53,7 +55,7 @@ async def _missing(stage: Stage, expected: Mapping[str, Any]) -> str | None:
     await stage.observe()
     wrong = []
     for broker, fields in expected.items():
-        if broker not in LOGS:
+        if broker not in OTHERS:
             table = Table.parse(fields)
             found = stage.shown(broker)
             found = replace(found, stopped=broker not in stage.up)
@@ -67,6 +69,8 @@ async def _missing(stage: Stage, expected: Mapping[str, Any]) -> str | None:
             wrong.append(f"the logs differ at {at}, expected {first} to {last}")
     if "lost" in expected and (lost := await _lost(stage)) != expected["lost"]:
         wrong.append(f"acknowledged and lost are {lost}, expected {expected['lost']}")
+    if "partition" in expected and (reason := mismatch(expected["partition"], await stage.partition())):
+        wrong.append(f"partition{reason}")
     return "\n".join(wrong) or None
 
 

@@ -16,6 +16,7 @@ from lab.world import World, simulate
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 
+META_PROPERTIES: Final = "meta.properties"
 QUICK: Final[Mapping[str, object]] = {
     "offsets_topic_replication_factor": 1,
     "group_initial_rebalance_delay_ms": 0,
@@ -64,7 +65,12 @@ class SimulatedDriver:
         await self._cluster.lose_power(_machine(node))
 
     async def wipe(self, node: str) -> None:
-        self._world.machine(_machine(node)).storage.wipe()
+        storage = self._world.machine(_machine(node)).storage
+        kept = {path: inode for path, inode in storage.files.items() if path.endswith(f"/{META_PROPERTIES}")}
+        folders = {folder: None for path in kept for folder in ("/", path.rpartition("/")[0])}
+        storage.wipe()
+        storage.files |= kept
+        storage.folders |= folders
 
     async def cut(self, one: str, other: str) -> None:
         self._world.fabric.cut(_machine(one), _machine(other))

@@ -15,8 +15,8 @@ from lab.scenarios.script import Script, node_id
 from lab.world import World, simulate
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
+from storage.names import META_PROPERTIES
 
-META_PROPERTIES: Final = "meta.properties"
 QUICK: Final[Mapping[str, object]] = {
     "offsets_topic_replication_factor": 1,
     "group_initial_rebalance_delay_ms": 0,

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch as KIP-101 had it: the start of the first epoch above the one asked for, and no epoch with it."""
+"""OffsetForLeaderEpoch as KIP-101 had it: the start of the first epoch above the one asked for, without its epoch."""
 
 from __future__ import annotations
 

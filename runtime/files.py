@@ -132,6 +132,13 @@ class RealFile:
         self._handle = None
 
 
+def open_descriptor(path: str, *, create: bool, read_only: bool) -> int:
+    flags = os.O_RDONLY if read_only else os.O_RDWR
+    if create:
+        flags |= os.O_CREAT
+    return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+
 class RealDisk:
     """Implements ``runtime.disk.Disk``. Call ``close`` at the end to stop its threads."""
 
@@ -139,10 +146,7 @@ class RealDisk:
         self._executor: ThreadPoolExecutor | None = None
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        flags = os.O_RDONLY if read_only else os.O_RDWR
-        if create:
-            flags |= os.O_CREAT
-        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return RealFile(path, open_descriptor(path, create=create, read_only=read_only))
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:

@@ -1,0 +1,101 @@
+"""What the lab's disk leaves behind on a loss of power."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runtime.power_loss import LossyDisk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> LossyDisk:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "old").write_bytes(b"before")
+    return LossyDisk(str(tmp_path / "spare"))
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Callable[[str], str]:
+    return lambda name: str(tmp_path / "d" / name)
+
+
+def left(tmp_path: Path) -> dict[str, bytes | None]:
+    """Names below the folder and their bytes, None for a folder."""
+    folder = tmp_path / "d"
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+At = Callable[[str], str]
+
+
+def test_a_file_keeps_what_was_synced(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    file = disk.open(at("new"), create=True)
+    disk.sync_folder(str(tmp_path / "d"))
+    file.append([b"one"])
+    file.sync()
+    file.append([b"two"])
+    disk.cut()
+    assert left(tmp_path) == {"old": b"before", "new": b"one"}
+
+
+def test_syncing_by_another_name_for_the_file_counts(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    file = disk.open(at("old"))
+    file.append([b", more"])
+    disk.open(at("old")).sync()
+    file.append([b", lost"])
+    disk.cut()
+    assert left(tmp_path) == {"old": b"before, more"}
+
+
+def test_what_was_changed_in_place_is_lost_from_there_on(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    file = disk.open(at("old"))
+    file.pwrite(b"X", 2)
+    disk.cut()
+    assert left(tmp_path) == {"old": b"be"}
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_entries_are_kept_once_their_folder_is_synced(disk: LossyDisk, at: At, tmp_path: Path, synced: bool) -> None:
+    disk.open(at("made"), create=True)
+    disk.make_folders(at("a/b"))
+    disk.rename(at("old"), at("renamed"), sync=False)
+    if synced:
+        disk.sync_folder(str(tmp_path / "d"))
+        disk.sync_folder(str(tmp_path / "d" / "a"))
+    disk.cut()
+    after: dict[str, bytes | None] = {"made": b"", "a": None, "a/b": None, "renamed": b"before"}
+    assert left(tmp_path) == (after if synced else {"old": b"before"})
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_what_was_removed_or_replaced_comes_back(disk: LossyDisk, at: At, tmp_path: Path, synced: bool) -> None:
+    disk.write_atomic(at("checkpoint"), b"first")
+    disk.write_atomic(at("checkpoint"), b"second", sync=synced)
+    disk.remove(at("old"))
+    if synced:
+        disk.sync_folder(str(tmp_path / "d"))
+    disk.cut()
+    assert left(tmp_path) == ({"checkpoint": b"second"} if synced else {"checkpoint": b"first", "old": b"before"})
+
+
+def test_a_folder_that_was_renamed_keeps_its_own_losses(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    disk.make_folders(at("a"))
+    disk.sync_folder(str(tmp_path / "d"))
+    disk.open(at("a/f"), create=True).append([b"x"])
+    disk.rename(at("a"), at("b"), sync=False)
+    disk.cut()
+    assert left(tmp_path) == {"a": None, "old": b"before"}
+
+
+def test_a_tree_that_was_removed_stays_away(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    disk.make_folders(at("a"))
+    disk.open(at("a/f"), create=True).append([b"x"])
+    disk.remove_tree(at("a"))
+    disk.cut()
+    assert left(tmp_path) == {"old": b"before"}

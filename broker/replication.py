@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from broker.isr_proposals import IsrProposals
+from broker.isr_proposals import Proposal
 from broker.meters import IsrMeters
 from node.image import BrokerImage, MetadataImage
 from protocol.types import BrokerEpoch, NodeId
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from broker.partition import Partition
 
 
+class Proposing(Protocol):
+    """Where leaders hand in their proposals (``broker.isr_proposals``)."""
+
+    def start(self, tasks: Tasks) -> None: ...
+
+    def submit(self, proposal: Proposal) -> bool: ...
+
+
 class Replication:
     """One for the broker. Times in milliseconds of the monotonic clock."""
 
@@ -23,7 +31,7 @@ class Replication:
         self,
         node_id: NodeId,
         image: Callable[[], MetadataImage],
-        proposals: IsrProposals,
+        proposals: Proposing,
         meters: IsrMeters,
         clock: Clock,
         *,

@@ -12,7 +12,7 @@ from uuid import UUID
 from broker.answer_cache import AnswerCache
 from broker.expected_followers import ExpectedFollowers
 from broker.fetch_sessions import FetchSessions
-from broker.isr_proposals import IsrProposals
+from broker.isr_proposals import Altered, Proposal
 from broker.meters import BrokerMeters, IsrMeters
 from broker.partition import Partition
 from broker.partitions import PartitionSet
@@ -22,7 +22,7 @@ from node.api import Caller, RequestContext, ServedApi
 from node.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
 from node.metrics import Counter, Metrics, Timing
 from protocol import messages
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader, parse_response_header
 from protocol.records import Record, build_batch
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
@@ -31,6 +31,7 @@ from runtime.config.topic_config import TopicConfig
 from runtime.files import RealDisk
 from runtime.network import FileRange
 from runtime.randomness import Randomness
+from runtime.tasks import Tasks
 from storage.partition_log import PartitionLog
 from tests.unit.broker.hand_clock import HandClock
 
@@ -91,16 +92,35 @@ class Request:
         return messages.decode_response(self.key, self.version, self.body)
 
 
-class HandController:
-    """A controller that never answers by itself."""
+class HandProposals:
+    """Proposals of ISRs, answered by hand."""
 
-    def offered(self, key: int) -> int | None:
-        return None
+    def __init__(self) -> None:
+        self.open: list[Proposal] = []
 
-    async def request(
-        self, key: int, version: int | None = None, *, timeout: float | None = None, **fields: Any
-    ) -> Any:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    def start(self, tasks: Tasks) -> None:
+        pass
+
+    def submit(self, proposal: Proposal) -> bool:
+        if any((one.topic_id, one.index) == (proposal.topic_id, proposal.index) for one in self.open):
+            return False
+        self.open.append(proposal)
+        return True
+
+    def members(self) -> dict[int, int]:
+        """Node and broker epoch of the only open proposal."""
+        (proposal,) = self.open
+        return dict(proposal.members)
+
+    def accept(self) -> None:
+        """The oldest, as it is."""
+        proposal = self.open.pop(0)
+        epoch = PartitionEpoch(proposal.partition_epoch + 1)
+        isr = tuple(node for node, _ in proposal.members)
+        proposal.done(Altered(leader_epoch=proposal.leader_epoch, partition_epoch=epoch, isr=isr))
+
+    def refuse(self, error: ErrorCode) -> None:
+        self.open.pop(0).done(error)
 
 
 class Bench:
@@ -117,8 +137,7 @@ class Bench:
         self.partitions = PartitionSet(lambda: self.image)
         self.metrics = Metrics()
         self.meters = BrokerMeters(self.metrics)
-        self.controller = HandController()
-        self.proposals = IsrProposals(self.controller, self.clock, ME, lambda: BrokerEpoch(ME))
+        self.proposals = HandProposals()
         self.replication = Replication(
             ME,
             lambda: self.image,
@@ -202,8 +221,18 @@ class Bench:
         return request.response
 
 
-def led_by(leader: NodeId | int, *, replicas: tuple[int, ...] | None = None, leader_epoch: int = 0) -> PartitionImage:
-    """A partition with the ISR of its leader alone."""
+def led_by(
+    leader: NodeId | int,
+    *,
+    replicas: tuple[int, ...] | None = None,
+    leader_epoch: int = 0,
+    isr: tuple[int, ...] | None = None,
+    partition_epoch: int | None = None,
+) -> PartitionImage:
+    """A partition with the ISR of its leader alone, unless told otherwise."""
     nodes = tuple(NodeId(node) for node in replicas or (leader,))
-    isr = nodes if leader < 0 else (NodeId(leader),)
-    return PartitionImage(nodes, isr, NodeId(leader), LeaderEpoch(leader_epoch), PartitionEpoch(leader_epoch))
+    in_sync = nodes if leader < 0 else (NodeId(leader),)
+    if isr is not None:
+        in_sync = tuple(map(NodeId, isr))
+    epoch = PartitionEpoch(leader_epoch if partition_epoch is None else partition_epoch)
+    return PartitionImage(nodes, in_sync, NodeId(leader), LeaderEpoch(leader_epoch), epoch)

@@ -1,0 +1,286 @@
+"""Fetches of followers as they come in: progress, acks=all, divergence, sessions, and the way to a nearer replica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.apis.fetch import handle
+from broker.apis.produce import handle as handle_produce
+from broker.partition import Partition
+from node.image import BrokerImage, ListenerImage
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from protocol.fetch_response import FetchedPartition, FetchResponse, decode_fetch_response
+from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from protocol.types import LeaderEpoch, NodeId
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.test_leading import REPLICAS, append, led, register
+
+
+def fetch(
+    bench: Bench,
+    offset: int | None,
+    *,
+    node: int = 2,
+    epoch: int | None = None,
+    version: int = 17,
+    session: tuple[int, int] = (0, -1),
+    wait: int = 500,
+    rack: str = "",
+    **wanted: Any,
+) -> Request:
+    """A follower's fetch of t-0, or with ``node`` -1 a consumer's; ``offset`` None for nothing new in a session."""
+    ids = version >= 13
+    options = {"current_leader_epoch": 0} | wanted
+    one = [] if offset is None else [FetchPartition(0, offset, 1 << 20, **options)]
+    topic_id = bench.image.topics["t"].id
+    topics = [(None if ids else "t", topic_id if ids else None, one)] if one else []
+    replica_epoch = -1 if version < 15 else node if epoch is None else epoch
+    request = FetchRequest(
+        wait,
+        1,
+        1 << 20,
+        topics,
+        session_id=session[0],
+        session_epoch=session[1],
+        replica_id=node,
+        replica_epoch=replica_epoch,
+        rack_id=rack,
+    )
+    made = Request(ApiKey.FETCH, version)
+    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))  # type: ignore[arg-type]
+    return made
+
+
+def response(request: Request) -> FetchResponse:
+    return decode_fetch_response(request.version, request.body)
+
+
+def result(request: Request) -> FetchedPartition:
+    ((_, _, (one,)),) = response(request).topics
+    return one
+
+
+def records(found: FetchedPartition) -> bytes:
+    data: Any = found.records
+    return bytes(data)
+
+
+def produce(bench: Bench, *, timeout: int = 1000) -> Request:
+    made = Request(ApiKey.PRODUCE, 12)
+    body = encode_produce_request(12, ProduceRequest(None, -1, timeout, [("t", None, [(0, batch(b"x"))])]))
+    handle_produce(bench, made.ctx, memoryview(bytearray(body)))  # type: ignore[arg-type]
+    return made
+
+
+def code(request: Request) -> int:
+    return int(decode_produce_response(12, memoryview(request.body)).topics[0][2][0].error_code)
+
+
+def log_end_of(partition: Partition, node: int) -> int:
+    assert partition.leading is not None
+    return partition.leading.followers[NodeId(node)].log_end
+
+
+class TestAcksAll:
+    def test_the_fetch_that_has_everything_completes_the_producer_and_waits_itself(self, bench: Bench) -> None:
+        led(bench, (1, 2))
+        waiting = fetch(bench, 0)
+        producing = produce(bench)
+        assert not producing.answered
+        assert len(records(result(waiting))) > 0, "told at once, not when its time is up"
+        again = fetch(bench, 1)
+        assert producing.answered and code(producing) == 0 and not again.answered
+
+    def test_it_waits_for_the_last_of_the_isr(self, bench: Bench) -> None:
+        led(bench)
+        producing = produce(bench)
+        fetch(bench, 1)
+        assert not producing.answered
+        fetch(bench, 1, node=3)
+        assert code(producing) == 0
+
+    def test_enough_replicas_to_append_and_too_few_when_it_is_committed(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2), min_isr=2)
+        producing = produce(bench)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1,), partition_epoch=1))
+        assert not producing.answered and partition.high_watermark == 0
+        partition.online_log.set_high_watermark(partition.online_log.log_end_offset)
+        partition.changed()
+        assert code(producing) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert code(produce(bench)) == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    def test_a_shrunken_isr_commits_what_the_others_have(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2))
+        producing = produce(bench, timeout=100_000)
+        bench.clock.advance(31)
+        assert partition.leading is not None
+        partition.leading.maybe_shrink()
+        assert not producing.answered
+        bench.proposals.accept()
+        assert code(producing) == 0
+
+    def test_a_lost_leadership_is_told_to_the_producer(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2))
+        producing = produce(bench)
+        partition.become(led_by(OTHER, replicas=REPLICAS, isr=(1, 2), leader_epoch=1))
+        assert code(producing) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class TestProgress:
+    def test_a_fetch_from_below_the_log_is_no_progress(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition, 3)
+        for node in (2, 3):
+            fetch(bench, 3, node=node)
+        partition.delete_records(None)
+        assert result(fetch(bench, 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert log_end_of(partition, 2) == 3
+
+    def test_a_diverging_fetch_changes_nothing(self, bench: Bench) -> None:
+        """KAFKA-13141: it has not what its offset says."""
+        partition = led(bench, (1, 2))
+        append(partition, 2)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 2), leader_epoch=3))
+        append(partition, 2)
+        found = result(fetch(bench, 4, current_leader_epoch=3, last_fetched_epoch=2))
+        assert found.diverging_epoch == (0, 2) and not records(found)
+        assert log_end_of(partition, 2) == -1 and partition.high_watermark == 0
+
+    @pytest.mark.parametrize("version", [13, 14, 15, 17, 18])
+    def test_every_version_between_brokers_tells_who_fetches(self, bench: Bench, version: int) -> None:
+        partition = led(bench, (1,))
+        append(partition)
+        fetch(bench, 1, version=version)
+        assert log_end_of(partition, 2) == 1
+        assert bench.proposals.members() == {1: 1, 2: 2 if version >= 15 else -1}
+
+    def test_a_new_leader_epoch_ends_the_wait_of_a_follower(self, bench: Bench) -> None:
+        partition = led(bench)
+        waiting = fetch(bench, 0)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=REPLICAS, leader_epoch=1))
+        assert result(waiting).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+    def test_a_divergence_that_comes_about_while_it_waits_ends_the_wait(self, bench: Bench) -> None:
+        """B4, case H: what was the end is cut off, and something else is written there."""
+        partition = led(bench)
+        append(partition, 3)
+        waiting = fetch(bench, 3, current_leader_epoch=-1, last_fetched_epoch=0)
+        partition.online_log.truncate_to(partition.online_log.log_start_offset)
+        partition.online_log.assign_epoch(LeaderEpoch(2), partition.online_log.log_end_offset)
+        partition.changed()
+        assert waiting.answered and (result(waiting).diverging_epoch or result(waiting).error_code)
+
+
+class TestSessions:
+    def open(self, bench: Bench, offset: int, **options: Any) -> int:
+        return response(fetch(bench, offset, session=(0, 0), wait=0, **options)).session_id
+
+    def test_a_partition_at_rest_is_not_looked_at_and_does_not_lag(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2))
+        session = self.open(bench, 0)
+        assert partition.leading is not None
+        for number in range(1, 20):
+            bench.clock.advance(10)
+            assert response(fetch(bench, None, session=(session, number), wait=0)).topics == []
+        held = bench.sessions.plan(session, 20, [], [], privileged=True, uses_topic_ids=True).session
+        assert held is not None and not held.hot
+        append(partition)
+        partition.leading.maybe_shrink()
+        assert bench.proposals.open == []
+
+    def test_one_that_may_join_is_looked_at_with_every_fetch(self, bench: Bench) -> None:
+        led(bench, (1,))
+        register(bench, 2, 2, fenced=True)
+        session = self.open(bench, 0)
+        fetch(bench, None, session=(session, 1), wait=0)
+        assert bench.proposals.open == []
+        register(bench, 2, 2)
+        fetch(bench, None, session=(session, 2), wait=0)
+        assert bench.proposals.members() == {1: 1, 2: 2}
+
+    def test_the_session_of_a_former_incarnation_is_refused_for_each_partition(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2))
+        session = self.open(bench, 0)
+        assert partition.leading is not None
+        before = partition.leading.followers[OTHER].caught_up_ms
+        register(bench, 2, 9)
+        bench.clock.advance(5)
+        stale = result(fetch(bench, None, session=(session, 1), wait=0))
+        assert stale.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.leading.followers[OTHER].caught_up_ms == before
+
+    def test_so_it_is_when_only_fetches_of_the_next_one_have_been_seen(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2))
+        old = self.open(bench, 0)
+        self.open(bench, 0, epoch=9)
+        assert result(fetch(bench, None, session=(old, 1), wait=0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.leading is not None and partition.leading.followers[OTHER].broker_epoch == 9
+
+    def test_the_high_watermark_is_news(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition)
+        session = self.open(bench, 1)
+        fetch(bench, 1, node=3)
+        (told,) = response(fetch(bench, None, session=(session, 1), wait=0)).topics
+        assert told[2][0].high_watermark == 1
+        assert response(fetch(bench, None, session=(session, 2), wait=0)).topics == []
+
+
+class TestNearerReplicas:
+    """KIP-392."""
+
+    def three_racks(self, bench: Bench, *, selects: bool = True) -> Partition:
+        partition = led(bench)
+        for node, rack in ((1, "a"), (2, "b"), (3, "b")):
+            register(bench, node, node)
+            endpoints = (ListenerImage("PLAINTEXT", f"host-{node}", 9092),)
+            old = bench.image.brokers[node]
+            bench.image.brokers[node] = BrokerImage(old.id, old.epoch, old.incarnation, endpoints, {}, rack, False)
+        append(partition, 4)
+        fetch(bench, 4, wait=0, log_start_offset=0)
+        fetch(bench, 2, node=3, wait=0, log_start_offset=0)
+        bench.selects_replicas = selects
+        return partition
+
+    def ask(self, bench: Bench, offset: int = 0, *, rack: str = "b", version: int = 12) -> FetchedPartition:
+        return result(fetch(bench, offset, node=-1, rack=rack, version=version))
+
+    def test_the_replica_in_the_same_rack_that_has_most_is_told_at_once_without_records(self, bench: Bench) -> None:
+        self.three_racks(bench)
+        found = self.ask(bench)
+        assert (found.preferred_read_replica, records(found), found.error_code) == (2, b"", 0)
+        assert found.high_watermark == 2
+
+    @pytest.mark.parametrize("rack", ["", "a", "c"])
+    def test_without_one_in_the_rack_or_with_the_leader_there_the_leader_serves(self, bench: Bench, rack: str) -> None:
+        self.three_racks(bench)
+        found = self.ask(bench, rack=rack)
+        assert found.preferred_read_replica == -1 and len(records(found)) > 0
+
+    def test_only_replicas_in_sync_that_have_the_offset_count(self, bench: Bench) -> None:
+        partition = self.three_racks(bench)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), partition_epoch=1))
+        assert self.ask(bench, 1).preferred_read_replica == 3
+        register(bench, 3, 3, fenced=True)
+        assert self.ask(bench, 1).preferred_read_replica == -1
+
+    def test_nobody_is_sent_away_without_a_selector_nor_below_version_11(self, bench: Bench) -> None:
+        self.three_racks(bench, selects=False)
+        assert self.ask(bench).preferred_read_replica == -1
+        bench.selects_replicas = True
+        assert self.ask(bench, version=10).preferred_read_replica == -1
+
+    def test_a_follower_serves_consumers_up_to_its_own_high_watermark(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition, 3)
+        partition.become(led_by(OTHER, replicas=REPLICAS, isr=REPLICAS, leader_epoch=1))
+        partition.online_log.set_high_watermark(partition.online_log.log_start_offset)
+        wanted: dict[str, Any] = {"node": -1, "wait": 0, "current_leader_epoch": 1}
+        assert records(result(fetch(bench, 1, version=12, **wanted))) == b"", "above its high watermark"
+        assert result(fetch(bench, 4, version=12, **wanted)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert result(fetch(bench, 0, version=10, **wanted)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert result(fetch(bench, 0, **(wanted | {"node": 3}))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

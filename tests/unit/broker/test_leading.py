@@ -1,0 +1,403 @@
+"""A leader over its followers: who joins and leaves the ISR, what the controller's answers do, what is committed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.isr import Committed, PendingExpand, Reaction, reaction
+from broker.isr_proposals import Altered
+from broker.partition import ACKS_ALL, Partition
+from node.image import BrokerImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
+
+THIRD = NodeId(3)
+REPLICAS = (1, 2, 3)
+LAG = 30.0
+
+
+def register(bench: Bench, node: int, epoch: int, *, fenced: bool = False, leaving: bool = False) -> None:
+    bench.image.brokers[node] = BrokerImage(
+        NodeId(node), BrokerEpoch(epoch), UUID(int=node), (), {}, fenced=fenced, in_controlled_shutdown=leaving
+    )
+
+
+def led(bench: Bench, isr: tuple[int, ...] = REPLICAS, *, min_isr: int = 1, leader_epoch: int = 0) -> Partition:
+    for node in REPLICAS:
+        register(bench, node, node)
+    image = led_by(ME, replicas=REPLICAS, isr=isr, leader_epoch=leader_epoch)
+    partition = bench.host(bench.topic("t", image), 0, min_insync_replicas=min_isr)
+    partition.become(image)
+    return partition
+
+
+def fetch(bench: Bench, partition: Partition, node: int, offset: int, *, epoch: int | None = None) -> None:
+    partition.follower_fetched(
+        NodeId(node),
+        broker_epoch=BrokerEpoch(node if epoch is None else epoch),
+        offset=Offset(offset),
+        log_start=Offset(0),
+        leader_log_end=partition.online_log.log_end_offset,
+        now_ms=bench.replication.now_ms(),
+    )
+
+
+def append(partition: Partition, count: int = 1) -> None:
+    for _ in range(count):
+        partition.append(batch(b"x"), 1)
+
+
+def state_of(partition: Partition) -> object:
+    assert partition.leading is not None
+    return partition.leading.isr
+
+
+def shrink(bench: Bench, partition: Partition, seconds: float = LAG + 1) -> None:
+    bench.clock.advance(seconds)
+    assert partition.leading is not None
+    partition.leading.maybe_shrink()
+
+
+def refusal_of(bench: Bench, partition: Partition, node: int, offset: int, epoch: int) -> ErrorCode:
+    with pytest.raises(KafkaError) as error:
+        fetch(bench, partition, node, offset, epoch=epoch)
+    return error.value.code
+
+
+class TestExpanding:
+    def test_a_follower_that_has_what_is_committed_is_proposed_with_the_epoch_of_its_fetch(self, bench: Bench) -> None:
+        partition = led(bench, (1,))
+        append(partition, 2)
+        fetch(bench, partition, OTHER, 1)
+        assert bench.proposals.open == [], "the high watermark is 2"
+        fetch(bench, partition, OTHER, 2)
+        assert bench.proposals.members() == {1: 1, 2: 2}
+        assert (partition.isr, partition.maximal_isr) == ((1,), (1, 2))
+        bench.proposals.accept()
+        assert (partition.isr, partition.maximal_isr, partition.partition_epoch) == ((1, 2), (1, 2), 1)
+        assert bench.replication.meters.expands.value == 1
+
+    def test_only_one_change_is_under_way(self, bench: Bench) -> None:
+        partition = led(bench, (1,))
+        fetch(bench, partition, OTHER, 0)
+        fetch(bench, partition, THIRD, 0)
+        assert bench.proposals.members() == {1: 1, 2: 2}
+        bench.proposals.accept()
+        fetch(bench, partition, THIRD, 0)
+        assert bench.proposals.members() == {1: 1, 2: 2, 3: 3}
+
+    def test_it_needs_what_the_log_had_when_this_leader_began(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2))
+        append(partition, 3)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 2), leader_epoch=1))
+        assert partition.high_watermark == 0
+        fetch(bench, partition, THIRD, 2)
+        assert bench.proposals.open == []
+        fetch(bench, partition, THIRD, 3)
+        assert bench.proposals.members() == {1: 1, 2: -1, 3: 3}, "nothing was heard of 2 in this leadership"
+
+    @pytest.mark.parametrize(
+        "state", [{"fenced": True}, {"leaving": True}, {"epoch": 3}], ids=["fenced", "in controlled shutdown", "ahead"]
+    )
+    def test_who_is_fenced_or_leaving_or_ahead_of_the_metadata_is_not_proposed(
+        self, bench: Bench, state: dict[str, int]
+    ) -> None:
+        partition = led(bench, (1,))
+        fetched_with = state.get("epoch", 2)
+        register(bench, OTHER, 2, fenced=bool(state.get("fenced")), leaving=bool(state.get("leaving")))
+        fetch(bench, partition, OTHER, 0, epoch=fetched_with)
+        assert bench.proposals.open == [] and partition.may_join(OTHER)
+        register(bench, OTHER, fetched_with)
+        fetch(bench, partition, OTHER, 0, epoch=fetched_with)
+        assert bench.proposals.members() == {1: 1, 2: fetched_with}
+
+    def test_a_follower_of_an_old_metadata_version_is_proposed_without_an_epoch(self, bench: Bench) -> None:
+        partition = led(bench, (1,))
+        fetch(bench, partition, OTHER, 0, epoch=-1)
+        assert bench.proposals.members() == {1: 1, 2: -1}
+
+
+class TestStaleIncarnations:
+    """Document 003: no effect but the error, whether the metadata or an earlier fetch shows that it is over."""
+
+    def test_older_than_registered(self, bench: Bench) -> None:
+        partition = led(bench, (1,))
+        register(bench, OTHER, 7)
+        assert refusal_of(bench, partition, OTHER, 0, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert bench.proposals.open == [] and partition.leading is not None
+        assert partition.leading.followers[OTHER].log_end == -1
+
+    def test_older_than_registered_though_that_is_fenced(self, bench: Bench) -> None:
+        partition = led(bench, (1,))
+        register(bench, OTHER, 7, fenced=True)
+        assert refusal_of(bench, partition, OTHER, 0, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_older_than_the_one_already_held(self, bench: Bench) -> None:
+        partition = led(bench, (1,))
+        append(partition, 5)
+        fetch(bench, partition, OTHER, 1, epoch=7)
+        assert refusal_of(bench, partition, OTHER, 5, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.leading is not None
+        held = partition.leading.followers[OTHER]
+        assert (held.log_end, held.broker_epoch) == (1, 7) and bench.proposals.open == []
+
+    def test_the_read_is_refused_as_well(self, bench: Bench) -> None:
+        partition = led(bench)
+        register(bench, OTHER, 7)
+        with pytest.raises(KafkaError) as error:
+            partition.require_follower(OTHER, BrokerEpoch(2), current_leader_epoch=0)
+        assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_a_node_without_a_replica_may_know_more_if_it_names_a_leader_epoch(self, bench: Bench) -> None:
+        partition, codes = led(bench), []
+        for epoch in (0, None):
+            with pytest.raises(KafkaError) as error:
+                partition.require_follower(NodeId(9), BrokerEpoch(9), current_leader_epoch=epoch)
+            codes.append(error.value.code)
+        assert codes == [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+class TestShrinking:
+    def test_who_has_not_caught_up_in_time_is_proposed_away(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition)
+        bench.clock.advance(LAG)
+        fetch(bench, partition, OTHER, 1)
+        shrink(bench, partition, 1)
+        assert bench.proposals.members() == {1: 1, 2: 2}
+        assert partition.isr == partition.maximal_isr == (1, 2, 3), "until it is committed"
+        assert partition.high_watermark == 0
+        bench.proposals.accept()
+        assert list(partition.isr) == [1, 2] and partition.high_watermark == 1
+        assert bench.replication.meters.shrinks.value == 1
+
+    def test_who_has_everything_stays_however_long_it_is_silent(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition)
+        for node in (OTHER, THIRD):
+            fetch(bench, partition, node, 1)
+        shrink(bench, partition, 10 * LAG)
+        assert bench.proposals.open == []
+
+    def test_nothing_is_judged_while_a_change_is_under_way(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2))
+        append(partition)
+        fetch(bench, partition, THIRD, 1)
+        shrink(bench, partition)
+        assert bench.proposals.members() == {1: 1, 2: -1, 3: 3}
+
+
+class TestAnswers:
+    def expanding(self, bench: Bench) -> Partition:
+        partition = led(bench, (1,))
+        fetch(bench, partition, OTHER, 0)
+        assert isinstance(state_of(partition), PendingExpand)
+        return partition
+
+    @pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+    def test_what_was_certainly_not_applied_is_taken_back_and_tried_again_later(
+        self, bench: Bench, error: ErrorCode
+    ) -> None:
+        partition = self.expanding(bench)
+        bench.proposals.refuse(error)
+        assert isinstance(state_of(partition), Committed) and list(partition.maximal_isr) == [1]
+        assert bench.replication.meters.failed.value == 1
+        fetch(bench, partition, OTHER, 0)
+        assert bench.proposals.members() == {1: 1, 2: 2}
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.INVALID_UPDATE_VERSION,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.NEW_LEADER_ELECTED,
+        ],
+    )
+    def test_what_may_be_applied_stays_open_until_the_metadata_says(self, bench: Bench, error: ErrorCode) -> None:
+        partition = self.expanding(bench)
+        bench.proposals.refuse(error)
+        assert partition.maximal_isr == (1, 2) and bench.proposals.open == []
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1,), partition_epoch=1))
+        assert isinstance(state_of(partition), Committed) and list(partition.maximal_isr) == [1]
+
+    @pytest.mark.parametrize("error", [ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR])
+    def test_anything_else_is_sent_again_as_it_was(self, bench: Bench, error: ErrorCode) -> None:
+        partition = self.expanding(bench)
+        # The follower comes back without its log meanwhile: that one has not been judged.
+        register(bench, OTHER, 8)
+        append(partition)
+        fetch(bench, partition, OTHER, 0, epoch=8)
+        bench.proposals.refuse(error)
+        assert bench.proposals.members() == {1: 1, 2: 2}
+
+    def test_an_answer_of_another_leader_epoch_or_an_older_state_leaves_it_open(self, bench: Bench) -> None:
+        for leader_epoch, partition_epoch in ((5, 1), (4, -1)):
+            bench.proposals.open.clear()
+            bench.image.topics.clear()
+            for hosted in list(bench.partitions):
+                hosted.online_log.close()
+                bench.partitions.remove(hosted)
+            partition = led(bench, (1,), leader_epoch=4)
+            fetch(bench, partition, OTHER, 0)
+            proposal = bench.proposals.open.pop()
+            proposal.done(
+                Altered(
+                    leader_epoch=LeaderEpoch(leader_epoch),
+                    partition_epoch=PartitionEpoch(partition_epoch),
+                    isr=(ME, OTHER),
+                )
+            )
+            assert isinstance(state_of(partition), PendingExpand) and partition.isr == (1,)
+        assert bench.replication.meters.failed.value == 2
+
+    def test_a_late_answer_changes_nothing(self, bench: Bench) -> None:
+        partition = self.expanding(bench)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), partition_epoch=5))
+        bench.proposals.accept()
+        assert (partition.isr, partition.partition_epoch) == ((1, 3), 5)
+
+    def test_the_loss_of_leadership_makes_every_answer_late(self, bench: Bench) -> None:
+        partition = self.expanding(bench)
+        partition.become(led_by(OTHER, replicas=REPLICAS, isr=(1, 2), leader_epoch=1))
+        bench.proposals.accept()
+        assert (partition.leader, partition.partition_epoch, partition.maximal_isr) == (OTHER, 1, (1, 2))
+
+    def test_the_metadata_that_the_proposal_was_made_on_does_not_settle_it(self, bench: Bench) -> None:
+        partition = self.expanding(bench)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1,)))
+        assert partition.maximal_isr == (1, 2), "the controller may have let it in by now"
+
+    def test_a_second_proposal_behind_an_unanswered_one_is_taken_back(self, bench: Bench) -> None:
+        partition = self.expanding(bench)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1,), leader_epoch=1))
+        fetch(bench, partition, THIRD, 0)
+        assert isinstance(state_of(partition), Committed) and len(bench.proposals.open) == 1
+
+    def test_every_error_has_its_reaction(self) -> None:
+        known = {error: reaction(error) for error in ErrorCode}
+        assert [error.name for error, what in known.items() if what is Reaction.ROLL_BACK] == [
+            "OPERATION_NOT_ATTEMPTED",
+            "INELIGIBLE_REPLICA",
+        ]
+        assert sum(what is Reaction.WAIT for what in known.values()) == 6
+
+
+class TestHighWatermark:
+    def test_it_is_what_all_in_the_isr_have(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition, 3)
+        fetch(bench, partition, OTHER, 3)
+        assert partition.high_watermark == 0
+        fetch(bench, partition, THIRD, 2)
+        assert partition.high_watermark == 2
+
+    def test_it_waits_for_a_newcomer_before_the_controller_has_answered(self, bench: Bench) -> None:
+        partition = led(bench, (1,))
+        append(partition, 2)
+        fetch(bench, partition, OTHER, 2)
+        append(partition)
+        assert partition.high_watermark == 2
+        fetch(bench, partition, OTHER, 3)
+        assert partition.high_watermark == 3
+
+    def test_it_waits_for_one_that_is_about_to_join_and_not_for_one_that_may_not(self, bench: Bench) -> None:
+        partition = led(bench, (1, 2))
+        append(partition)
+        fetch(bench, partition, THIRD, 1)
+        bench.proposals.refuse(ErrorCode.INELIGIBLE_REPLICA)
+        append(partition)
+        fetch(bench, partition, OTHER, 2)
+        assert partition.high_watermark == 1, "broker 3 was caught up a moment ago"
+        register(bench, THIRD, 3, fenced=True)
+        append(partition)
+        fetch(bench, partition, OTHER, 3)
+        assert partition.high_watermark == 3
+
+    def test_it_stands_still_below_the_minimum_isr(self, bench: Bench) -> None:
+        partition = led(bench, (1,), min_isr=2)
+        append(partition)
+        assert partition.high_watermark == 0
+        fetch(bench, partition, OTHER, 1)
+        assert partition.high_watermark == 0, "a proposed member does not count"
+        bench.proposals.accept()
+        assert partition.high_watermark == 1
+
+    def test_acks_all_counts_the_committed_isr_before_it_appends(self, bench: Bench) -> None:
+        partition = led(bench, (1,), min_isr=2)
+        fetch(bench, partition, OTHER, 0)
+        with pytest.raises(KafkaError) as error:
+            partition.append(batch(b"x"), ACKS_ALL)
+        assert error.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+        bench.proposals.accept()
+        partition.append(batch(b"x"), ACKS_ALL)
+
+    def test_a_new_leader_knows_nothing_of_its_followers(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition)
+        for node in (OTHER, THIRD):
+            fetch(bench, partition, node, 1)
+        partition.become(led_by(OTHER, replicas=REPLICAS, isr=REPLICAS, leader_epoch=1))
+        partition.become(led_by(ME, replicas=REPLICAS, isr=REPLICAS, leader_epoch=2))
+        append(partition)
+        assert partition.leading is not None and partition.high_watermark == 1
+        assert all(one.broker_epoch is None for one in partition.leading.followers.values())
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.just(0), st.just(0)),
+        st.tuples(st.just("fetch"), st.sampled_from([2, 3]), st.integers(0, 3)),
+        st.tuples(st.just("answer"), st.just(0), st.sampled_from([0, 0, 0, ErrorCode.INELIGIBLE_REPLICA])),
+        st.tuples(st.just("time"), st.just(0), st.integers(1, 40)),
+        st.tuples(st.just("fence"), st.sampled_from([2, 3]), st.integers(0, 1)),
+    ),
+    max_size=40,
+)
+
+
+@given(actions, st.integers(1, 3))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+def test_what_is_committed_is_on_every_replica_that_the_controller_may_elect(
+    bench: Bench, history: list[tuple[str, int, int]], min_isr: int
+) -> None:
+    """Dumb oracle: whatever the order of fetches, answers and time, all whom the controller has let in, or may have by
+    an answer still on its way, have everything below the high watermark; and that moves only with enough of them."""
+    bench.proposals.open.clear()
+    bench.image.topics.clear()
+    for hosted in list(bench.partitions):
+        hosted.online_log.truncate_fully_and_start_at(Offset(0))
+        hosted.online_log.close()
+        bench.partitions.remove(hosted)
+    partition = led(bench, min_isr=min_isr)
+    has, committed, before = {2: 0, 3: 0}, set(REPLICAS), 0
+    for what, node, count in history:
+        match what:
+            case "append":
+                append(partition)
+            case "fetch":
+                fetch(bench, partition, node, has[node])
+                has[node] = min(has[node] + count, partition.online_log.log_end_offset)
+            case "answer" if bench.proposals.open:
+                if count:
+                    bench.proposals.refuse(ErrorCode(count))
+                else:
+                    committed = set(bench.proposals.members())
+                    bench.proposals.accept()
+            case "time":
+                shrink(bench, partition, count)
+            case "fence":
+                register(bench, node, node, fenced=bool(count))
+        possible = [committed] + [set(dict(one.members)) for one in bench.proposals.open]
+        assert set(partition.isr) == committed
+        assert all(has.get(one, 1 << 40) >= partition.high_watermark for isr in possible for one in isr)
+        assert partition.high_watermark >= before
+        assert partition.high_watermark == before or len(committed) >= min_isr
+        before = partition.high_watermark

@@ -1,0 +1,133 @@
+"""What a leader knows of a follower, with partitions at rest that no fetch walks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.replica_state import NEVER, ReplicaState, Visits
+from protocol.types import BrokerEpoch, Offset
+
+LAG = 30_000
+
+
+@dataclass(eq=False)
+class Place:
+    """A partition's place in a session."""
+
+    visits: Visits | None = field(default_factory=Visits)
+
+
+def fetched(state: ReplicaState, offset: int, end: int, now: int, visited: Place | None = None, epoch: int = 1) -> None:
+    state.fetched(
+        broker_epoch=BrokerEpoch(epoch),
+        offset=Offset(offset),
+        log_start=Offset(0),
+        leader_end=Offset(end),
+        now_ms=now,
+        visited=visited,
+    )
+
+
+def test_a_member_of_the_isr_is_caught_up_when_its_leader_begins_and_others_never_were() -> None:
+    member, other = ReplicaState(now_ms=100, in_sync=True), ReplicaState(now_ms=100, in_sync=False)
+    assert member.is_caught_up(Offset(5), 100 + LAG, LAG) and not member.is_caught_up(Offset(5), 101 + LAG, LAG)
+    assert not other.is_caught_up(Offset(5), 100, LAG)
+
+
+def test_reaching_the_end_of_the_last_fetch_counts_as_caught_up_at_its_time() -> None:
+    state = ReplicaState(now_ms=0, in_sync=False)
+    fetched(state, 0, 10, 1_000)
+    assert state.caught_up_ms == NEVER
+    fetched(state, 10, 20, 2_000)
+    assert state.caught_up_ms == 1_000
+    fetched(state, 19, 30, 3_000)
+    assert state.caught_up_ms == 1_000, "one record was missing of what there was at 2000"
+
+
+def test_a_partition_that_rested_for_hours_does_not_lag_when_its_leader_appends() -> None:
+    state, place = ReplicaState(now_ms=0, in_sync=True), Place()
+    assert place.visits is not None
+    place.visits.note(1_000)
+    fetched(state, 10, 10, 1_000, place)
+    for hour in range(5):
+        place.visits.note(hour * 3_600_000)
+    now = 4 * 3_600_000 + 400
+    assert state.is_caught_up(Offset(11), now, LAG) and state.caught_up_ms == 4 * 3_600_000
+
+
+def test_a_follower_that_had_not_everything_gains_nothing_from_visits() -> None:
+    state, place = ReplicaState(now_ms=0, in_sync=True), Place()
+    assert place.visits is not None
+    fetched(state, 9, 10, 1_000, place)
+    place.visits.note(90_000)
+    assert state.caught_up_ms == 0 and not state.is_caught_up(Offset(10), 90_000, LAG)
+
+
+def test_the_next_incarnation_was_not_caught_up_before() -> None:
+    state = ReplicaState(now_ms=0, in_sync=True)
+    fetched(state, 10, 10, 1_000, epoch=5)
+    fetched(state, 0, 10, 2_000, epoch=9)
+    assert state.caught_up_ms == NEVER and state.broker_epoch == 9 and state.log_end == 0
+
+
+def test_a_new_leader_epoch_begins_the_times_anew_and_keeps_the_offsets() -> None:
+    state = ReplicaState(now_ms=0, in_sync=True)
+    fetched(state, 10, 10, 1_000)
+    state.renew(now_ms=5_000, in_sync=True, leader_end=Offset(10))
+    assert (state.caught_up_ms, state.log_end, state.broker_epoch) == (5_000, 10, 1)
+    state.renew(now_ms=9_000, in_sync=False, leader_end=Offset(10))
+    assert state.caught_up_ms == NEVER
+
+
+class Walked:
+    """The dumb oracle: C3 by the letter, told of every partition with every fetch."""
+
+    def __init__(self) -> None:
+        self.caught_up = self.last_fetch = NEVER
+        self.last_end = -1
+
+    def fetched(self, offset: int, end: int, now: int) -> None:
+        if offset >= end:
+            self.caught_up = max(self.caught_up, now)
+        elif offset >= self.last_end:
+            self.caught_up = max(self.caught_up, self.last_fetch)
+        self.last_end = max(self.last_end, end)
+        self.last_fetch = now
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 3)),
+        st.tuples(st.just("fetch"), st.integers(1, 5)),
+        st.tuples(st.just("leave"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_times_read_through_the_session_are_those_of_a_leader_that_walks_everything(
+    history: list[tuple[str, int]],
+) -> None:
+    """A follower takes up to so many records with each fetch. At rest, only the session hears of its fetches."""
+    state, walked, place = ReplicaState(now_ms=0, in_sync=False), Walked(), Place()
+    end, has, rests = 0, 0, False
+    for now, (what, count) in enumerate(history, start=1):
+        match what:
+            case "append":
+                end, rests = end + count, False
+            case "leave":  # the follower forgets the partition, and comes back in another session
+                assert place.visits is not None
+                place.visits, place, rests = Visits(place.visits.last_ms, place.visits.before_ms), Place(), False
+            case "fetch":
+                assert place.visits is not None
+                place.visits.note(now)
+                walked.fetched(has, end, now)
+                if not rests:
+                    fetched(state, has, end, now, place)
+                rests = has == end
+                has = min(end, has + count)
+        assert state.caught_up_ms == walked.caught_up

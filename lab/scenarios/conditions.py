@@ -7,6 +7,7 @@
     fenced: [B], active: [B]    registrations
     follows: {B: A}         B is a follower of A, and knows it
     log_end: {B: 11}, committed: {A: 10}
+    in_step: [A]            a broker knows what the controller knew when it was asked
     hits: {rule: 1}         a rule was hit so often
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from lab.scenarios.driver import CONTROLLER
 from lab.scenarios.script import node_id
 from lab.scenarios.stage import Stage
 from lab.scenarios.tables import TableError
@@ -87,6 +89,14 @@ async def _committed(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     return None
 
 
+async def _in_step(stage: Stage, wanted: list[str]) -> str | None:
+    for broker in wanted:
+        known, there_is = [(await stage.verb(node, "image"))["offset"] for node in (broker, CONTROLLER)]
+        if known < there_is:
+            return f"{broker} knows the metadata up to {known} of {there_is}"
+    return None
+
+
 async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     for name, count in wanted.items():
         node, number = stage.rules[name]
@@ -104,5 +114,6 @@ _CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] 
     "follows": _follows,
     "log_end": _log_end,
     "committed": _committed,
+    "in_step": _in_step,
     "hits": _hits,
 }

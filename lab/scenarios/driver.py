@@ -39,8 +39,8 @@ class Driver(Protocol):
         ...
 
     async def wipe(self, node: str) -> None:
-        """All data is gone; the disk keeps its name (``directory.id``), as one does that was restored or came back without
-        what was not flushed. A new name would be a change of the partition by itself (KIP-858). The node is down."""
+        """All data is gone; the disk keeps its name (``directory.id``), as one that came back without what was not
+        flushed does. A new name would be a change of the partition by itself (KIP-858). The node is down."""
         ...
 
     async def cut(self, one: str, other: str) -> None: ...

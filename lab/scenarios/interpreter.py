@@ -18,9 +18,9 @@ from lab.scenarios.stage import ScenarioFailed, Stage
 from lab.scenarios.tables import Table, TableError, side_by_side
 from node.verbs import VerbError
 
-OTHERS: Final = ("same", "differ", "lost", "partition")
+OTHERS: Final = ("same", "differ", "lost", "partition", "describe")
 """What can be expected beside tables: equal logs, offsets at which logs differ, acknowledged values that the leader
-lacks, and the partition as the controller has it."""
+lacks, the partition as the controller has it, and a replica as its broker describes it."""
 
 
 async def play(script: Script, driver: Driver) -> list[str]:
@@ -71,6 +71,9 @@ async def _missing(stage: Stage, expected: Mapping[str, Any]) -> str | None:
         wrong.append(f"acknowledged and lost are {lost}, expected {expected['lost']}")
     if "partition" in expected and (reason := mismatch(expected["partition"], await stage.partition())):
         wrong.append(f"partition{reason}")
+    for broker, fields in expected.get("describe", {}).items():
+        if reason := mismatch(fields, await stage.replica(broker)):
+            wrong.append(f"{broker}{reason}")
     return "\n".join(wrong) or None
 
 

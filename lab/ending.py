@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -13,20 +14,24 @@ from node.client.cluster import Cluster, ClusterView
 from node.client.consumer import Consumer, TopicPartition
 from node.client.offsets import EARLIEST, LATEST, find_offset
 from node.outgoing import ChannelError
+from protocol.api_keys import ApiKey
 
 
 class NotHealthy(AssertionError):
     """The cluster did not recover."""
 
 
+UNCLEAN: Final = 1
+"""A type of election."""
 TOPIC_VALUE: Final = 1
 """The source of a configuration that was set for a topic."""
 
 
-async def healthy(client: Cluster, brokers: int, *, seconds: float) -> ClusterView:
+async def healthy(client: Cluster, brokers: int, lost: Collection[TopicPartition], *, seconds: float) -> ClusterView:
     """The cluster, once all brokers are there, every partition has a leader and every replica is in sync.
 
-    Raises NotHealthy after ``seconds``."""
+    Partitions that have ``lost`` records may be without a leader, as when the disk of the last in-sync replica was
+    replaced: for them somebody asks for an unclean election. Raises NotHealthy after ``seconds``."""
     missing = ["nobody answers"]
     try:
         async with asyncio.timeout(seconds):
@@ -38,9 +43,26 @@ async def healthy(client: Cluster, brokers: int, *, seconds: float) -> ClusterVi
                     missing = [str(error)]
                 else:
                     missing = _missing(view, brokers)
+                    await _elect_uncleanly(client, [one for one in lost if _is_leaderless(view, one)])
     except TimeoutError:
         raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
     return view
+
+
+def _is_leaderless(view: ClusterView, partition: TopicPartition) -> bool:
+    topic = view.topics.get(partition[0])
+    return topic is not None and partition[1] in topic.partitions and topic.partitions[partition[1]].leader == -1
+
+
+async def _elect_uncleanly(client: Cluster, partitions: Collection[TopicPartition]) -> None:
+    for topic, number in partitions:
+        with contextlib.suppress(ChannelError):
+            await client.ask_any(
+                ApiKey.ELECT_LEADERS,
+                election_type=UNCLEAN,
+                topic_partitions=[{"topic": topic, "partitions": [number]}],
+                timeout_ms=5000,
+            )
 
 
 def _missing(view: ClusterView, brokers: int) -> list[str]:

@@ -136,11 +136,14 @@ class _Run:
                 self._trace.note("everything is mended")
                 await asyncio.sleep(3)
                 workload.stopping.set()
-            await self._end(client, workload, len(brokers))
+            await self._end(cluster, client, workload)
 
-    async def _end(self, client: Cluster, workload: Workload, brokers: int) -> None:
+    async def _end(self, cluster: SimulatedCluster, client: Cluster, workload: Workload) -> None:
         """What the cluster holds now; the readers come to the end of it."""
-        view = await healthy(client, brokers, seconds=RECOVERY_SECONDS)
+        watch = cluster.watch
+        assert watch is not None
+        lost = {void.partition for void in watch.voids}
+        view = await healthy(client, len(cluster.brokers), sorted(lost), seconds=RECOVERY_SECONDS)
         async with asyncio.timeout(RECOVERY_SECONDS):
             await self._read_everything(client, workload, view)
 

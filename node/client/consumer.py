@@ -49,6 +49,9 @@ class _Assigned:
     topic: str
     partition: int
     offset: int | None
+    epoch: int = -1
+    """The leader epoch of what lies before ``offset``, -1 where that is not known: the leader tells by it whether its
+    log is another one (KIP-320, KIP-595)."""
     fetching: bool = False
     records: deque[ConsumedRecord] = field(default_factory=deque)
 
@@ -173,7 +176,11 @@ class Consumer:
             self._note(error, topic)
             return None
         return channel, FetchPartition(
-            partition, assigned.offset, self._partition_bytes, current_leader_epoch=view.leader_epoch
+            partition,
+            assigned.offset,
+            self._partition_bytes,
+            current_leader_epoch=view.leader_epoch,
+            last_fetched_epoch=assigned.epoch,
         )
 
     async def _fetch(self, channel: Channel, wanted: list[tuple[_Assigned, FetchPartition]]) -> None:
@@ -241,15 +248,23 @@ class Consumer:
         if self._assigned.get((assigned.topic, assigned.partition)) is not assigned:
             return None
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
-            assigned.offset = None
+            assigned.offset, assigned.epoch = None, -1
             return None
         if fetched.error_code:
             return KafkaError(ErrorCode(fetched.error_code), f"{assigned.topic}-{assigned.partition}")
         data, start = fetched.records, assigned.offset
+        if fetched.diverging_epoch is not None and start is not None:
+            # What was read before is not in the leader's log: go on where the two part.
+            assigned.epoch, end = fetched.diverging_epoch
+            assigned.offset = min(start, end) if end >= 0 else None
+            return None
         if data is None or start is None:
             return None
         assert isinstance(data, bytes | bytearray | memoryview)
-        records, assigned.offset = read_records(assigned.topic, assigned.partition, memoryview(data), start)
+        view = memoryview(data)
+        records, assigned.offset = read_records(assigned.topic, assigned.partition, view, start)
+        if assigned.offset > start:
+            assigned.epoch = max(batch.leader_epoch for batch in iter_batches(view))
         assigned.records.extend(records)
         return None
 

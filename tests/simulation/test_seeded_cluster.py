@@ -1,4 +1,4 @@
-"""A controller and three to five brokers under load and faults: what Kafka promises is kept, and a seed has one history.
+"""A controller and three to five brokers under load and faults: what Kafka promises is kept, a seed has one history.
 
 `make sim SEED=n` runs one seed and prints its trace; `make soak SECONDS=n` runs others.
 """

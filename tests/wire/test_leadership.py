@@ -1,0 +1,114 @@
+"""Real processes: how long clients miss a leader that is killed, stopped in order, or brought back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+
+from milena.local_cluster import LocalCluster
+from tests.wire.admin import create_topic
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
+
+FAR_BELOW_A_SESSION = 3.0
+"""Seconds; the default session is 9, and librdkafka's own pauses are in it (0.5 to 0.9 were seen)."""
+HARDLY_MISSED = 1.5
+"""Seconds in which librdkafka finds a new leader that is there already (0.03 to 0.05 were seen)."""
+
+
+class Writer:
+    """acks=all, one record after the other; the longest time between two that were acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "message.timeout.ms": 60_000}
+        self._producer = Producer(settings | {"retry.backoff.ms": 20, "retry.backoff.max.ms": 100})
+        self._ended = threading.Event()
+        self._last = time.monotonic()
+        self.errors: list[KafkaError] = []
+        self.longest = 0.0
+        self.count = 0
+
+    def write(self) -> None:
+        while not self._ended.is_set():
+            self._producer.produce("t", b"%d" % self.count, partition=0, on_delivery=self._delivered)
+            self._producer.flush()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        now = time.monotonic()
+        self.longest, self._last = max(self.longest, now - self._last), now
+        if error is not None:
+            self.errors.append(error)
+        self.count += 1
+
+    def stop(self) -> None:
+        self._ended.set()
+
+
+@contextmanager
+def writing(bootstrap: str) -> Iterator[Writer]:
+    writer = Writer(bootstrap)
+    thread = threading.Thread(target=writer.write)
+    thread.start()
+    try:
+        yield writer
+    finally:
+        writer.stop()
+        thread.join(70)
+    assert writer.errors == []
+
+
+def leader_and_isr(admin: AdminClient) -> tuple[int, int]:
+    """The leader of ``t`` and the size of its ISR."""
+    partition = admin.list_topics("t", timeout=10).topics["t"].partitions[0]
+    return partition.leader, len(partition.isrs)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)
+
+
+def test_a_killed_leader_is_missed_for_much_less_than_its_session(milena_start: Callable[..., LocalCluster]) -> None:
+    cluster = milena_start(brokers=3)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    create_topic(cluster.bootstrap, "t", replicas=3, config={"min.insync.replicas": "2"})
+    with writing(cluster.bootstrap) as writer:
+        wait_for(lambda: writer.count > 100)
+        for _ in range(2):
+            leader, _ = leader_and_isr(admin)
+            writer.longest = 0.0
+            cluster.kill(leader)
+            wait_for(lambda gone=leader: leader_and_isr(admin)[0] not in (gone, -1))  # type: ignore[misc]
+            written = writer.count
+            wait_for(lambda enough=written + 100: writer.count > enough)  # type: ignore[misc]
+            assert writer.longest < FAR_BELOW_A_SESSION
+            began = time.monotonic()
+            cluster.restart(leader)
+            wait_for(lambda: leader_and_isr(admin)[1] == 3)
+            assert time.monotonic() - began < FAR_BELOW_A_SESSION, "it need not wait for the session of its former self"
+
+
+def test_a_leader_that_stops_in_order_is_hardly_missed(milena_start: Callable[..., LocalCluster]) -> None:
+    cluster = milena_start(brokers=3)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    create_topic(cluster.bootstrap, "t", replicas=3, config={"min.insync.replicas": "2"})
+    with writing(cluster.bootstrap) as writer:
+        for _ in range(3):
+            wait_for(lambda enough=writer.count + 100: writer.count > enough)  # type: ignore[misc]
+            leader, _ = leader_and_isr(admin)
+            writer.longest = 0.0
+            cluster.kill(leader, signal.SIGTERM)
+            wait_for(lambda gone=leader: leader_and_isr(admin)[0] not in (gone, -1))  # type: ignore[misc]
+            wait_for(lambda enough=writer.count + 100: writer.count > enough)  # type: ignore[misc]
+            assert writer.longest < HARDLY_MISSED
+            cluster.restart(leader)
+            wait_for(lambda: leader_and_isr(admin)[1] == 3)

@@ -3,6 +3,7 @@
 ::
 
     start | stop | kill | power_off | wipe: B        or a list
+    begin: B                                         start it, and go on before it serves; ``start`` is the end of it
     topic: {replicas: [A, B]}                        the one topic, of one partition
     produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"}
     elect: B                                         preferred: B becomes the first replica, and leads
@@ -58,7 +59,11 @@ async def _each(stage: Stage, nodes: str | list[str], do: Callable[[str], Awaita
 
 
 async def _start(stage: Stage, nodes: Any) -> None:
-    await _each(stage, nodes, stage.driver.start, up=True)
+    await _each(stage, nodes, stage.start, up=True)
+
+
+async def _begin(stage: Stage, node: str) -> None:
+    stage.begin(node)
 
 
 async def _stop(stage: Stage, nodes: Any) -> None:
@@ -199,6 +204,7 @@ def _expect_none(what: str, error: int) -> None:
 
 _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "start": _start,
+    "begin": _begin,
     "stop": _stop,
     "kill": _kill,
     "power_off": _power_off,

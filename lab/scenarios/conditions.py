@@ -7,6 +7,7 @@
     fenced: [B], active: [B]    registrations
     follows: {B: A}         B is a follower of A, and knows it
     log_end: {B: 11}, committed: {A: 10}
+    registered: {B: $B1}    a broker's registration is another than the one with this broker epoch
     in_step: [A]            a broker knows what the controller knew when it was asked
     hits: {rule: 1}         a rule was hit so often
 """
@@ -89,6 +90,14 @@ async def _committed(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     return None
 
 
+async def _registered_anew(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for broker, epoch in wanted.items():
+        found = await stage.registration(broker)
+        if found is None or found["epoch"] == epoch:
+            return f"{broker} is not registered anew"
+    return None
+
+
 async def _in_step(stage: Stage, wanted: list[str]) -> str | None:
     for broker in wanted:
         known, there_is = [(await stage.verb(node, "image"))["offset"] for node in (broker, CONTROLLER)]
@@ -114,6 +123,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] 
     "follows": _follows,
     "log_end": _log_end,
     "committed": _committed,
+    "registered": _registered_anew,
     "in_step": _in_step,
     "hits": _hits,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -44,6 +45,26 @@ class Stage:
         """Values written with acks=all, with their offsets."""
         self.numbering = None if script.epochs is None else Renumbering(script.epochs)
         self._channels: dict[str, Channel] = {}
+        self._starting: dict[str, asyncio.Event] = {}
+
+    def begin(self, node: str) -> None:
+        """Start a node beside what else happens."""
+        done = self._starting[node] = asyncio.Event()
+
+        async def run() -> None:
+            await self.driver.start(node)
+            done.set()
+
+        self.driver.runtime.new_tasks("scenario").spawn(run(), name=f"start {node}")
+
+    async def start(self, node: str) -> None:
+        """Start a node, or wait for one that has begun to. Raises TimeoutError."""
+        done = self._starting.pop(node, None)
+        if done is None:
+            await self.driver.start(node)
+        else:
+            async with asyncio.timeout(LIMIT):
+                await done.wait()
 
     # -- asking
 

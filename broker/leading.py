@@ -116,8 +116,8 @@ class Leading:
         visited: Visited | None,
     ) -> bool:
         """The ``follower`` of this state has everything before ``offset``. Returns whether that moved the high
-        watermark."""
-        had = state.log_end
+        watermark, or may have moved the low one."""
+        had, began = state.log_end, state.log_start
         state.fetched(
             broker_epoch=broker_epoch,
             offset=offset,
@@ -128,7 +128,8 @@ class Leading:
         )
         if node not in self.isr.isr:
             self._maybe_expand(node, state)
-        return offset != had and self.maybe_advance_high_watermark()
+        moved = offset != had and self.maybe_advance_high_watermark()
+        return moved or log_start > began
 
     def _is_eligible(self, node: NodeId, state: ReplicaState) -> bool:
         """Whether the controller may let it into the ISR, as far as the metadata tells. The epoch is that of the
@@ -138,6 +139,13 @@ class Leading:
         return (
             registered is not None and registered.active and epoch is not None and epoch in (NO_EPOCH, registered.epoch)
         )
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The lowest log start of all replicas on brokers that live; -1 until each has told its own."""
+        alive = (self._replication.broker(node) for node in self.followers)
+        starts = [self.followers[broker.id].log_start for broker in alive if broker is not None and not broker.fenced]
+        return min([self._log.log_start_offset, *starts])
 
     def nearest(self, rack: str, offset: Offset, listener: str) -> NodeId | None:
         """The follower that a consumer in ``rack`` had better read ``offset`` from, None for this leader."""

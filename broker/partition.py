@@ -240,7 +240,7 @@ class Partition:
         visited: Visited | None = None,
     ) -> None:
         """A follower has everything before ``offset`` and asks for more (C3). ``leader_log_end``: when it was read.
-        Tells those who wait if that moves the high watermark. Raises KafkaError, and changes nothing then:
+        Tells those who wait if that may move the high or the low watermark. Raises KafkaError, changing nothing:
         NOT_LEADER_OR_FOLLOWER for a broker epoch older than known, and for a node that is no replica unless its
         request named a leader epoch; UNKNOWN_LEADER_EPOCH then."""
         leading = self.leading
@@ -274,7 +274,8 @@ class Partition:
         return self._purgatory.wait(OffsetReached(reached, callback), (self,), seconds)
 
     def delete_records(self, offset: Offset | None) -> Offset:
-        """Move the log start up to ``offset``, None for the high watermark; returns the low watermark.
+        """Move the log start up to ``offset``, None for the high watermark; returns that offset. The records are gone
+        once the low watermark is there.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION where the topic's records are not to be deleted."""
         log = self.require()
@@ -284,7 +285,14 @@ class Partition:
         if wanted < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {wanted}")
         log.increment_log_start(wanted)
-        return log.log_start_offset
+        return wanted
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The lowest log start of this leader and of the followers whose brokers live. Raises KafkaError."""
+        self.require()
+        assert self.leading is not None
+        return self.leading.low_watermark
 
     # -- reads
 

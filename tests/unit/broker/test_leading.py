@@ -8,13 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.apis import delete_records
 from broker.isr import Committed, PendingExpand, Reaction, reaction
 from broker.isr_proposals import Altered
 from broker.partition import ACKS_ALL, Partition
 from node.image import BrokerImage
+from protocol import messages
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
-from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 
 THIRD = NodeId(3)
 REPLICAS = (1, 2, 3)
@@ -36,12 +39,14 @@ def led(bench: Bench, isr: tuple[int, ...] = REPLICAS, *, min_isr: int = 1, lead
     return partition
 
 
-def fetch(bench: Bench, partition: Partition, node: int, offset: int, *, epoch: int | None = None) -> None:
+def fetch(
+    bench: Bench, partition: Partition, node: int, offset: int, *, epoch: int | None = None, log_start: int = 0
+) -> None:
     partition.follower_fetched(
         NodeId(node),
         broker_epoch=BrokerEpoch(node if epoch is None else epoch),
         offset=Offset(offset),
-        log_start=Offset(0),
+        log_start=Offset(log_start),
         leader_log_end=partition.online_log.log_end_offset,
         now_ms=bench.replication.now_ms(),
     )
@@ -349,6 +354,49 @@ class TestHighWatermark:
         append(partition)
         assert partition.leading is not None and partition.high_watermark == 1
         assert all(one.broker_epoch is None for one in partition.leading.followers.values())
+
+
+class TestLowWatermark:
+    def test_it_is_the_lowest_log_start_of_the_replicas_that_live(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition, 3)
+        for node in (2, 3):
+            fetch(bench, partition, node, 3)
+        partition.delete_records(Offset(2))
+        assert partition.low_watermark == 0
+        fetch(bench, partition, OTHER, 3, log_start=2)
+        assert partition.low_watermark == 0
+        register(bench, THIRD, 3, fenced=True)
+        assert partition.low_watermark == 2
+
+    def test_deleted_records_are_answered_for_when_the_followers_have_deleted_them(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition, 3)
+        for node in (2, 3):
+            fetch(bench, partition, node, 3)
+        early, late = delete(bench, 2), delete(bench, 3, timeout_ms=500)
+        fetch(bench, partition, OTHER, 3, log_start=2)
+        assert not early.answered
+        fetch(bench, partition, THIRD, 3, log_start=2)
+        assert deleted(early) == (0, 2) and not late.answered
+        bench.clock.advance(0.5)
+        assert deleted(late) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+
+def delete(bench: Bench, offset: int, *, timeout_ms: int = 10_000) -> Request:
+    request = Request(ApiKey.DELETE_RECORDS, 2)
+    partitions = [{"partition_index": 0, "offset": offset}]
+    fields = {"topics": [{"name": "t", "partitions": partitions}], "timeout_ms": timeout_ms}
+    body = messages.decode_request(21, 2, messages.encode_request(21, 2, **fields))
+    answer = delete_records.handle(bench, request.ctx, body)  # type: ignore[arg-type]
+    if answer is not None:
+        request.ctx.respond_fields(**answer)
+    return request
+
+
+def deleted(request: Request) -> tuple[int, int]:
+    found = request.response.topics[0].partitions[0]
+    return int(found.error_code), found.low_watermark
 
 
 actions = st.lists(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.partition import Partition
 from broker.server import Broker
@@ -10,6 +11,9 @@ from lab.disk import Storage
 from lab.invariants.images import Key
 from lab.invariants.log_cursor import LogCursor
 from lab.invariants.replicas import PartitionKey, Replica
+
+
+CALLS_FOR_A_TURN: Final = 8
 
 
 class Hosted:
@@ -26,6 +30,7 @@ class Hosted:
         self.offset = -1
         self._cursors: dict[PartitionKey, LogCursor] = {}
         self._turn: list[Partition] = []
+        self._calls = 0
         self._listen()
 
     def _listen(self) -> None:
@@ -44,13 +49,17 @@ class Hosted:
 
         self.broker.partitions.add = adding  # type: ignore[method-assign]
 
-    def take_touched(self) -> list[Partition]:
-        """Those that were touched since the last call, and one more in turn."""
-        if not self._turn:
-            self._turn = list(self.broker.partitions)
-        if self._turn:
-            self.touched[self._turn.pop()] = None
-        taken = list(self.touched)
+    def take_touched(self) -> tuple[Partition, ...]:
+        """Those that were touched since the last call, and now and then one more in turn."""
+        self._calls += 1
+        if self._calls % CALLS_FOR_A_TURN == 0:
+            if not self._turn:
+                self._turn = list(self.broker.partitions)
+            if self._turn:
+                self.touched[self._turn.pop()] = None
+        if not self.touched:
+            return ()
+        taken = tuple(self.touched)
         self.touched.clear()
         return taken
 

@@ -2,7 +2,7 @@
 
 The product knows nothing of it. A partition tells those who wait for it by ``changed`` that something moved; that call
 is heard here. What moves without it (a log that is cut) is found at one of the next looks, since one replica in turn is
-looked at after every event. Images are looked at when their offsets have moved.
+looked at after every few events. Images are looked at when their offsets have moved.
 """
 
 from __future__ import annotations

@@ -209,9 +209,10 @@ class Broker:
     def verbs(self) -> Verbs:
         """What can be asked of it by hand."""
         from broker.verbs import BrokerVerbs
+        from node.links import link_verbs
         from node.verbs import Verbs
 
-        return Verbs(self.rules, BrokerVerbs(self).table())
+        return Verbs(self.rules, BrokerVerbs(self).table() | link_verbs(self.runtime.network))
 
     def refuse_transactions(self, ctx: RequestContext, transactional_id: str) -> None:
         """Say once for each transactional id why it was refused: the client's own message cannot."""

@@ -116,9 +116,10 @@ class Controller:
     def verbs(self) -> Verbs:
         """What can be asked of it by hand."""
         from controller.verbs import ControllerVerbs
+        from node.links import link_verbs
         from node.verbs import Verbs
 
-        return Verbs(self.rules, ControllerVerbs(self).table())
+        return Verbs(self.rules, ControllerVerbs(self).table() | link_verbs(self.runtime.network))
 
     @property
     def metadata(self) -> MetadataLog:

@@ -12,6 +12,7 @@ COMMANDS = {
     "down": ("milena.up.detached:down", "stop a cluster"),
     "status": ("milena.up.detached:status", "show the nodes of a cluster"),
     "logs": ("milena.up.detached:logs", "print the logs of a cluster's nodes"),
+    "lab": ("milena.steering.command:main", "steer a node: catch requests, cut links, power it off"),
     "node": ("milena.node:main", "run one node from its properties file"),
     "topic": ("milena.topic:main", "create, list, describe, delete or alter topics"),
     "group": ("milena.group:main", "list and describe consumer groups"),

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from milena.errors import UserError
+from milena.steering.caller import NodeVerbs
+from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
 from milena.up.processes import PARENT_FD
@@ -57,6 +59,7 @@ class LocalCluster:
         overrides: Mapping[str, str] | None = None,
         topics: Sequence[str] = (),
         options: Sequence[str] = (),
+        lab: bool = False,
     ) -> LocalCluster:
         """Start and wait until it is ready. Port 0: free ones. ``topics`` are ``name:partitions:replicas``.
 
@@ -64,6 +67,7 @@ class LocalCluster:
         """
         command = [*MILENA, "up", "--dir", os.fspath(directory), "--brokers", str(brokers), "--port", str(port)]
         command += [word for key, value in (overrides or {}).items() for word in ("--override", f"{key}={value}")]
+        command += ["--lab"] if lab else []
         command += [word for topic in topics for word in ("--topic", topic)]
         os.makedirs(directory, exist_ok=True)
         log = os.path.join(os.fspath(directory), "up.stderr")
@@ -125,15 +129,49 @@ class LocalCluster:
         os.kill(pid, number)
         self._wait(lambda: self.nodes[node_id].pid != pid, f"node {node_id} to end")
 
-    def restart(self, node_id: int) -> None:
-        """Bring back a node that is down, and wait until it serves."""
+    def wait_down(self, node_id: int) -> None:
+        """Wait until a node that ends by itself is gone."""
+        self._wait(lambda: self.nodes[node_id].pid is None, f"node {node_id} to end")
+
+    def restart(self, node_id: int, command: Sequence[str] | None = None) -> None:
+        """Bring back a node that is down, and wait until it serves. ``command`` starts it in place of `milena node`;
+        the properties file is added as its last word."""
         properties = self._layout.properties(self._name(node_id))
         with open(self._layout.log(self._name(node_id)), "a") as log:
-            node = subprocess.Popen([*MILENA, "node", properties], stdout=subprocess.PIPE, stderr=log, text=True)
+            node = subprocess.Popen(
+                [*(command or (*MILENA, "node")), properties], stdout=subprocess.PIPE, stderr=log, text=True
+            )
         self._brought_back.append(node)
         assert node.stdout is not None
         if not node.stdout.readline().startswith("ready "):
             raise UserError(f"node {node_id} did not come back: {self.log(node_id)[-2000:]}")
+
+    def start_node(self, node_id: int, *, wait: bool = True) -> None:
+        """Have the supervisor start a node that is down; with ``wait`` until it serves (which only a lab tells)."""
+        SteeredNode(self._layout, node_id).start(wait=wait)
+
+    def stop_node(self, node_id: int) -> None:
+        """Stop a node in order and wait until it is gone."""
+        SteeredNode(self._layout, node_id).stop()
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: the node does nothing until ``resume``, and its connections stay."""
+        SteeredNode(self._layout, node_id).pause()
+
+    def resume(self, node_id: int) -> None:
+        SteeredNode(self._layout, node_id).resume()
+
+    def wipe(self, node_id: int) -> None:
+        """Empty the log directories of a node that is down."""
+        SteeredNode(self._layout, node_id).wipe()
+
+    def verbs(self, node_id: int) -> NodeVerbs:
+        """What can be asked of a node of a lab."""
+        return SteeredNode(self._layout, node_id).verbs
+
+    def power_off(self, node_id: int) -> None:
+        """Of a lab: end a node with its files as a loss of power leaves them."""
+        SteeredNode(self._layout, node_id).power_off()
 
     def stop(self) -> None:
         """Stop all nodes in order. Idempotent."""

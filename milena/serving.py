@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from controller.formatting import Formatting
     from controller.server import Controller
     from milena.options import Values
+    from milena.steering.lab import Lab
     from node.control_http import ControlServer
     from runtime.context import Runtime
 
@@ -49,6 +50,7 @@ class Serving:
         self._controller: Controller | None = None
         self._broker: Broker | None = None
         self._control: ControlServer | None = None
+        self._lab: Lab | None = None
         self._log = get_logger("node", node=config.node_id)
 
     def _read_formatting(self, values: Values) -> Formatting | None:
@@ -64,6 +66,11 @@ class Serving:
         for warning in self._config.warnings:
             self._log.warning(warning)
         self._tell(channel.STARTING)
+        if self._cluster is not None and self._cluster.is_lab():
+            from milena.steering.lab import Lab
+
+            self._lab = Lab(self._cluster, self._config, runtime)
+            runtime = self._lab.runtime
         code = 0
         try:
             if await _unless_stopped(stop, self._start(runtime)):
@@ -90,11 +97,17 @@ class Serving:
 
             shared = self._shared_log if self._config.is_controller else None
             self._broker = Broker(runtime, self._config, metrics=self._metrics, shared=shared)
+            if self._lab is not None:
+                broker = self._broker
+                await self._lab.open("broker", broker, lambda: broker.image)
             await self._broker.listen()
         if self._config.is_controller:
             from controller.server import Controller
 
             self._controller = Controller(runtime, self._config, formatting=self._formatting, metrics=self._metrics)
+            if self._lab is not None:
+                controller = self._controller
+                await self._lab.open("controller", controller, lambda: controller.state.image)
             await self._controller.start()
         if self._broker is not None:
             await self._broker.start()
@@ -167,6 +180,8 @@ class Serving:
             await self._controller.stop()
         if self._control is not None:
             self._control.stop()
+        if self._lab is not None:
+            await self._lab.close()
 
 
 async def _unless_stopped(stop: Stop, work: Coroutine[None, None, None]) -> bool:

@@ -21,6 +21,8 @@ STARTING = "starting"
 READY = "ready"
 STOP = "stop"
 """Not of a node: `milena down` asks the supervisor to end."""
+START = "start"
+"""Not of a node: somebody asks the supervisor to start it."""
 
 
 class Message:

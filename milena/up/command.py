@@ -54,6 +54,7 @@ COMMAND = CommandLine(
         Option("--cluster-id", "the id of a new cluster", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True, convert=key_value),
         Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
+        Option("--lab", "open a socket to each node, through which `milena lab` steers it"),
         Option("--detach", "return when the cluster is ready and leave it running"),
     ],
     examples=[
@@ -94,4 +95,4 @@ def run(cluster: ClusterDir, values: Values) -> int:
         at_formatting += ["--release-version", values.release_version]
     drawable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     view = TableView(f"Milena in {cluster.path}") if drawable else View()
-    return Supervisor(cluster, settings, view, {"controller": at_formatting}).run(values.topic)
+    return Supervisor(cluster, settings, view, {"controller": at_formatting}, lab=values.lab).run(values.topic)

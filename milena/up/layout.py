@@ -4,6 +4,8 @@ DIR/.lock              flock of the running `milena up`
 DIR/.alive, .status    named pipes: the supervisor's sign of life, and what nodes tell it
 DIR/nodes.json         the nodes as they are now
 DIR/settings           the options of the last start
+DIR/.lab               there while the cluster runs with --lab
+DIR/NODE.sock          Unix socket to a node's verbs, with --lab
 DIR/logs/NODE.log      standard error of each node
 DIR/NODE/server.properties, DIR/NODE/data
 """
@@ -29,11 +31,15 @@ class ClusterDir:
         self.status = os.path.join(self.path, ".status")
         self.nodes = os.path.join(self.path, "nodes.json")
         self.settings = os.path.join(self.path, "settings")
+        self.lab = os.path.join(self.path, ".lab")
         self.logs = os.path.join(self.path, "logs")
         self.own_log = os.path.join(self.logs, "up.log")
 
     def log(self, node: str) -> str:
         return os.path.join(self.logs, f"{node}.log")
+
+    def socket(self, node: str) -> str:
+        return os.path.join(self.path, f"{node}.sock")
 
     def folder(self, node: str) -> str:
         return os.path.join(self.path, node)
@@ -50,6 +56,9 @@ class ClusterDir:
             os.makedirs(self.logs, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create {self.logs}: {error.strerror}") from None
+
+    def is_lab(self) -> bool:
+        return os.path.exists(self.lab)
 
     def exists(self) -> bool:
         return os.path.exists(self.settings)

@@ -54,11 +54,20 @@ class SupervisedNode:
 class Supervisor:
     """Owner of one cluster's processes. ``run`` returns the exit code."""
 
-    def __init__(self, cluster: ClusterDir, settings: Settings, view: View, node_options: dict[str, list[str]]) -> None:
+    def __init__(
+        self,
+        cluster: ClusterDir,
+        settings: Settings,
+        view: View,
+        node_options: dict[str, list[str]],
+        *,
+        lab: bool = False,
+    ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._view = view
         self._node_options = node_options
+        self._lab = lab
         self._topics_left: list[tuple[str, str, str]] = []
         self._stop_requested = False
         self._announced = False
@@ -100,15 +109,26 @@ class Supervisor:
         for plan in plans:
             write_properties(settings, plan, plans[0])
         save(self._cluster, settings)
+        self._mark_lab()
         self.nodes = [SupervisedNode(plan) for plan in plans]
 
-    def _start_all(self) -> None:
+    def _mark_lab(self) -> None:
+        """Nodes look for this file, also those that are brought back by hand."""
+        if self._lab:
+            os.close(os.open(self._cluster.lab, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        elif os.path.exists(self._cluster.lab):
+            os.unlink(self._cluster.lab)
+
+    def _start(self, node: SupervisedNode) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KAFKA_")}
         environment |= {"CLUSTER_ID": self._settings.cluster_id}
+        options = self._node_options.get(node.plan.role, [])
+        node.process = processes.start(node.plan, self._channel.for_children, environment, options)
+        node.state = STARTING
+
+    def _start_all(self) -> None:
         for node in self.nodes:
-            options = self._node_options.get(node.plan.role, [])
-            node.process = processes.start(node.plan, self._channel.for_children, environment, options)
-            node.state = STARTING
+            self._start(node)
         nodes_file.write(self._cluster.nodes, [node.plan.entry(node.pid) for node in self.nodes])
         self._view.show(self.nodes)
 
@@ -136,6 +156,11 @@ class Supervisor:
             self._stop_requested = True
         for node in self.nodes:
             if node.plan.id != message.node_id:
+                continue
+            if message.event == channel.START:
+                if node.process is None:
+                    self._start(node)
+                    nodes_file.renew(self._cluster.nodes, node.plan.entry(node.pid))
                 continue
             if node.process is None:
                 node.process = NodeProcess(message.pid, 0, child=False)
@@ -186,6 +211,7 @@ class Supervisor:
         for role in ("broker", "controller"):
             running = self._still_running([node for node in self.nodes if node.plan.role == role])
             signal_all(running, signal.SIGTERM)
+            signal_all(running, signal.SIGCONT)  # those that somebody has paused
             deadline = time.monotonic() + STOP_LIMIT
             while self._still_running(running) and time.monotonic() < deadline:
                 # Ctrl-C again means: now. (timeout(1) and make send their first signal twice.)

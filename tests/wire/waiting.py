@@ -32,3 +32,11 @@ def wait_gone(pids: Iterable[int], seconds: float) -> None:
             deadline.readable(watch, lambda pid=pid: f"process {pid} still runs")  # type: ignore[misc]
         finally:
             os.close(watch)
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    """Ask other processes again and again, for what nothing tells. Raises AssertionError when the time is over."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
+        time.sleep(0.02)

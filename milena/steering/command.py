@@ -1,0 +1,100 @@
+"""`milena lab`: ask something of one node, or do something to its process."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from milena.errors import UsageError, UserError
+from milena.options import CommandLine, Option, Positional, key_value
+from milena.steering.nodes import SteeredNode
+from milena.up import nodes_file
+from milena.up.detached import known
+from milena.up.layout import DEFAULT_DIR
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from milena.up.layout import ClusterDir
+
+OF_PROCESSES = {
+    "start": SteeredNode.start,
+    "stop": SteeredNode.stop,
+    "kill": SteeredNode.kill,
+    "power_off": SteeredNode.power_off,
+    "wipe": SteeredNode.wipe,
+    "pause": SteeredNode.pause,
+    "resume": SteeredNode.resume,
+}
+
+COMMAND = CommandLine(
+    "lab",
+    "Steer one node of a cluster. What can be done to any node's process:\n"
+    "  stop      in order                         start   again, under its `milena up`\n"
+    "  kill      kill -9: the page cache stays    wipe    empty its log directories while it is down\n"
+    "  pause     SIGSTOP                          resume  SIGCONT\n"
+    "What a node of `milena up --lab` can be asked (`help` lists all):\n"
+    "  power_off                                  end, with files as a loss of power leaves them\n"
+    "  hold, drop, delay, disconnect, fail        catch requests: api=, peer=, topic=, partition=, count=, ms=,\n"
+    "                                             error=, side=request or response; answers with the rule's number\n"
+    "  trace, traced                              note requests with their answers, and show them\n"
+    "  release, wait, rules, clear                let go what a rule holds, wait for its hits, look at rules\n"
+    "  cut, heal, links                           let nothing through from and to peer=, direction=in, out or both\n"
+    "  describe_partition, read_log, roll, retention, fetchers, image        of brokers\n"
+    "  brokers, partitions, image                                            of the controller\n"
+    "A peer is a node's id or the beginning of a client id.",
+    [Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR)],
+    [
+        Positional("NODE", "a node's id or name, as `milena status` shows them"),
+        Positional("VERB", "what to do"),
+        Positional("ARGUMENT=VALUE", "arguments of the verb", many=True),
+    ],
+    [
+        "milena up --lab --detach",
+        "milena lab controller-100 hold api=ALTER_PARTITION peer=1",
+        "milena lab controller-100 release rule=1",
+        "milena lab broker-1 cut peer=100 direction=out",
+        "milena lab broker-2 power_off && milena lab broker-2 start",
+    ],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    values = COMMAND.parse(arguments)
+    if values.help:
+        print(COMMAND.help())
+        return 0
+    cluster = known(values.dir)
+    node = SteeredNode(cluster, find(cluster, values.node))
+    given = dict(argument(text) for text in values.found["argument=value"])
+    if values.verb in OF_PROCESSES:
+        if given:
+            raise UsageError(f"{values.verb} takes no arguments")
+        OF_PROCESSES[values.verb](node)
+        return 0
+    json.dump(node.verbs.call(values.verb, **given), sys.stdout, indent=1)
+    print()
+    return 0
+
+
+def find(cluster: ClusterDir, name: str) -> int:
+    """The id of a node that is called by its id or its name. Raises UserError."""
+    for entry in nodes_file.read(cluster.nodes):
+        if name in (str(entry["id"]), f"{entry['roles'][0]}-{entry['id']}"):
+            number: int = entry["id"]
+            return number
+    raise UserError(f"{cluster.path} has no node {name}")
+
+
+def argument(text: str) -> tuple[str, Any]:
+    """``name=value``, the value as JSON where it is some. Raises UsageError."""
+    try:
+        name, value = key_value(text)
+    except ValueError:
+        raise UsageError(f"{text}: write it as argument=value, as in peer=1") from None
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

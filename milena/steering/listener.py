@@ -1,0 +1,72 @@
+"""The node's side of its socket: requests in, verbs called, answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from milena.steering.addresses import address
+from node.verbs import VerbError, Verbs
+from runtime.tasks import Tasks
+
+LONGEST_LINE: Final = 1 << 20
+"""Bytes of a request."""
+
+
+class VerbListener:
+    """A Unix socket at ``path``. ``roles``: the verbs of each role that this node plays. Of a node of both roles the
+    request may name one by ``role``; else the first one that knows the verb carries it out."""
+
+    def __init__(self, path: str, roles: Mapping[str, Verbs], tasks: Tasks) -> None:
+        self._path = path
+        self._roles = roles
+        self._tasks = tasks
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Raises OSError. A socket that a killed node has left is replaced."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        with address(self._path) as short:
+            self._server = await asyncio.start_unix_server(self._accept, short, limit=LONGEST_LINE)
+
+    async def stop(self) -> None:
+        """Stop listening and end what is asked."""
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+        await self._tasks.stop()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.spawn(self._serve(reader, writer), name="caller")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                answer = await self._answer(line)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (ConnectionError, ValueError):  # ValueError: a line of endless length
+            return
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            verb = request.pop("verb")
+        except (ValueError, KeyError, AttributeError, TypeError):
+            return {"error": 'a request is one line of JSON: {"verb": NAME, ARGUMENT: VALUE, ...}'}
+        role = request.pop("role", None)
+        asked = [verbs for name, verbs in self._roles.items() if role in (None, name)]
+        if not asked:
+            return {"error": f"this node plays {' and '.join(self._roles)}"}
+        try:
+            return {"ok": await next((verbs for verbs in asked if verb in verbs), asked[0]).call(verb, **request)}
+        except VerbError as error:
+            return {"error": str(error)}

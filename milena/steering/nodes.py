@@ -1,0 +1,126 @@
+"""The processes of a cluster's nodes, one by one: signals, starts, and what a disk that was replaced would hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+
+from milena.errors import UserError
+from milena.steering.caller import NodeVerbs
+from milena.up import channel, locks, nodes_file, processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from milena.up.layout import ClusterDir
+    from milena.up.nodes_file import Entry
+
+LIMIT = 60.0
+"""Seconds that any step may take."""
+STEP = 0.01
+
+
+class SteeredNode:
+    """One node of the cluster in a directory."""
+
+    def __init__(self, cluster: ClusterDir, node_id: int) -> None:
+        self._cluster = cluster
+        self.id = node_id
+
+    @property
+    def entry(self) -> Entry:
+        """Raises UserError where the cluster has no such node."""
+        for entry in nodes_file.read(self._cluster.nodes):
+            if entry["id"] == self.id:
+                return entry
+        raise UserError(f"{self._cluster.path} has no node {self.id}")
+
+    @property
+    def name(self) -> str:
+        return f"{self.entry['roles'][0]}-{self.id}"
+
+    @property
+    def pid(self) -> int | None:
+        """None while it is down."""
+        pid: int | None = self.entry["pid"]
+        return pid
+
+    @property
+    def verbs(self) -> NodeVerbs:
+        return NodeVerbs(self._cluster.socket(self.name))
+
+    def kill(self) -> None:
+        """``kill -9``, and until it is gone. Raises UserError where it is down."""
+        self._end(lambda: self.signal(signal.SIGKILL))
+
+    def stop(self) -> None:
+        """In order. Raises UserError where it is down."""
+        self._end(lambda: self.signal(signal.SIGTERM))
+
+    def power_off(self) -> None:
+        """As by a loss of power: what was not synced is gone. Raises UserError where it is down or in no lab."""
+        self._end(lambda: self.verbs.end("power_off"))
+
+    def pause(self) -> None:
+        """SIGSTOP: it does nothing until ``resume``, and its connections stay."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """Empty its log directories, as if the disk had been replaced. Raises UserError while it runs."""
+        if self.pid is not None:
+            raise UserError(f"{self.name} runs: its disk can be wiped while it is down")
+        for folder in self.entry["log.dirs"]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def start(self, *, wait: bool = True) -> None:
+        """Have the supervisor start it, and with ``wait`` until it serves (in a lab) or runs. Raises UserError where
+        that fails."""
+        if self.pid is not None:
+            raise UserError(f"{self.name} runs already")
+        log = self._cluster.log(self.name)
+        log_start = os.path.getsize(log)
+        if not locks.is_held(self._cluster.lock) or not channel.tell_supervisor(self._cluster, self.id, channel.START):
+            raise UserError(f"no `milena up` runs in {self._cluster.path} that could start it")
+        self._wait(lambda: self.pid is not None, "to be started")
+        if not wait or not os.path.exists(self._cluster.lab):
+            return
+
+        def is_ready() -> bool:
+            if self.pid is None:
+                raise UserError(
+                    f"{self.name} has ended: {processes.last_words(log, log_start) or 'no word in its log'}"
+                )
+            try:
+                return bool(self.verbs.call("ready")["ready"])
+            except UserError:
+                return False
+
+        self._wait(is_ready, "to serve")
+
+    def signal(self, number: int) -> None:
+        """Raises UserError where it is down."""
+        pid = self.pid
+        if pid is None:
+            raise UserError(f"{self.name} is down")
+        os.kill(pid, number)
+
+    def _end(self, ending: Callable[[], Any]) -> None:
+        pid = self.pid
+        if pid is None:
+            raise UserError(f"{self.name} is down")
+        ending()
+        self._wait(lambda: self.pid != pid, "to end")
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + LIMIT
+        while not condition():
+            if time.monotonic() > deadline:
+                raise UserError(f"waited {LIMIT:.0f} seconds for {self.name} {what}")
+            time.sleep(STEP)  # another process writes what is waited for

@@ -1,0 +1,153 @@
+"""`milena up --lab`: real processes steered over their sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from milena.errors import UserError
+from milena.local_cluster import LocalCluster
+from tests.wire.admin import create_topic
+from tests.wire.command import milena, refused
+from tests.wire.waiting import wait_until
+
+SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
+"""Milliseconds. A broker is fenced when it has been silent for so long."""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers. Each test leaves them whole."""
+    with LocalCluster.start(tmp_path_factory.mktemp("lab"), brokers=3, overrides=SESSION, lab=True) as running:
+        yield running
+
+
+def leader_of(lab: LocalCluster, topic: str) -> int:
+    found: int = lab.verbs(lab.controller.id).call("partitions", topic=topic)[f"{topic}-0"]["leader"]
+    return found
+
+
+def fenced(lab: LocalCluster) -> list[int]:
+    brokers = lab.verbs(lab.controller.id).call("brokers")
+    return [int(number) for number, broker in brokers.items() if broker["fenced"]]
+
+
+def write(lab: LocalCluster, topic: str, value: str) -> None:
+    """One record, acknowledged by all in-sync replicas."""
+    failures: list[Any] = []
+    producer = Producer({"bootstrap.servers": lab.bootstrap, "acks": "all", "linger.ms": 0})
+    producer.produce(topic, value.encode(), on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert not failures, failures
+
+
+def log_of(lab: LocalCluster, broker: int, topic: str) -> list[str]:
+    return [value for _, value, _ in lab.verbs(broker).call("read_log", topic=topic, partition=0)]
+
+
+def test_a_held_produce_waits_for_its_release(lab: LocalCluster, topic: str) -> None:
+    create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
+    leader = lab.verbs(leader_of(lab, topic))
+    rule = leader.call("hold", api="PRODUCE", topic=topic)["rule"]
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(write, lab, topic, "late")
+        assert leader.call("wait", rule=rule, hits=1, seconds=20)["hits"] == 1
+        assert leader.call("describe_partition", topic=topic, partition=0)["log_end_offset"] == 0
+        assert not writing.done()
+        assert leader.call("release", rule=rule) == {"hits": 1, "released": 1}
+        writing.result()
+    assert log_of(lab, leader_of(lab, topic), topic) == ["late"]
+
+
+def test_a_broker_that_is_cut_off_from_the_controller_is_fenced_until_it_is_healed(lab: LocalCluster) -> None:
+    controller = lab.verbs(lab.controller.id)
+    lab.verbs(1).call("cut", peer=lab.controller.id)
+    try:
+        wait_until(lambda: fenced(lab) == [1], "broker 1 to be fenced")
+        assert lab.verbs(1).call("links")[0]["connections"] >= 2
+    finally:
+        lab.verbs(1).call("heal")
+    wait_until(lambda: fenced(lab) == [], "broker 1 to come back")
+    controller.call("cut", peer=2, direction="in")
+    try:
+        wait_until(lambda: fenced(lab) == [2], "broker 2 to be fenced")
+    finally:
+        controller.call("heal", peer=2)
+    wait_until(lambda: fenced(lab) == [], "broker 2 to come back")
+
+
+def test_a_loss_of_power_takes_what_was_not_synced_and_the_replicas_bring_it_back(
+    lab: LocalCluster, topic: str
+) -> None:
+    create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
+    for number in range(5):
+        write(lab, topic, str(number))
+    leader = leader_of(lab, topic)
+    follower = next(broker.id for broker in lab.brokers if broker.id != leader)
+    wait_until(lambda: len(log_of(lab, follower, topic)) == 5, "the follower to have all")
+    data = next(iter(lab.nodes[follower].log_dirs))
+    segment = f"{data}/{topic}-0/00000000000000000000.log"
+    lab.power_off(follower)
+    assert not _size(segment), "no fsync has passed over these records"
+    lab.start_node(follower)
+    wait_until(lambda: log_of(lab, follower, topic) == list("01234"), "the follower to have all again")
+
+
+def test_kill_9_takes_nothing_from_the_page_cache(lab: LocalCluster, topic: str) -> None:
+    create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
+    write(lab, topic, "x")
+    leader = leader_of(lab, topic)
+    segment = f"{next(iter(lab.nodes[leader].log_dirs))}/{topic}-0/00000000000000000000.log"
+    lab.kill(leader)
+    assert _size(segment)
+    lab.start_node(leader)
+    wait_until(lambda: fenced(lab) == [], "the broker to come back")
+
+
+def test_a_paused_broker_is_fenced_and_a_wiped_one_copies_all(lab: LocalCluster, topic: str) -> None:
+    create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
+    write(lab, topic, "x")
+    lab.pause(3)
+    wait_until(lambda: fenced(lab) == [3], "broker 3 to be fenced")
+    lab.resume(3)
+    wait_until(lambda: fenced(lab) == [], "broker 3 to come back")
+    with pytest.raises(UserError, match="broker-3 runs: its disk can be wiped while it is down"):
+        lab.wipe(3)
+    lab.stop_node(3)
+    lab.wipe(3)
+    lab.start_node(3)
+    wait_until(lambda: log_of(lab, 3, topic) == ["x"], "broker 3 to have all")
+
+
+def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
+    at = ("--dir", lab.directory)
+    said = json.loads(milena("lab", "broker-2", "drop", "api=FETCH", "peer=nobody", "count=1", *at).out)
+    assert json.loads(milena("lab", "2", "release", f"rule={said['rule']}", *at).out) == {"hits": 0, "released": 0}
+    assert "describe_partition" in json.loads(milena("lab", "2", "help", *at).out)
+    milena("lab", "2", "pause", *at)
+    milena("lab", "2", "resume", *at)
+    assert refused("lab", "2", "start", *at) == "broker-2 runs already"
+    assert refused("lab", "2", "hodl", *at).startswith("no verb 'hodl'; there are ")
+    assert refused("lab", "2", "kill", "now=1", *at, code=2) == "kill takes no arguments"
+    assert refused("lab", "7", "kill", *at) == f"{lab.directory} has no node 7"
+    assert refused("lab", "2", "hold", "PRODUCE", *at, code=2) == "PRODUCE: write it as argument=value, as in peer=1"
+
+
+def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Callable[..., LocalCluster]) -> None:
+    cluster = milena_start()
+    with pytest.raises(UserError, match="the node is down, or was not started with --lab"):
+        cluster.verbs(1).call("rules")
+    cluster.kill(1)
+    cluster.start_node(1)
+    assert cluster.nodes[1].pid is not None
+
+
+def _size(path: str) -> int:
+    """Bytes; 0 where there is no file: its entry may be lost too."""
+    return os.path.getsize(path) if os.path.exists(path) else 0

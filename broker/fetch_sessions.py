@@ -168,6 +168,11 @@ class Session:
             self.hot[wanted] = None
             self._changed[wanted] = None
 
+    def warm(self, wanted: Wanted) -> None:
+        """There is news of it that nobody waits for: it is read next time."""
+        if self.partitions.get(wanted.key) is wanted:
+            self.hot[wanted] = None
+
     def take_changed(self) -> list[Wanted]:
         """Those that have changed since this was last asked."""
         changed, self._changed = list(self._changed), {}
@@ -204,6 +209,11 @@ class FetchPlan:
     def partitions(self) -> list[Wanted]:
         """Those to be read now, in order."""
         return self.wanted if self.session is None else list(self.session.hot)
+
+    def is_only(self, wanted: Wanted) -> bool:
+        """Whether this is all that is to be read."""
+        all_of_it = self.wanted if self.session is None else self.session.hot
+        return len(all_of_it) == 1 and wanted in all_of_it
 
     @property
     def session_id(self) -> int:

@@ -68,7 +68,18 @@ class Found:
 class Fetch:
     """A fetch operation; ``done`` is called exactly once with what was found, unless the broker stops before."""
 
-    __slots__ = ("_available", "_done", "_follows", "_limits", "_now_ms", "_partitions", "_plan", "_sizes", "_watched")
+    __slots__ = (
+        "_all",
+        "_available",
+        "_done",
+        "_follows",
+        "_limits",
+        "_now_ms",
+        "_partitions",
+        "_plan",
+        "_sizes",
+        "_watched",
+    )
 
     def __init__(
         self,
@@ -89,6 +100,8 @@ class Fetch:
         self._watched: dict[Partition, list[Wanted]] = {}
         self._available = 0
         self._sizes: dict[Wanted, int] = {}
+        self._all: list[Found] | None = None
+        """What has just been read, where that is all that there is to read."""
 
     def begin(self) -> tuple[Hashable, ...] | None:
         """Read, and note what a follower has by now. Returns None when that was enough and ``done`` has been called,
@@ -203,7 +216,8 @@ class Fetch:
         if session is not None:
             changed = session.take_changed()
         for wanted in changed:
-            one = self._read_one(wanted, wanted.max_bytes, True)
+            one = self._read_one(wanted, self._limits.max_bytes, True)
+            self._all = [one] if len(changed) == 1 and self._plan.is_only(wanted) else None
             if one.is_urgent or one.partition is None:
                 return True
             self._available += one.size - self._sizes.get(wanted, 0)
@@ -213,7 +227,8 @@ class Fetch:
         return self._available >= self._limits.min_bytes
 
     def complete(self) -> None:
-        self._done(self.read())
+        """Called in the same step as ``ready``."""
+        self._done(self._all or self.read())
 
     def expire(self) -> None:
         self._done(self.read())

@@ -181,6 +181,17 @@ class Partition:
                 self._purgatory.changed(session)
         self._purgatory.changed(self)
 
+    def _watermark_moved(self) -> None:
+        """Tell those who wait. Followers read beyond the high watermark: they hear of it with their next answer."""
+        for wanted, session in list(self.listeners.items()):
+            if session.privileged:
+                session.warm(wanted)
+            else:
+                del self.listeners[wanted]
+                session.note_changed(wanted)
+                self._purgatory.changed(session)
+        self._purgatory.changed(self)
+
     # -- checks
 
     def require(self, current_leader_epoch: int | None = None, *, leader: bool = True) -> PartitionLog:
@@ -256,7 +267,7 @@ class Partition:
             now_ms=now_ms,
             visited=visited,
         ):
-            self.changed()
+            self._watermark_moved()
 
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
         """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False

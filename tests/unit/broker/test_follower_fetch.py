@@ -229,6 +229,19 @@ class TestSessions:
         assert told[2][0].high_watermark == 1
         assert response(fetch(bench, None, session=(session, 2), wait=0)).topics == []
 
+    def test_a_follower_that_waits_is_not_woken_for_the_high_watermark_and_hears_of_it_next(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition)
+        session = self.open(bench, 1)
+        waiting = fetch(bench, None, session=(session, 1))
+        fetch(bench, 1, node=3)
+        assert partition.high_watermark == 1 and not waiting.answered
+        bench.clock.advance(0.5)
+        assert result(waiting).high_watermark == 1
+        after = fetch(bench, None, session=(session, 2))
+        append(partition)
+        assert len(records(result(after))) > 0, "it still listens"
+
 
 class TestNearerReplicas:
     """KIP-392."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -109,10 +110,14 @@ def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], *, seed: int) 
     loop = SimulatedLoop()
     world = World(loop, seed)
     try:
+        task = loop.create_task(scenario(world), name="scenario")
         try:
-            result = loop.run_until_complete(scenario(world))
+            result = loop.run_until_complete(task)
         finally:
             loop.after_event = None
+            if not task.done():  # an event has broken an invariant
+                task.cancel()
+                loop.run_until_complete(asyncio.wait((task,)))
             loop.run_until_complete(_end(world))
     finally:
         loop.close()

@@ -64,10 +64,13 @@ class ReplicaRules:
             demand(marks[0] <= marks[1], now, f"the leader's high watermark is {marks[1]} after {marks[0]}")
 
     def _is_elected(self, now: Replica) -> bool:
-        leader = self._leaders.setdefault((now.key, now.leader_epoch), now)
+        leader = self._leaders.get((now.key, now.leader_epoch))
+        if leader is None:
+            self._leaders[now.key, now.leader_epoch] = now
+            return True
         demand(
             leader.broker == now.broker,
             now,
             f"it leads in leader epoch {now.leader_epoch}, in which broker {leader.broker} led",
         )
-        return leader is now
+        return False

@@ -1,0 +1,98 @@
+"""A watched cluster: nothing is said while all is right, and what is planted behind the nodes' backs is found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from lab.cluster import SimulatedCluster, host_of, start_cluster
+from lab.invariants.broken import InvariantBroken
+from lab.world import World, simulate
+from node.image import TopicImage
+from protocol.types import NodeId, Offset
+from storage.partition_log import PartitionLog
+from tests.simulation.steps import QUICK, create, partition_image, until, write
+
+RECORDS = 5
+
+
+def log_of(cluster: SimulatedCluster, broker: int) -> PartitionLog:
+    log = cluster.brokers[broker].partitions.get("t", 0).log
+    assert log is not None
+    return log
+
+
+def run(plant: Callable[[SimulatedCluster], None] | None) -> None:
+    """Three replicas with some records, what is planted, and a look at everything."""
+
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, 3, QUICK, watched=True)
+        async with cluster.client() as client:
+            await create(client, replicas=3)
+            await write(client, RECORDS)
+            await until(lambda: all(log_of(cluster, number).high_watermark == RECORDS for number in (1, 2, 3)))
+            if plant is not None:
+                plant(cluster)
+            await asyncio.sleep(0.1)
+            assert cluster.watch is not None
+            cluster.watch.check_all()
+
+    simulate(scenario, seed=1)
+
+
+def follower(cluster: SimulatedCluster) -> int:
+    return next(number for number in cluster.brokers if number != partition_image(cluster).leader)
+
+
+def changed_bytes(cluster: SimulatedCluster) -> None:
+    log = log_of(cluster, follower(cluster))
+    files = cluster.world.machine(host_of(follower(cluster))).storage.files
+    files[f"{log.folder}/{0:020d}.log"].data[17] ^= 1
+
+
+def high_watermark_beyond_the_end(cluster: SimulatedCluster) -> None:
+    log = log_of(cluster, follower(cluster))
+    log.high_watermark = Offset(log.log_end_offset + 1)
+    cluster.brokers[follower(cluster)].partitions.get("t", 0).changed()
+
+
+def two_leaders(cluster: SimulatedCluster) -> None:
+    partition = cluster.brokers[follower(cluster)].partitions.get("t", 0)
+    partition.is_leader = True
+    partition.changed()
+
+
+def missing_records(cluster: SimulatedCluster) -> None:
+    log = log_of(cluster, follower(cluster))
+    log.set_high_watermark(Offset(2))
+    log.truncate_to(Offset(2))
+
+
+def other_metadata(cluster: SimulatedCluster) -> None:
+    image = cluster.brokers[1].image
+    topic = image.topics["t"]
+    other = replace(topic.partitions[0], leader=NodeId(follower(cluster)))
+    image.topics["t"] = TopicImage("t", topic.id, {0: other})
+
+
+def test_a_cluster_at_work_breaks_nothing() -> None:
+    run(None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "text"),
+    [
+        (changed_bytes, "is committed where"),
+        (high_watermark_beyond_the_end, "out of order"),
+        (two_leaders, "it leads in leader epoch 0, in which broker"),
+        (missing_records, r"in the ISR of broker \d, its log ends at 2|its log ends at 2, 5 is committed"),
+        (other_metadata, "the controller had"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_what_is_planted_is_found(plant: Callable[[SimulatedCluster], None], text: str) -> None:
+    with pytest.raises(InvariantBroken, match=text):
+        run(plant)

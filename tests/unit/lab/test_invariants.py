@@ -1,0 +1,225 @@
+"""The rules of lab/invariants: what they let pass, and each violation planted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from lab.invariants.broken import InvariantBroken
+from lab.invariants.images import ImageRules
+from lab.invariants.ledger import CommittedBatch, Ledger
+from lab.invariants.promises import Promises
+from lab.invariants.replicas import Replica, ReplicaRules
+from node.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+
+TOPIC = UUID(int=1000)
+KEY = (TOPIC, 0)
+LEADER = Replica(1, 1, KEY, "t-0", True, 3, 7, 0, 2, 5, 9)
+FOLLOWER = replace(LEADER, broker=2, run=2, leads=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"log_start": 3}, "out of order"),
+        ({"local_start": 6}, "out of order"),
+        ({"high_watermark": 10}, "out of order"),
+        ({"log_end": 4}, "out of order"),
+    ],
+)
+def test_the_bounds_of_a_log_are_in_order(change: dict[str, int], text: str) -> None:
+    ReplicaRules().check(LEADER)
+    with pytest.raises(InvariantBroken, match=text):
+        ReplicaRules().check(replace(LEADER, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"leader_epoch": 2}, "leader epoch 2 after 3"),
+        ({"partition_epoch": 6}, "partition epoch 6 after 7"),
+        ({"high_watermark": 4}, "high watermark is 4 after 5"),
+    ],
+)
+def test_epochs_and_a_leaders_high_watermark_do_not_go_back(change: dict[str, int], text: str) -> None:
+    rules = ReplicaRules()
+    rules.check(LEADER)
+    with pytest.raises(InvariantBroken, match=text):
+        rules.check(replace(LEADER, **change))  # type: ignore[arg-type]
+
+
+def test_a_new_process_a_new_epoch_and_a_follower_may_begin_lower() -> None:
+    rules = ReplicaRules()
+    for one in (LEADER, FOLLOWER):
+        rules.check(one)
+    assert rules.check(replace(LEADER, leader_epoch=4, high_watermark=4))
+    rules.check(replace(LEADER, run=5, leads=False, leader_epoch=2, partition_epoch=1))
+    rules.check(replace(FOLLOWER, high_watermark=3))
+
+
+def test_a_leader_epoch_has_one_leader() -> None:
+    rules = ReplicaRules()
+    assert rules.check(LEADER)
+    assert not rules.check(LEADER)
+    with pytest.raises(InvariantBroken, match="in which broker 1 led"):
+        rules.check(replace(FOLLOWER, leads=True))
+
+
+ONE, TWO, THREE = CommittedBatch(0, 2, 0, 11), CommittedBatch(3, 3, 0, 12), CommittedBatch(4, 6, 2, 13)
+
+
+def ledger() -> Ledger:
+    found = Ledger("t-0")
+    found.take("broker 1", [ONE, TWO, THREE])
+    return found
+
+
+def test_what_is_committed_is_the_same_everywhere() -> None:
+    ledger().take("broker 2", [ONE, TWO])
+    ledger().take("broker 2", [THREE, CommittedBatch(7, 7, 2, 14)])
+
+
+@pytest.mark.parametrize("changed", [TWO._replace(crc=99), TWO._replace(epoch=1), TWO._replace(last=4)])
+def test_a_changed_batch_is_found(changed: CommittedBatch) -> None:
+    with pytest.raises(InvariantBroken, match="is committed where"):
+        ledger().take("broker 2", [ONE, changed])
+
+
+def test_a_batch_that_begins_elsewhere_is_found() -> None:
+    with pytest.raises(InvariantBroken, match="nothing begins there"):
+        ledger().take("broker 2", [CommittedBatch(2, 3, 0, 12)])
+
+
+def test_a_leader_has_all_that_is_committed() -> None:
+    ledger().elect("broker 2", log_end=7, last_epoch=2)
+    with pytest.raises(InvariantBroken, match="up to 6; 7 was committed"):
+        ledger().elect("broker 2", log_end=6, last_epoch=2)
+    with pytest.raises(InvariantBroken, match="leader epoch 1 at 6, not 2"):
+        ledger().elect("broker 2", log_end=9, last_epoch=1)
+
+
+def test_where_promises_are_void_the_truth_begins_anew() -> None:
+    found = ledger()
+    found.void(3)
+    found.elect("broker 2", log_end=0, last_epoch=-1)
+    found.take("broker 2", [CommittedBatch(0, 0, 3, 21)])
+    assert (found.end, found.last_epoch, found.floor) == (1, 3, 3)
+
+
+def test_a_ledger_knows_the_epoch_of_each_offset() -> None:
+    assert [ledger().epoch_at(offset) for offset in (0, 2, 3, 4, 6, 7)] == [0, 0, 0, 2, 2, -1]
+
+
+def partition(isr: tuple[int, ...], leader: int = 1, *, epoch: int = 0, version: int = 0) -> PartitionImage:
+    nodes = tuple(map(NodeId, isr))
+    return PartitionImage(
+        (NodeId(1), NodeId(2), NodeId(3)), nodes, NodeId(leader), LeaderEpoch(epoch), PartitionEpoch(version)
+    )
+
+
+def test_promises_hold_while_one_of_the_isr_has_all() -> None:
+    promises = Promises()
+    assert promises.disk_lost(1, [(KEY, partition((1, 2, 3)))]) == []
+    assert promises.is_short(KEY, 1)
+    assert promises.changed(KEY, partition((1, 2, 3)), partition((2, 3), 2)) is None
+    assert not promises.is_short(KEY, 1)
+    assert promises.changed(KEY, partition((2, 3), 2), partition((2,), 2)) is None
+    assert promises.disk_lost(3, [(KEY, partition((2,), 2))]) == []
+
+
+def test_promises_are_void_when_all_of_the_isr_are_short() -> None:
+    promises = Promises()
+    assert promises.disk_lost(1, [(KEY, partition((1, 2)))]) == []
+    assert promises.disk_lost(2, [(KEY, partition((1, 2)))]) == [KEY]
+    assert promises.disk_lost(1, [(KEY, partition((1, 2)))]) == []
+    assert promises.changed(KEY, partition((1, 2)), partition((1,))) == "all of the ISR (1,) had lost records"
+
+
+def test_promises_are_void_after_an_unclean_election_but_not_after_a_reassignment() -> None:
+    reason = Promises().changed(KEY, partition((2,), -1), partition((3,), 3))
+    assert reason == "broker 3 was elected, and (2,) were eligible"
+    moved = replace(partition((3,), 3), replicas=(NodeId(3), NodeId(4)))
+    assert Promises().changed(KEY, partition((2,), 2), moved) is None
+    assert Promises().changed(KEY, partition((2, 3), 2), partition((3,), 3)) is None
+
+
+def broker(number: int, epoch: int) -> BrokerImage:
+    return BrokerImage(NodeId(number), BrokerEpoch(epoch), UUID(int=epoch), (), {}, fenced=False)
+
+
+def image(offset: int, one: PartitionImage, *brokers: BrokerImage) -> MetadataImage:
+    topic = TopicImage("t", TOPIC, {0: one})
+    registered: dict[int, BrokerImage] = {one.id: one for one in brokers}
+    return MetadataImage(Offset(offset), topics={"t": topic}, topics_by_id={TOPIC: topic}, brokers=registered)
+
+
+def test_a_broker_has_what_the_controller_had_at_the_same_offset() -> None:
+    rules = ImageRules()
+    old, new = partition((1, 2, 3)), partition((1, 2), version=1)
+    assert [change.now for change in rules.controller_moved(image(5, old))] == [old]
+    assert [(change.before, change.now) for change in rules.controller_moved(image(9, new))] == [(old, new)]
+    rules.check("broker 1", {}, image(5, old))
+    rules.check("broker 1", {}, image(9, new))
+    for wrong in (image(9, old), image(5, new)):
+        with pytest.raises(InvariantBroken, match="the controller had"):
+            rules.check("broker 1", {}, wrong)
+    with pytest.raises(InvariantBroken, match="the controller's to 9"):
+        rules.check("broker 1", {}, image(10, new))
+
+
+def test_what_a_broker_lacks_or_has_too_much_is_found() -> None:
+    rules = ImageRules()
+    rules.controller_moved(image(5, partition((1,))))
+    with pytest.raises(InvariantBroken, match="is None at offset 5"):
+        rules.check_all("broker 1", MetadataImage(Offset(5)))
+    rules.controller_moved(MetadataImage(Offset(6)))
+    rules.check_all("broker 1", MetadataImage(Offset(6)))
+    with pytest.raises(InvariantBroken, match="the controller had None"):
+        rules.check("broker 1", {}, image(6, partition((1,))))
+
+
+def test_what_a_controller_lost_before_it_was_committed_was_never_so() -> None:
+    rules = ImageRules()
+    old, lost, new = partition((1, 2, 3)), partition((1, 2), version=1), partition((1, 3), version=1)
+    rules.controller_moved(image(5, old))
+    rules.controller_moved(image(6, lost))
+    rules.controller_restarted(6)
+    rules.controller_moved(image(7, new))
+    rules.check("broker 1", {}, image(7, new))
+    with pytest.raises(InvariantBroken):
+        rules.check("broker 1", {}, image(7, lost))
+
+
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        (partition((1, 2), version=2, epoch=3), "leader epoch 3 after 4"),
+        (partition((1, 2), version=1, epoch=4), "partition epoch 1 after 1, changed"),
+        (partition((2, 3), 2, version=2, epoch=4), "a new leader 2 in leader epoch 4"),
+        (replace(partition((1,), version=2, epoch=4), replicas=(NodeId(2),)), "ISR"),
+    ],
+)
+def test_registrations_only_go_forward(after: PartitionImage, text: str) -> None:
+    rules = ImageRules()
+    rules.controller_moved(image(5, partition((1, 2, 3), version=1, epoch=4)))
+    with pytest.raises(InvariantBroken, match=text):
+        rules.controller_moved(image(6, after))
+
+
+def test_a_new_incarnation_is_in_no_isr_but_as_the_last() -> None:
+    rules = ImageRules()
+    rules.controller_moved(image(5, partition((1, 2)), broker(2, 3)))
+    rules.controller_moved(image(6, partition((1,), version=1), broker(2, 6)))
+    rules.controller_moved(image(7, partition((1,), version=1), broker(1, 7), broker(2, 6)))
+    with pytest.raises(InvariantBroken, match=r"broker 2 has registered anew \(epoch 9\) and is in the ISR"):
+        rules.controller_moved(image(9, partition((1, 2), version=2), broker(1, 7), broker(2, 9)))
+
+
+def test_broker_epochs_rise() -> None:
+    rules = ImageRules()
+    rules.controller_moved(image(5, partition((1,)), broker(2, 5)))
+    with pytest.raises(InvariantBroken, match="broker epoch 4 after 5"):
+        rules.controller_moved(image(6, partition((1,)), broker(2, 4)))

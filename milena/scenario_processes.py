@@ -1,0 +1,135 @@
+"""Scenarios on real processes: the cluster of `milena up --lab`, whose nodes are killed, steered and brought back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from lab.scenarios.driver import CONTROLLER
+from lab.scenarios.interpreter import play
+from lab.scenarios.script import Script, node_id
+from lab.scenarios.stage import ScenarioFailed
+from milena.errors import UserError
+from milena.local_cluster import LocalCluster
+from milena.steering.nodes import SteeredNode
+from milena.up.layout import ClusterDir
+from node.verbs import VerbError
+from runtime.context import Runtime
+from runtime.files import RealDisk
+from runtime.process import real_runtime
+from storage.names import META_PROPERTIES
+
+QUICK: Final[Mapping[str, str]] = {
+    "offsets.topic.replication.factor": "1",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+Peer = Sequence[str]
+"""The command that starts a test peer, without its last word, which is the node's properties file."""
+
+
+class ProcessDriver:
+    """Implements ``lab.scenarios.driver.Driver``. All nodes start with the controller; those that the scenario has
+    not started yet are there, and idle. ``peers`` are by node name."""
+
+    def __init__(self, directory: str, script: Script, peers: Mapping[str, Peer], runtime: Runtime) -> None:
+        self._script = script
+        self._peers = peers
+        self._layout = ClusterDir(directory)
+        self._runtime = runtime
+        self._cluster: LocalCluster | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    def address(self, node: str) -> tuple[str, int]:
+        (address,) = self._node(node).entry["listeners"].values()
+        host, _, port = address.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    async def start(self, node: str) -> None:
+        if self._cluster is None:
+            await self._start_cluster()
+        steered = self._node(node)
+        if steered.pid is not None:
+            return
+        if (peer := self._peers.get(node)) is None:
+            await asyncio.to_thread(steered.start)
+        else:
+            await asyncio.to_thread(self._running.restart, steered.id, peer)
+
+    async def _start_cluster(self) -> None:
+        """Test peers take over disks that ordinary nodes have formatted."""
+        self._cluster = await asyncio.to_thread(
+            LocalCluster.start,
+            self._layout.path,
+            brokers=max(map(node_id, self._script.replicas)),
+            overrides={**QUICK, **self._script.nodes},
+            options=["--lab"],
+        )
+        for node in self._peers:
+            await self.kill(node)
+
+    async def stop(self, node: str) -> None:
+        await asyncio.to_thread(self._node(node).stop)
+
+    async def kill(self, node: str) -> None:
+        await asyncio.to_thread(self._node(node).kill)
+
+    async def power_off(self, node: str) -> None:
+        await asyncio.to_thread(self._node(node).power_off)
+
+    async def wipe(self, node: str) -> None:
+        for folder in self._node(node).entry["log.dirs"]:
+            for entry in os.scandir(folder):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry)
+                elif entry.name != META_PROPERTIES:
+                    os.unlink(entry)
+
+    async def cut(self, one: str, other: str) -> None:
+        await self.verb(one, "cut", peer=self._node(other).id)
+
+    async def heal(self, one: str, other: str) -> None:
+        await self.verb(one, "heal", peer=self._node(other).id)
+
+    async def verb(self, node: str, verb: str, /, **arguments: Any) -> Any:
+        try:
+            return await asyncio.to_thread(self._node(node).verbs.call, verb, **arguments)
+        except UserError as error:
+            raise VerbError(str(error)) from None
+
+    async def close(self) -> None:
+        """End all processes."""
+        if self._cluster is not None:
+            await asyncio.to_thread(self._cluster.stop)
+
+    @property
+    def _running(self) -> LocalCluster:
+        assert self._cluster is not None, "the controller is started first"
+        return self._cluster
+
+    def _node(self, node: str) -> SteeredNode:
+        return SteeredNode(self._layout, self._running.controller.id if node == CONTROLLER else node_id(node))
+
+
+async def play_on_processes(script: Script, directory: str, peers: Mapping[str, Peer]) -> list[str]:
+    """The replicas after each step. ``peers`` are by the names that scripts call them by; ``directory`` is new."""
+    runtime = real_runtime(_failed)
+    driver = ProcessDriver(directory, script, {node: peers[name] for node, name in script.peers.items()}, runtime)
+    try:
+        return await play(script, driver)
+    finally:
+        await driver.close()
+        assert isinstance(runtime.disk, RealDisk)
+        runtime.disk.close()
+
+
+def _failed(description: str, error: BaseException | None) -> None:
+    """What the scenario does beside its steps has failed."""
+    raise ScenarioFailed(description) from error

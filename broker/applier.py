@@ -16,6 +16,7 @@ from broker.config_store import ConfigStore
 from broker.directory_assigner import DirectoryAssigner
 from broker.expected_followers import ExpectedFollowers
 from broker.follower.fetchers import Fetchers
+from broker.log_mover import LogMover
 from broker.meters import BrokerMeters
 from broker.partition import Partition
 from broker.partitions import PartitionSet
@@ -61,6 +62,7 @@ class Applier:
         assigner: DirectoryAssigner,
         fetchers: Fetchers,
         expected_followers: ExpectedFollowers,
+        mover: LogMover,
         clock: Clock,
     ) -> None:
         self.applied_offset = -1
@@ -78,6 +80,7 @@ class Applier:
         self._assigner = assigner
         self._fetchers = fetchers
         self._expected_followers = expected_followers
+        self._mover = mover
         self._clock = clock
         self._todo: dict[tuple[str, int], None] = {}
         self._work = asyncio.Event()
@@ -153,13 +156,26 @@ class Applier:
             placed = topic is not None and self._is_here(topic.partitions.get(log.partition))
             if not placed or topic is None or log.topic_id not in (None, topic.id):
                 self._logs.set_aside(log)
+                future = self._logs.futures.find(log.topic, log.partition)
+                if future is not None:
+                    self._logs.set_aside(future)
 
     def take_offline(self, partition: Partition) -> None:
         """The partition's log directory has failed."""
         if partition.topic == OFFSETS_TOPIC and partition.is_leader:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)
+        self._mover.forget(partition)
         partition.take_offline()
+
+    def log_moved(self, partition: Partition) -> None:
+        """The partition has another log, in another directory."""
+        wanted = self._image().partition(partition.topic, partition.index)
+        if wanted is not None:
+            self._assign_directory(partition, wanted.directory_of(self._node_id))
+        if not partition.is_leader:
+            self._fetchers.follow(partition)
+        partition.changed()
 
     # -- one partition
 
@@ -195,6 +211,7 @@ class Applier:
         self._partitions.add(partition)
         if partition.log is not None:
             self._assign_directory(partition, directory)
+            self._mover.resume(partition)
         return partition
 
     def _assign_directory(self, partition: Partition, recorded: UUID | None) -> None:
@@ -231,6 +248,7 @@ class Applier:
         if partition.topic == OFFSETS_TOPIC and partition.is_leader:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)
+        self._mover.cancel(partition)
         self._partitions.remove(partition)
         if topic_is_gone:
             self._meters.forget(partition.topic)

@@ -25,6 +25,7 @@ from broker.gauges import register_gauges
 from broker.group_wiring import group_coordinator
 from broker.isr_proposals import IsrProposals
 from broker.lifecycle import SUPPORTED_FEATURES, BrokerState, Lifecycle, Registration, advertised_listeners
+from broker.log_mover import LogMover
 from broker.metadata_source import MetadataSource, SharedLog, SharedMetadata
 from broker.meters import BrokerMeters, IsrMeters
 from broker.partitions import PartitionSet
@@ -112,15 +113,9 @@ class Broker:
         self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
-        self.fetchers = Fetchers(
-            runtime,
-            self._tasks,
-            config,
-            self.metrics,
-            image=lambda: self.image,
-            broker_epoch=lambda: None if self._lifecycle is None else self._lifecycle.epoch,
-        )
+        self.fetchers = self._fetching(config)
         self.replication = self._replicating(config)
+        self.log_mover = LogMover(runtime, self.logs, lambda partition: self._applier.log_moved(partition))
         self._applier = self._carrying_out()
         register_gauges(self)
 
@@ -131,6 +126,16 @@ class Broker:
             self._controller_addresses,
             f"broker-{self.node_id}-to-controller{purpose}",
             request_timeout=self.config.get("controller.socket.timeout.ms") / 1000,
+        )
+
+    def _fetching(self, config: NodeConfig) -> Fetchers:
+        return Fetchers(
+            self.runtime,
+            self._tasks,
+            config,
+            self.metrics,
+            image=lambda: self.image,
+            broker_epoch=lambda: None if self._lifecycle is None else self._lifecycle.epoch,
         )
 
     def _replicating(self, config: NodeConfig) -> Replication:
@@ -159,6 +164,7 @@ class Broker:
             self._assigner,
             self.fetchers,
             self.expected_followers,
+            self.log_mover,
             self.runtime.clock,
         )
 
@@ -256,6 +262,7 @@ class Broker:
         await self.logs.load(self.configs.topic)
         self._applier.start(self._tasks)
         self._assigner.start(self._tasks)
+        self.log_mover.start(self._tasks)
         self.replication.start(self._tasks, self.partitions)
         await self._applier.caught_up()
         self.logs.start(self._tasks)

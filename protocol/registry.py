@@ -120,7 +120,7 @@ _APIS: Final = (
     _later(ApiKey.DELETE_ACLS, "1-3", 2, _BOTH, _SECURITY),
     _api(ApiKey.DESCRIBE_CONFIGS, "1-4", 4, _BOTH),
     _api(ApiKey.ALTER_CONFIGS, "0-2", 2, _BOTH),
-    _later(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2", 2, _BROKER, "replicas do not move between log directories"),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2", 2, _BROKER),
     _api(ApiKey.DESCRIBE_LOG_DIRS, "1-5", 2, _BROKER),
     _later(ApiKey.SASL_AUTHENTICATE, "0-2", 2, _BOTH, _SECURITY),
     _api(ApiKey.CREATE_PARTITIONS, "0-3", 2, _BOTH),

@@ -19,6 +19,7 @@ from runtime.context import Runtime
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
 from storage.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, LogContext
+from storage.future_logs import FutureLogs
 from storage.handle_cache import HandleCache
 from storage.log_dir import DirectoryError, LogDir
 from storage.names import FolderKind, marked_folder
@@ -48,6 +49,7 @@ class LogManager:
         self._failed = failed
         self._metadata_dir = config.metadata_log_dir
         self._upkeep = Upkeep(self, runtime, self._times)
+        self.futures = FutureLogs(self, runtime)
         self.dirs = [self._directory(path, len(config.log_dirs)) for path in config.log_dirs]
 
     def _directory(self, path: str, count: int) -> LogDir:
@@ -126,6 +128,7 @@ class LogManager:
                 directory.loaded = True
             except OSError as error:
                 self.take_offline(directory, error)
+        self.futures.settle()
         self._events.info(
             "logs loaded",
             count=sum(len(directory.logs) for directory in self.dirs),
@@ -153,7 +156,7 @@ class LogManager:
             directory.unlock()
 
     async def _close(self, directory: LogDir) -> None:
-        logs = list(directory.logs.values())
+        logs = [*directory.logs.values(), *directory.futures.values()]
         for first in range(0, len(logs), SLICE):
             some = logs[first : first + SLICE]
             for log in some:
@@ -272,9 +275,10 @@ class LogManager:
     def _take_out(self, log: PartitionLog, kind: FolderKind) -> bool:
         directory = self.dir_of(log)
         key = (log.topic, log.partition)
-        if directory.logs.get(key) is not log:
+        logs = directory.futures if directory.futures.get(key) is log else directory.logs
+        if logs.get(key) is not log:
             return False
-        del directory.logs[key]
+        del logs[key]
         directory.gone.add(key)
         folder = directory.file(marked_folder(*key, self._runtime.random.uuid().hex, kind))
         try:

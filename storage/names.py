@@ -73,6 +73,13 @@ def marked_folder(topic: str, partition: int, unique: str, kind: FolderKind) -> 
     return topic[: _LONGEST_NAME - len(tail)] + tail
 
 
+def has_room_for_mark(topic: str, partition: int) -> bool:
+    """Whether a folder under a mark can hold the whole name of the topic, so that it can be told from the folder."""
+    return len(marked_folder(topic, partition, "0" * 32, FolderKind.FUTURE)) == len(topic) + len(
+        f"-{partition}.{'0' * 32}{FolderKind.FUTURE.value}"
+    )
+
+
 def parse_partition_folder(name: str) -> PartitionFolder:
     """Raises ValueError for a folder that Kafka would not have made."""
     kind = next((kind for kind in FolderKind if kind.value and name.endswith(kind.value)), FolderKind.CURRENT)

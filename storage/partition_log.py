@@ -210,6 +210,15 @@ class PartitionLog:
         active.add_aborted(entry)
         self.must_sync(active.path(TXN_INDEX))
 
+    @guarded
+    def take_epochs(self, other: PartitionLog) -> None:
+        """This log is a copy of ``other``: the epochs in which nothing was written are known from there alone
+        (KAFKA-15608). Raises KafkaError."""
+        self.epochs.clear()
+        for epoch, start in other.epochs.entries:
+            self.epochs.assign(epoch, start)
+        self.save_epochs()
+
     def save_epochs(self) -> None:
         """Bring the file of leader epochs up to date. It is synced before the recovery point passes it: until then
         the epochs of a crashed log come from its batches. Raises OSError."""
@@ -364,6 +373,14 @@ class PartitionLog:
         """Give back all handles without touching the disk, which may have failed."""
         for segment in self.segments:
             segment.close()
+
+    def moved_to(self, folder: str) -> None:
+        """The folder has been renamed, and the log goes on in it."""
+        old, self.folder = self.folder, folder
+        for segment in self.segments:
+            segment.moved_to(folder)
+        self._unsynced = {folder + path.removeprefix(old) for path in self._unsynced or ()}
+        self.folder_changed = True
 
     def retire(self, folder: str) -> None:
         """The log is out of use, and its folder has been renamed. It refuses everything from now on."""

@@ -102,6 +102,13 @@ class Segment:
     def path(self, suffix: str) -> str:
         return f"{self.folder}/{segment_file(self.base_offset, suffix)}"
 
+    def moved_to(self, folder: str) -> None:
+        """The folder has been renamed; open handles stay good."""
+        self.folder = folder
+        for index, suffix in ((self._offset_index, OFFSET_INDEX), (self._time_index, TIME_INDEX)):
+            if index is not None:
+                index.path = self.path(suffix)
+
     def file(self) -> File:
         """The log file, opened where it was not."""
         file = self._file

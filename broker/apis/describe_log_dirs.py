@@ -1,8 +1,8 @@
 """DescribeLogDirs (key 35), versions 1-5: the log directories of this broker, and what is in them.
 
 An offline directory is a result with KAFKA_STORAGE_ERROR and nothing in it. From v4 on with the bytes of the file
-system, from v5 on with whether the directory is cordoned. Replicas never move between directories, so none is a
-future one. KIPs: 113, 827, 1066.
+system, from v5 on with whether the directory is cordoned. A copy on its way into a directory is a future replica; its
+lag is what it still has to copy. KIPs: 113, 827, 1066.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from node.api import RequestContext
 from protocol.errors import ErrorCode
 from storage.log_dir import LogDir
+from storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -33,7 +34,7 @@ def _directory(node: Broker, directory: LogDir, wanted: set[tuple[str, int]] | N
         "topics": [],
         "total_bytes": UNKNOWN_BYTES,
         "usable_bytes": UNKNOWN_BYTES,
-        "is_cordoned": _is_cordoned(node, directory),
+        "is_cordoned": is_cordoned(node, directory),
     }
     if not directory.online:
         return fields
@@ -43,15 +44,27 @@ def _directory(node: Broker, directory: LogDir, wanted: set[tuple[str, int]] | N
         node.logs.take_offline(directory, error)
         return fields | {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR)}
     topics: dict[str, list[dict[str, Any]]] = {}
-    for (topic, index), log in sorted(directory.logs.items()):
+    for (topic, index), log in sorted((directory.logs | directory.futures).items()):
         if wanted is None or (topic, index) in wanted:
-            lag = max(log.high_watermark - log.log_end_offset, 0)
-            one = {"partition_index": index, "partition_size": log.size, "offset_lag": lag, "is_future_key": False}
-            topics.setdefault(topic, []).append(one)
+            topics.setdefault(topic, []).append(_replica(node, log, is_future=(topic, index) in directory.futures))
     named = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
     return fields | {"topics": named, "total_bytes": total, "usable_bytes": usable}
 
 
-def _is_cordoned(node: Broker, directory: LogDir) -> bool:
+def _replica(node: Broker, log: PartitionLog, *, is_future: bool) -> dict[str, Any]:
+    end = log.high_watermark
+    if is_future:
+        current = node.logs.get(log.topic, log.partition)
+        end = log.log_end_offset if current is None else current.log_end_offset
+    lag = max(end - log.log_end_offset, 0)
+    return {
+        "partition_index": log.partition,
+        "partition_size": log.size,
+        "offset_lag": lag,
+        "is_future_key": is_future,
+    }
+
+
+def is_cordoned(node: Broker, directory: LogDir) -> bool:
     cordoned = node.config.get("cordoned.log.dirs")
     return directory.path in cordoned or "*" in cordoned

@@ -1,0 +1,222 @@
+"""Replicas that move between the log directories of their broker, while they are written and read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.partition import Partition
+from lab.cluster import SimulatedCluster, host_of, start_cluster
+from lab.world import World, simulate
+from node.client.cluster import Cluster
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.records import Record, build_batch
+from protocol.types import LeaderEpoch
+from tests.simulation.steps import (
+    DIRS,
+    OF_BROKERS,
+    QUICK,
+    create,
+    directory_of,
+    partition_image,
+    storage_of,
+    until,
+    values,
+    write,
+)
+
+RECORDS = 40
+FILLED = 50
+
+
+def on_brokers(count: int, scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], *, seed: int = 1) -> None:
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, count, QUICK, of_brokers=OF_BROKERS)
+        async with cluster.client() as client:
+            await create(client, replicas=count, configs={"segment.bytes": "1048576"})
+            await scenario(cluster, client)
+        cluster.check_alive()
+
+    simulate(run, seed=seed)
+
+
+def other_than(directory: str) -> str:
+    return DIRS[1 - DIRS.index(directory)]
+
+
+def fill(partition: Partition) -> None:
+    """Several segments: more than one piece to copy."""
+    for _ in range(FILLED):
+        data = build_batch([Record(0, 0, None, b"-1" + b" " * 65_536)], base_timestamp=1)
+        partition.append(memoryview(bytearray(data)), 1)
+
+
+async def move(client: Cluster, broker: int, path: str, topic: str = "t", partition: int = 0) -> ErrorCode:
+    response = await client.to(host_of(broker), 9092).request(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        dirs=[{"path": path, "topics": [{"name": topic, "partitions": [partition]}]}],
+    )
+    return ErrorCode(int(response.results[0].partitions[0].error_code))
+
+
+async def described(client: Cluster, broker: int) -> dict[str, list[Any]]:
+    """What DescribeLogDirs says of each directory's replicas."""
+    response = await client.to(host_of(broker), 9092).request(ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+    return {one.log_dir: [p for topic in one.topics for p in topic.partitions] for one in response.results}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_replica_moves_while_it_is_written(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        before = directory_of(cluster, 1)
+        target = other_than(before)
+        writing = cluster.world.loop.create_task(write(client, RECORDS, first=RECORDS))
+        assert await move(client, 1, target) is ErrorCode.NONE
+        await writing
+        await until(lambda: directory_of(cluster, 1) == target, 10)
+        await write(client, RECORDS, first=2 * RECORDS)
+        assert await values(client, 3 * RECORDS) == list(range(3 * RECORDS))
+        assert [len(found) for path, found in sorted((await described(client, 1)).items()) if path != before] == [1]
+        directory = next(one for one in cluster.brokers[1].logs.dirs if one.path == target)
+        await until(lambda: partition_image(cluster).directory_of(1) == directory.directory_id, 10)
+
+        await cluster.kill(host_of(1))
+        await cluster.start_broker(1)
+        assert directory_of(cluster, 1) == target
+        assert await values(client, 3 * RECORDS) == list(range(3 * RECORDS))
+        await asyncio.sleep(70)
+        assert not [path for path in storage_of(cluster, 1).files if path.startswith(f"{before}/t-0")]
+
+    on_brokers(1, scenario, seed=seed)
+
+
+def test_epochs_without_records_come_along() -> None:
+    """KAFKA-15608, KAFKA-20961: a follower that asks for such an epoch would find that its leader knows less."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 5)
+        fill(cluster.brokers[1].partitions.get("t", 0))
+        log = cluster.brokers[1].logs.get("t", 0)
+        assert log is not None
+        log.assign_epoch(LeaderEpoch(7), log.log_end_offset)
+        epochs = list(log.epochs.entries)
+        target = other_than(directory_of(cluster, 1))
+        await move(client, 1, target)
+        await until(lambda: directory_of(cluster, 1) == target, 10)
+        moved = cluster.brokers[1].logs.get("t", 0)
+        assert moved is not None
+        assert moved is not log
+        assert list(moved.epochs.entries) == epochs
+        assert moved.high_watermark == 5 + FILLED
+
+    on_brokers(1, scenario)
+
+
+def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        partition = cluster.brokers[1].partitions.get("t", 0)
+        partition.delete_records(partition.high_watermark)
+        await write(client, 3, first=RECORDS)
+        target = other_than(directory_of(cluster, 1))
+        await move(client, 1, target)
+        await until(lambda: directory_of(cluster, 1) == target, 10)
+        log = partition.online_log
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (RECORDS, RECORDS + 3, RECORDS + 3)
+
+    on_brokers(1, scenario)
+
+
+def test_followers_and_leaders_move_and_the_cluster_goes_on() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        targets = {broker: other_than(directory_of(cluster, broker)) for broker in (1, 2, 3)}
+        for broker, target in targets.items():
+            assert await move(client, broker, target) is ErrorCode.NONE
+        await write(client, RECORDS, first=RECORDS)
+        await until(lambda: all(directory_of(cluster, broker) == targets[broker] for broker in targets), 10)
+        await write(client, RECORDS, first=2 * RECORDS)
+        await until(lambda: len(partition_image(cluster).isr) == 3, 30)
+        assert await values(client, 3 * RECORDS) == list(range(3 * RECORDS))
+        logs = [cluster.brokers[broker].partitions.get("t", 0).online_log for broker in (1, 2, 3)]
+        await until(lambda: {log.high_watermark for log in logs} == {3 * RECORDS}, 10)
+        contents = {
+            bytes(log.read_bytes(log.log_start_offset, 1 << 20, upper=log.log_end_offset, min_one=True)) for log in logs
+        }
+        assert len(contents) == 1
+
+    on_brokers(3, scenario)
+
+
+def test_a_move_to_where_the_log_is_ends_the_one_under_way() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        home = directory_of(cluster, 1)
+        away, broker = other_than(home), cluster.brokers[1]
+        partition = broker.partitions.get("t", 0)
+        fill(partition)
+        assert await move(client, 1, away) is ErrorCode.NONE
+        found = await described(client, 1)
+        assert [one.is_future_key for one in found[home]] == [False]
+        ((is_future, lag),) = [(one.is_future_key, one.offset_lag) for one in found[away]]
+        assert is_future
+        assert lag > 0
+        assert await move(client, 1, home) is ErrorCode.NONE
+        await asyncio.sleep(70)
+        assert directory_of(cluster, 1) == home
+        assert broker.logs.futures.find("t", 0) is None
+        assert not [path for path in storage_of(cluster, 1).files if path.startswith(f"{away}/t-0")]
+
+    on_brokers(1, scenario)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crash_in_the_middle_of_a_move_loses_nothing(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        target = other_than(directory_of(cluster, 1))
+        fill(cluster.brokers[1].partitions.get("t", 0))
+        await move(client, 1, target)
+        await asyncio.sleep(0.004 * seed)
+        await cluster.kill(host_of(1))
+        await cluster.start_broker(1)
+        await until(lambda: directory_of(cluster, 1) == target, 10)
+        assert await values(client, RECORDS + FILLED) == [*range(RECORDS), *[-1] * FILLED]
+        assert len([1 for one in cluster.brokers[1].logs if one.topic == "t"]) == 1
+
+    on_brokers(1, scenario, seed=seed)
+
+
+def test_a_failing_target_leaves_the_replica_where_it_is() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        home = directory_of(cluster, 1)
+        broker = cluster.brokers[1]
+        target = next(one for one in broker.logs.dirs if one.path == other_than(home))
+        broker.log_mover.move(broker.partitions.get("t", 0), target)
+        broker.logs.take_offline(target, OSError(5, "broken"))
+        await write(client, RECORDS, first=RECORDS)
+        assert directory_of(cluster, 1) == home
+        assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
+        assert await move(client, 1, target.path) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    on_brokers(1, scenario)
+
+
+def test_what_cannot_be_moved_is_refused_with_kafkas_codes() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        home = directory_of(cluster, 1)
+        assert await move(client, 1, "/nowhere") is ErrorCode.LOG_DIR_NOT_FOUND
+        assert await move(client, 1, home) is ErrorCode.NONE
+        assert await move(client, 1, home, "unknown") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await move(client, 1, home, "x" * 240) is ErrorCode.INVALID_TOPIC_EXCEPTION
+        await create(client, "elsewhere", replicas=1)
+        leader = partition_image(cluster, "elsewhere").leader
+        assert await move(client, 3 - leader, home, "elsewhere") is ErrorCode.REPLICA_NOT_AVAILABLE
+
+    on_brokers(2, scenario)

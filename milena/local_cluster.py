@@ -129,10 +129,6 @@ class LocalCluster:
         os.kill(pid, number)
         self._wait(lambda: self.nodes[node_id].pid != pid, f"node {node_id} to end")
 
-    def wait_down(self, node_id: int) -> None:
-        """Wait until a node that ends by itself is gone."""
-        self._wait(lambda: self.nodes[node_id].pid is None, f"node {node_id} to end")
-
     def restart(self, node_id: int, command: Sequence[str] | None = None) -> None:
         """Bring back a node that is down, and wait until it serves. ``command`` starts it in place of `milena node`;
         the properties file is added as its last word."""

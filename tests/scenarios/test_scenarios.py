@@ -1,14 +1,19 @@
-"""Every scenario in every variant, in the simulated world."""
+"""Every scenario in every variant, in the simulated world and on real processes."""
 
 from __future__ import annotations
+
+import asyncio
+from pathlib import Path
 
 import pytest
 
 from lab.scenarios.script import all_scenarios, load, variants
 from lab.scenarios.simulated import play_simulated
+from milena.scenario_processes import play_on_processes
 from tests.scenarios.peers import PEERS
 
 RUNS = [(scenario, variant) for scenario in all_scenarios() for variant in variants(scenario)]
+ON_PROCESSES = [run for run in RUNS if not load(*run).peers]
 
 
 def named(run: tuple[str, str], world: str) -> str:
@@ -20,6 +25,11 @@ def named(run: tuple[str, str], world: str) -> str:
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: named(run, "simulation"))
 def test_scenario(run: tuple[str, str]) -> None:
     assert play_simulated(load(*run), PEERS)
+
+
+@pytest.mark.parametrize("run", ON_PROCESSES, ids=lambda run: named(run, "processes"))
+def test_scenario_on_processes(run: tuple[str, str], tmp_path: Path) -> None:
+    assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster"), {}))
 
 
 def test_a_run_is_the_same_each_time() -> None:

@@ -71,6 +71,8 @@ class LogDir:
         self.meta: MetaProperties | None = None
         """None until the directory is formatted."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.futures: dict[TopicPartition, PartitionLog] = {}
+        """Copies on their way here from another directory (``storage.future_logs``)."""
         self.was_clean = False
         """The process before this one ended in order. Known once the directory is open."""
         self.loaded = False
@@ -145,7 +147,7 @@ class LogDir:
         recovery_points = self._read_offsets(RECOVERY_POINTS)
         starts = self._read_offsets(LOG_STARTS)
         high_watermarks = self._read_offsets(HIGH_WATERMARKS)
-        for name, key in self._partitions(delete_delay_ms):
+        for name, key, kind in self._partitions(delete_delay_ms):
             log = open_log(
                 self.context,
                 self.file(name),
@@ -157,9 +159,9 @@ class LogDir:
                 clean=self.was_clean,
             )
             log.set_high_watermark(high_watermarks.get(key, Offset(0)))
-            self.logs[key] = log
+            (self.futures if kind is FolderKind.FUTURE else self.logs)[key] = log
 
-    def _partitions(self, delete_delay_ms: int) -> Iterator[tuple[str, TopicPartition]]:
+    def _partitions(self, delete_delay_ms: int) -> Iterator[tuple[str, TopicPartition, FolderKind]]:
         """The folders of logs to load. Those marked for deletion are left to go."""
         due = self.context.clock.time_ms() + delete_delay_ms
         for name in self.context.disk.list(self.path):
@@ -172,17 +174,20 @@ class LogDir:
                 continue
             if kind is FolderKind.DELETE:
                 self.context.deletions.later(due, self.file(name))
-            elif kind is not FolderKind.CURRENT:
+            elif kind is FolderKind.STRAY:
                 self.context.events.warning("folder left alone", path=self.file(name), reason=f"marked {kind.value}")
             elif topic != METADATA_TOPIC:
-                yield name, (topic, partition)
+                yield name, (topic, partition), kind
 
-    def create(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
-        """A new log; or one that is in the directory, but was not there to be loaded. Raises OSError, KafkaError."""
+    def create(
+        self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, future: str | None = None
+    ) -> PartitionLog:
+        """A new log; or one that is in the directory, but was not there to be loaded. ``future``: the name of the
+        folder of a copy that takes the place of another directory's log later. Raises OSError, KafkaError."""
         key = (topic, partition)
         log = open_log(
             self.context,
-            self.file(partition_folder(topic, partition)),
+            self.file(future or partition_folder(topic, partition)),
             topic,
             partition,
             topic_id,
@@ -191,14 +196,14 @@ class LogDir:
             log_start_offset=Offset(0),
             clean=False,
         )
-        self.logs[key] = log
+        (self.futures if future else self.logs)[key] = log
         return log
 
     # Checkpoints
 
     def checkpoints(self) -> Checkpoints:
         """Those of the offset checkpoints that have changed since they were last asked for."""
-        logs = self.logs
+        logs = {**self.futures, **self.logs}
         contents = {
             RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
             LOG_STARTS: {
@@ -246,9 +251,10 @@ class LogDir:
         """Refuse everything from now on; returns the logs that were here."""
         self.context.offline = True
         lost = list(self.logs.values())
-        for log in lost:
+        for log in (*lost, *self.futures.values()):
             log.release()
         self.logs.clear()
+        self.futures.clear()
         self.unlock()
         return lost
 

@@ -12,7 +12,6 @@ from lab.invariants.images import Key
 from lab.invariants.log_cursor import LogCursor
 from lab.invariants.replicas import PartitionKey, Replica
 
-
 CALLS_FOR_A_TURN: Final = 8
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from lab.cluster import CONTROLLER, SimulatedCluster, host_of
 from node.client.cluster import Cluster
 from node.client.producer import Producer
@@ -54,6 +56,36 @@ def test_a_leader_that_was_cut_off_throws_away_what_nobody_else_has() -> None:
         ]
 
     on_three_brokers(scenario, replica_socket_timeout_ms=2000)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kafka_16541_epochs_are_right_after_a_truncation_and_a_power_loss(seed: int) -> None:
+    """The file of epochs is not synced with each truncation: the log must correct what is left of it."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        old, fabric = leader_of(cluster), cluster.world.fabric
+        away = [CONTROLLER, *map(host_of, others(old))]
+        for peer in away:
+            fabric.cut(host_of(old), peer)
+        data = build_batch([Record(0, 0, None, b"lost")], base_timestamp=1)
+        replica(cluster, old).append(memoryview(bytearray(data)), 1)
+        await until(lambda: leader_of(cluster) != old, 30)
+        await write(client, 10, first=RECORDS)
+        for peer in away:
+            fabric.heal(host_of(old), peer)
+        await until(lambda: len(replica(cluster, old).online_log.epochs.entries) > 1, 60)
+        await asyncio.sleep(0.002 * seed)
+        await cluster.lose_power(host_of(old))
+        await cluster.start_broker(old)
+        await until(lambda: in_sync(cluster) == BROKERS, 60)
+        await write(client, 1, first=RECORDS + 10)
+        assert await values(client, RECORDS + 11) == list(range(RECORDS + 11))
+        await until(lambda: all_equal(cluster), 5)
+        epochs = [list(replica(cluster, one).online_log.epochs.entries) for one in BROKERS]
+        assert epochs[0] == epochs[1] == epochs[2]
+
+    on_three_brokers(scenario, seed=seed, replica_socket_timeout_ms=2000)
 
 
 def test_a_follower_that_is_behind_the_leaders_log_start_begins_there() -> None:

@@ -95,7 +95,7 @@ def test_a_replica_moves_while_it_is_written(seed: int) -> None:
     on_brokers(1, scenario, seed=seed)
 
 
-def test_epochs_without_records_come_along() -> None:
+def test_kafka_20961_epochs_without_records_come_along() -> None:
     """KAFKA-15608, KAFKA-20961: a follower that asks for such an epoch would find that its leader knows less."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -115,6 +115,30 @@ def test_epochs_without_records_come_along() -> None:
         assert moved.high_watermark == 5 + FILLED
 
     on_brokers(1, scenario)
+
+
+def test_kafka_20961_followers_go_on_after_a_leader_with_empty_epochs_has_moved() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        for _ in range(2):
+            gone = int(partition_image(cluster).leader)
+            await cluster.kill(host_of(gone))
+            await until(lambda gone=gone: partition_image(cluster).leader != gone, 30)  # type: ignore[misc]
+            await cluster.start_broker(gone)
+            await until(lambda: len(partition_image(cluster).isr) == 3, 30)
+        leader = int(partition_image(cluster).leader)
+        epochs = list(cluster.brokers[leader].partitions.get("t", 0).online_log.epochs.entries)
+        assert epochs[-1].start == RECORDS
+        target = other_than(directory_of(cluster, leader))
+        assert await move(client, leader, target) is ErrorCode.NONE
+        await until(lambda: directory_of(cluster, leader) == target, 10)
+        assert list(cluster.brokers[leader].partitions.get("t", 0).online_log.epochs.entries) == epochs
+        await write(client, RECORDS, first=RECORDS)
+        for broker in (1, 2, 3):
+            log = cluster.brokers[broker].partitions.get("t", 0).online_log
+            await until(lambda log=log: log.high_watermark == 2 * RECORDS, 5)  # type: ignore[misc]
+
+    on_brokers(3, scenario)
 
 
 def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied() -> None:

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     cluster = None if values.file is None else cluster_of(values.file)
     is_child = PARENT_FD in os.environ
     if cluster is not None and not is_child:
-        _join_supervisor(cluster)
+        join_supervisor(cluster)
 
     gc.set_threshold(*START_UP_THRESHOLDS)
     from runtime.lean_import import lean_import
@@ -100,7 +100,7 @@ def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
     return config
 
 
-def _join_supervisor(cluster: ClusterDir) -> None:
+def join_supervisor(cluster: ClusterDir) -> None:
     """A node brought back by hand ends with the `milena up` of its directory, if one runs, like that one's children."""
     from milena.up import channel, locks
 

@@ -93,24 +93,32 @@ class Serving:
         if self._control_address is not None:
             await self._start_control(runtime, *self._control_address)
         if self._config.is_broker:
-            from broker.server import Broker
-
-            shared = self._shared_log if self._config.is_controller else None
-            self._broker = Broker(runtime, self._config, metrics=self._metrics, shared=shared)
+            self._broker = self.make_broker(runtime)
             if self._lab is not None:
                 broker = self._broker
                 await self._lab.open("broker", broker, lambda: broker.image)
             await self._broker.listen()
         if self._config.is_controller:
-            from controller.server import Controller
-
-            self._controller = Controller(runtime, self._config, formatting=self._formatting, metrics=self._metrics)
+            self._controller = self.make_controller(runtime)
             if self._lab is not None:
                 controller = self._controller
                 await self._lab.open("controller", controller, lambda: controller.state.image)
             await self._controller.start()
         if self._broker is not None:
             await self._broker.start()
+
+    def make_broker(self, runtime: Runtime) -> Broker:
+        """The broker's role. A test peer makes another one."""
+        from broker.server import Broker
+
+        shared = self._shared_log if self._config.is_controller else None
+        return Broker(runtime, self._config, metrics=self._metrics, shared=shared)
+
+    def make_controller(self, runtime: Runtime) -> Controller:
+        """The controller's role. A test peer makes another one."""
+        from controller.server import Controller
+
+        return Controller(runtime, self._config, formatting=self._formatting, metrics=self._metrics)
 
     def _shared_log(self) -> SharedLog:
         """The metadata log of the controller in this process, which its broker reads in place."""

@@ -57,8 +57,10 @@ class Candidates:
         for replica in order:
             if replica in clean and acceptable(replica):
                 return Elected(replica)
-        if self.last_known is not None and not clean and acceptable(self.last_known):
-            return Elected(self.last_known, unclean=True)
+        last = self.last_known
+        # A reassignment may have taken its replica away since.
+        if last is not None and last in self.replicas and not clean and acceptable(last):
+            return Elected(last, unclean=True)
         if election is Election.UNCLEAN:
             for replica in self.replicas:
                 if acceptable(replica):

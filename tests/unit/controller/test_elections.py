@@ -37,6 +37,7 @@ def candidates(
         (Election.ONLINE, candidates((), leader=-1, elr=ids(3, 2)), (2, 3), Elected(NodeId(2))),
         (Election.ONLINE, candidates(ids(1), leader=-1, elr=ids(3, 2)), (2, 3), Elected(NO_LEADER)),
         (Election.ONLINE, candidates((), leader=-1, last=3), (2, 3), Elected(NodeId(3), unclean=True)),
+        (Election.ONLINE, candidates((), leader=-1, last=4), (2, 3, 4), Elected(NO_LEADER)),
         (Election.ONLINE, candidates((), leader=-1, elr=ids(1), last=3), (2, 3), Elected(NO_LEADER)),
     ],
 )

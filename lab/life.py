@@ -15,11 +15,32 @@ START_MS = 1_767_225_600_000
 class Life:
     """One run of one node's process."""
 
-    __slots__ = ("alive", "name")
+    __slots__ = ("_waiting", "alive", "name", "paused")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.paused = False
+        """As by SIGSTOP: it does nothing, and does not know of it."""
+        self._waiting: list[Callable[[], object]] = []
+
+    def later(self, callback: Callable[[], object]) -> None:
+        """When the process goes on."""
+        self._waiting.append(callback)
+
+    def resume(self) -> None:
+        """Everything that was due meanwhile happens now, in order."""
+        self.paused = False
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()
+
+    async def go_on(self) -> None:
+        """Wait while the process is paused."""
+        while self.paused:
+            resumed = asyncio.Event()
+            self.later(resumed.set)
+            await resumed.wait()
 
     def check(self) -> None:
         """Raises OSError for what a dead process still tries to do while its tasks unwind."""
@@ -47,8 +68,12 @@ class SimulatedClock:
         return self._loop.call_later(max(delay, 0.0), self._call, callback)
 
     def _call(self, callback: Callable[[], object]) -> None:
-        if self._life.alive:
+        if self._life.paused:
+            self._life.later(lambda: self._call(callback))
+        elif self._life.alive:
             callback()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+        if self._life.paused:
+            await self._life.go_on()

@@ -16,8 +16,19 @@ LONGEST_CUT: Final = 12.0
 """Seconds; longer than a broker's session."""
 DISK_OPERATIONS: Final = ("append", "sync", "open", "rename", "write", "")
 START_ATTEMPTS: Final = 5
-OF_LINKS: Final = ("links", "isolate")
-WEIGHTS: Final = {"kill": 6, "power": 4, "stop": 3, "disk": 3, "wipe": 2, "blackout": 1, "controller": 4}
+LONGEST_DELAY: Final = 1.5
+"""Seconds on a slow link: less than clients wait, more than is good for anybody."""
+OF_LINKS: Final = ("links", "halfopen", "slow", "isolate")
+WEIGHTS: Final = {
+    "kill": 6,
+    "power": 4,
+    "pause": 3,
+    "stop": 3,
+    "disk": 3,
+    "wipe": 2,
+    "blackout": 1,
+    "controller": 4,
+}
 """How often the faults of nodes come."""
 KINDS: Final = (*WEIGHTS, *OF_LINKS)
 """What ``--faults`` can name."""
@@ -56,12 +67,15 @@ class Nemesis:
         self._actions: Mapping[str, Callable[[], Awaitable[None]]] = {
             "kill": self._kill_broker,
             "power": self._cut_power_of_broker,
+            "pause": self._pause_broker,
             "stop": self._stop_broker,
             "disk": self._fail_disk,
             "wipe": self._wipe_broker,
             "blackout": self._cut_all_power,
             "controller": self._end_controller,
             "links": self._cut_link,
+            "halfopen": self._cut_one_way,
+            "slow": self._slow_down,
             "isolate": self._isolate,
         }
         self._of_nodes = [kind for kind in kinds if kind in WEIGHTS for _ in range(WEIGHTS[kind])]
@@ -80,10 +94,29 @@ class Nemesis:
     async def _pause(self, longest: float) -> None:
         await asyncio.sleep(self._random.uniform(0, longest))
 
-    async def _cut_link(self) -> None:
+    def _choose_link(self) -> tuple[str, str]:
+        """Of a broker, either end first."""
         broker = self._random.choice(self._brokers)
         others = [CONTROLLER, "client", *(host_of(number) for number in self._brokers if number != broker)]
-        await self._cut(host_of(broker), [self._random.choice(others)])
+        one, other = self._random.shuffled([host_of(broker), self._random.choice(others)])
+        return one, other
+
+    async def _cut_link(self) -> None:
+        one, other = self._choose_link()
+        await self._cut(one, [other])
+
+    async def _cut_one_way(self) -> None:
+        one, other = self._choose_link()
+        self._trace.note(f"{other} hears nothing of {one}, but {one} of {other}")
+        self._world.fabric.cut(one, other, one_way=True)
+        await self._heal(one, [other])
+
+    async def _slow_down(self) -> None:
+        one, other = self._choose_link()
+        seconds = self._random.uniform(0, LONGEST_DELAY)
+        self._trace.note(f"the link of {one} and {other} is slow: {seconds:.3f} seconds")
+        self._world.fabric.slow(one, other, seconds)
+        await self._heal(one, [other])
 
     async def _isolate(self) -> None:
         """A broker that nobody reaches, or only clients: it may go on to lead without knowing of its end."""
@@ -96,8 +129,11 @@ class Nemesis:
         self._trace.note(f"{host} is cut off from {names}")
         for other in others:
             self._world.fabric.cut(host, other)
+        await self._heal(host, others)
+
+    async def _heal(self, host: str, others: list[str]) -> None:
         await self._pause(LONGEST_CUT)
-        self._trace.note(f"{host} reaches {names} again")
+        self._trace.note(f"{host} reaches {', '.join(others)} again")
         for other in others:
             self._world.fabric.heal(host, other)
 
@@ -127,6 +163,15 @@ class Nemesis:
         await self._cluster.kill(host_of(broker))
         self._cluster.wipe(host_of(broker))
         await self._bring_back(broker)
+
+    async def _pause_broker(self) -> None:
+        """For longer than a session, often. It may believe that it leads when it goes on."""
+        broker = self._random.choice(self._brokers)
+        self._trace.note(f"{host_of(broker)} is paused")
+        self._world.machine(host_of(broker)).pause()
+        await self._pause(LONGEST_CUT)
+        self._trace.note(f"{host_of(broker)} goes on")
+        self._world.machine(host_of(broker)).resume()
 
     async def _stop_broker(self) -> None:
         broker = self._random.choice(self._brokers)

@@ -33,6 +33,8 @@ class Fabric:
         """Of everything that was delivered: equal for equal seeds."""
         self._machines: dict[str, bool] = {}
         self._cuts: dict[tuple[str, str], None] = {}
+        """From one machine to another."""
+        self._delays: dict[tuple[str, str], float] = {}
         self._next_port = FIRST_FREE_PORT
 
     def power_on(self, machine: str) -> None:
@@ -53,17 +55,31 @@ class Fabric:
     def latency(self) -> float:
         return self.random.uniform(*LATENCY)
 
-    def cut(self, one: str, other: str) -> None:
-        """What is on the way between the two waits from now on; connecting times out."""
-        self._cuts[_pair(one, other)] = None
+    def cut(self, one: str, other: str, *, one_way: bool = False) -> None:
+        """What is on the way between the two waits from now on; connecting times out. ``one_way``: only what ``one``
+        sends, as through a firewall that has forgotten a connection."""
+        self._cuts[one, other] = None
+        if not one_way:
+            self._cuts[other, one] = None
+
+    def slow(self, one: str, other: str, seconds: float) -> None:
+        """What travels between the two takes so much longer from now on, until the link is healed."""
+        self._delays[one, other] = self._delays[other, one] = seconds
 
     def heal(self, one: str, other: str) -> None:
-        self._cuts.pop(_pair(one, other), None)
+        for link in ((one, other), (other, one)):
+            self._cuts.pop(link, None)
+            self._delays.pop(link, None)
         for connection in list(self.connections):
             connection.resume_arrivals()
 
-    def is_cut(self, one: str, other: str) -> bool:
-        return _pair(one, other) in self._cuts
+    def is_cut(self, sender: str, receiver: str) -> bool:
+        return (sender, receiver) in self._cuts
+
+    def delay(self, sender: str, receiver: str) -> float:
+        """Seconds on the way."""
+        seconds = self.latency()
+        return seconds + self._delays[sender, receiver] if (sender, receiver) in self._delays else seconds
 
     def end_process(self, life: Life) -> None:
         """The process is gone and its machine lives: peers see their connections end."""
@@ -125,13 +141,15 @@ class SimulatedNetwork:
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float
     ) -> Connection:
+        await self.life.go_on()
         self.life.check()
         fabric = self.fabric
         machine = fabric.machine_of(host, self.life.name)
         if machine is None:
             raise OSError(errno.EADDRNOTAVAIL, f"cannot resolve {host!r}")
-        latency = 2 * fabric.latency()
-        if latency > timeout or not fabric.is_up(machine) or fabric.is_cut(self.life.name, machine):
+        there, back = (self.life.name, machine), (machine, self.life.name)
+        latency = 2 * fabric.delay(*there)
+        if latency > timeout or not fabric.is_up(machine) or fabric.is_cut(*there) or fabric.is_cut(*back):
             await asyncio.sleep(timeout)
             raise TimeoutError(errno.ETIMEDOUT, f"connecting to {host}:{port} took longer than {timeout:g} s")
         await asyncio.sleep(latency)
@@ -146,10 +164,6 @@ class SimulatedNetwork:
         theirs.start()
         ours.start()
         return ours
-
-
-def _pair(one: str, other: str) -> tuple[str, str]:
-    return (one, other) if one < other else (other, one)
 
 
 def _error(number: int, text: str) -> OSError:

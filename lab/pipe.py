@@ -66,7 +66,9 @@ class SimulatedConnection:
                 self._queue.append(part)
                 self._unsent += length
         if was_empty and self._queue:
-            if self.network.deferred is None:
+            if self.life.paused:
+                self.life.later(self._flush)
+            elif self.network.deferred is None:
                 self._flush()
             else:
                 self.network.deferred.append(self)
@@ -108,7 +110,7 @@ class SimulatedConnection:
 
     def _flush(self) -> None:
         """Hand over to the kernel what fits, in one piece."""
-        if not self._open:
+        if not self._open or self.life.paused:
             return
         pieces = []
         failure: OSError | None = None
@@ -159,7 +161,8 @@ class SimulatedConnection:
 
     def _schedule_arrival(self) -> None:
         fabric = self.network.fabric
-        self._last_arrival = max(self._last_arrival, fabric.loop.time() + fabric.latency())
+        delay = fabric.delay(self.life.name, self._other.life.name)
+        self._last_arrival = max(self._last_arrival, fabric.loop.time() + delay)
         fabric.loop.call_at(self._last_arrival, self._arrive)
 
     def _arrive(self) -> None:
@@ -182,6 +185,9 @@ class SimulatedConnection:
 
     def _read(self) -> None:
         """One wake-up: one read, all frames of it, then the sends it caused."""
+        if self.life.paused:
+            self.life.later(self._read)
+            return
         self._reading_soon = False
         if not self._open or not self._reading or not self._arrived:
             return
@@ -241,6 +247,8 @@ class SimulatedConnection:
         self.network.fabric.loop.call_soon(self._lost, error)
 
     def _lost(self, error: Exception | None) -> None:
-        if self.life.alive:
+        if self.life.paused:
+            self.life.later(lambda: self._lost(error))
+        elif self.life.alive:
             self._framer.closed()
             self._handler.connection_lost(error)

@@ -65,6 +65,16 @@ class Machine:
         """End the process as by SIGKILL: what it has written stays, peers see its connections end."""
         self._end(self._world.fabric.end_process)
 
+    def pause(self) -> None:
+        """Stop the process as by SIGSTOP: its kernel goes on to take what is sent to it."""
+        assert self._life is not None
+        self._life.paused = True
+
+    def resume(self) -> None:
+        """As by SIGCONT."""
+        assert self._life is not None
+        self._life.resume()
+
     def power_off(self) -> None:
         """Cut the power: unsynced bytes are lost, peers hear nothing."""
         self._end(self._world.fabric.lose_power)
@@ -74,6 +84,7 @@ class Machine:
         if self._life is None or not self._life.alive:
             return
         self._life.alive = False
+        self._life.resume()  # it does not matter any more what it would do
         leave_network(self._life)
         for scope in self._scopes:
             scope.cancel()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from lab.world import World, simulate
@@ -63,5 +65,59 @@ def test_what_was_sent_over_a_cut_link_arrives_when_it_is_healed() -> None:
         world.fabric.heal("one", "two")
         await here.clock.sleep(0.1)
         assert server.frames == [b"1", b"2", b"3"]
+
+    simulate(scenario, seed=1)
+
+
+def test_a_half_open_connection_carries_one_direction() -> None:
+    async def scenario(world: World) -> None:
+        here, client, server = await two_machines(world)
+        world.fabric.cut("two", "one", one_way=True)
+        client.connection.send([b"question\n"])
+        server.connection.send([b"answer\n"])
+        await here.clock.sleep(1)
+        assert (server.frames, client.frames) == ([b"question"], [])
+        with pytest.raises(TimeoutError):
+            await here.network.connect("two", 9092, client.framer, client, timeout=5)
+        world.fabric.heal("one", "two")
+        await here.clock.sleep(1)
+        assert client.frames == [b"answer"]
+
+    simulate(scenario, seed=1)
+
+
+def test_a_slow_link_is_slow_until_it_is_healed() -> None:
+    async def scenario(world: World) -> None:
+        here, client, server = await two_machines(world)
+        world.fabric.slow("two", "one", 2)
+        client.connection.send([b"1\n"])
+        await here.clock.sleep(1.9)
+        assert server.frames == []
+        await here.clock.sleep(0.2)
+        assert server.frames == [b"1"]
+        world.fabric.heal("two", "one")
+        client.connection.send([b"2\n"])
+        await here.clock.sleep(0.1)
+        assert server.frames == [b"1", b"2"]
+
+    simulate(scenario, seed=1)
+
+
+def test_a_paused_process_does_nothing_and_then_everything() -> None:
+    async def scenario(world: World) -> None:
+        here, client, server = await two_machines(world)
+        there = world.machine("two")
+        rang: list[float] = []
+        world.machine("one").pause()
+        here.clock.call_later(1, lambda: rang.append(here.clock.monotonic()))
+        server.connection.send([b"to the paused\n"])
+        client.connection.send([b"by the paused\n"])
+        await asyncio.sleep(5)
+        assert (client.frames, server.frames, rang) == ([], [], [])
+        world.machine("one").resume()
+        await asyncio.sleep(0.1)
+        assert (client.frames, server.frames) == ([b"to the paused"], [b"by the paused"])
+        assert rang == [pytest.approx(5, abs=0.01)]
+        assert there.alive
 
     simulate(scenario, seed=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,10 @@ from broker.partition import Partition
 from lab.cluster import SimulatedCluster, host_of, start_cluster
 from lab.world import World, simulate
 from node.client.cluster import Cluster
+from protocol.api_keys import ApiKey
+from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from protocol.fetch_response import decode_fetch_response
+from runtime.config.node_rules import RACK_AWARE_SELECTOR
 from tests.simulation.steps import QUICK, broker_image, create, partition_image, until, values, write
 
 BROKERS = (1, 2, 3)
@@ -125,6 +130,48 @@ def test_below_the_minimum_isr_a_producer_is_refused_and_readers_see_nothing_new
         assert await values(client, RECORDS + 1) == list(range(RECORDS + 1))
 
     on_three_brokers(scenario)
+
+
+def test_a_consumer_is_sent_to_the_replica_of_its_rack_and_served_there() -> None:
+    """KIP-392, with what a consumer sends: its rack, and the leader epoch that it knows."""
+
+    async def run(world: World) -> None:
+        cluster = SimulatedCluster(world, overrides=QUICK)
+        await cluster.start_controller()
+        for number in BROKERS:
+            cluster.broker_overrides = {"broker_rack": f"rack-{number}", "replica_selector_class": RACK_AWARE_SELECTOR}
+            await cluster.start_broker(number)
+        async with cluster.client() as client:
+            await create(client, replicas=3, configs=CONFIGS)
+            await write(client, RECORDS)
+            leader = leader_of(cluster)
+            near = next(one for one in BROKERS if one != leader)
+            await until(lambda: replica(cluster, near).high_watermark == RECORDS, 2)
+            told = await fetch_once(cluster, client, leader, rack=f"rack-{near}")
+            assert (told.preferred_read_replica, bytes(told.records or b"")) == (near, b"")
+            served = await fetch_once(cluster, client, near, rack=f"rack-{near}")
+            assert served.preferred_read_replica == -1 and served.high_watermark == RECORDS
+            assert bytes(served.records or b"") == content(cluster, leader)
+            stays = await fetch_once(cluster, client, leader, rack=f"rack-{leader}")
+            assert bytes(stays.records or b"") == content(cluster, leader)
+        cluster.check_alive()
+
+    simulate(run, seed=1)
+
+
+async def fetch_once(cluster: SimulatedCluster, client: Cluster, broker: int, *, rack: str) -> Any:
+    """The answer for t-0 from its start, its records copied."""
+    wanted = FetchPartition(0, 0, 1 << 20, current_leader_epoch=partition_image(cluster).leader_epoch)
+    request = FetchRequest(0, 1, 1 << 20, [("t", None, [wanted])], rack_id=rack)
+
+    def decode(body: memoryview) -> Any:
+        ((_, _, (one,)),) = decode_fetch_response(12, body).topics
+        records: Any = one.records
+        return one._replace(records=bytes(records or b""))
+
+    channel = client.to(host_of(broker), 9092)
+    await channel.connect()
+    return await channel.request_raw(ApiKey.FETCH, 12, [encode_fetch_request(12, request)], decode)
 
 
 FAILED = "kafka_server_brokertopicmetrics_failedproducerequestspersec_total"

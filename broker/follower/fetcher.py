@@ -210,7 +210,10 @@ class Fetcher:
     # -- records
 
     async def _fetch(self) -> None:
-        await self._link.fetch(self._session.next_fetch(), self._take)
+        await self._link.fetch(self._next_fetch, self._take)
+
+    def _next_fetch(self) -> SessionFetch | None:
+        return self._session.next_fetch() if self._session.pending else None
 
     def _take(self, response: FetchResponse) -> SessionFetch | None:
         """Called while the records lie in the receive buffer. What to fetch next, where nothing else comes first.
@@ -231,7 +234,7 @@ class Fetcher:
                     self._take_one(one, fetched)
         if self._stopping or self._truncating or self._locating or self._until_due() == 0:
             return None
-        return self._session.next_fetch() if self._session.pending else None
+        return self._next_fetch()
 
     def _take_one(self, one: Following, fetched: FetchedPartition) -> None:
         event = one.take(fetched, self._bytes_in)

@@ -103,13 +103,19 @@ class LeaderLink:
         self._broker_epoch = broker_epoch
         self._channel: Channel | None = None
 
-    async def fetch(self, first: SessionFetch, take: Callable[[FetchResponse], SessionFetch | None]) -> None:
+    async def fetch(
+        self, first: Callable[[], SessionFetch | None], take: Callable[[FetchResponse], SessionFetch | None]
+    ) -> None:
         """Ask for records, and again in the same step of the loop as long as ``take`` says what for. It gets each
         answer, whose memory is its only while it runs.
 
+        ``first`` is called once there is a connection, since what is wanted may change until then; None is nothing.
         Raises ChannelError, KafkaError REQUEST_TIMED_OUT or UNSUPPORTED_VERSION, DecodeError.
         """
         channel = await self._connected()
+        fetch = first()
+        if fetch is None:
+            return
         level = self._metadata_version()
         version = channel.choose(ApiKey.FETCH, at_most=highest_fetch_version(level))
 
@@ -118,7 +124,7 @@ class LeaderLink:
             return None if following is None else [self._encode(version, following)]
 
         await channel.repeat(
-            ApiKey.FETCH, version, [self._encode(version, first)], answered, timeout=self._settings.timeout
+            ApiKey.FETCH, version, [self._encode(version, fetch)], answered, timeout=self._settings.timeout
         )
 
     def _encode(self, version: int, fetch: SessionFetch) -> bytes:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from lab.cluster import CONTROLLER, SimulatedCluster, host_of
+from node.client import admin
 from node.client.cluster import Cluster
 from node.client.producer import Producer
 from protocol.records import Record, build_batch
@@ -192,5 +193,22 @@ def test_the_first_record_of_a_new_topic_does_not_wait_for_followers_that_wait()
             began = loop.time()
             await write(client, 1, f"new{number}")
             assert loop.time() - began < 0.1
+
+    on_three_brokers(scenario)
+
+
+def test_what_is_no_longer_followed_once_the_leader_is_connected_is_not_asked_for() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        follower, leader = others(leader_of(cluster))
+        cluster.world.fabric.slow(host_of(follower), host_of(leader), 0.5)
+        placed = {0: [leader, follower]}
+        await admin.create_topics(client, [admin.NewTopic(name, assignments=placed) for name in ("short", "long")])
+        await until(lambda: cluster.brokers[follower].partitions.find("short", 0) is not None, 1)
+        await admin.delete_topics(client, ["short"])
+        await until(lambda: cluster.brokers[follower].partitions.find("short", 0) is None, 0.5)
+        await write(client, 1, "long")
+        copy = cluster.brokers[follower].partitions.find("long", 0)
+        assert copy is not None
+        assert copy.online_log.log_end_offset == 1
 
     on_three_brokers(scenario)

@@ -25,8 +25,10 @@ def replay_producers(segments: Segments, state: ProducerState, start: Offset, en
     if start >= end:
         return
     for segment in segments.since(start):
+        if segment.base_offset >= end:
+            return
         position = segment.position_of(start)
-        if position is None or segment.base_offset >= end:
+        if position is None:
             continue
         file = segment.file()
         for batch in scan_batches(file, position, segment.size):

@@ -144,7 +144,7 @@ def _check(state: ControllerState, resource: Resource, values: Mapping[str, str 
     try:
         if kind == TOPIC_RESOURCE:
             _check_topic_name(name)
-            validate_topic_config(state.config, after)
+            validate_topic_config(state.config, after, before=state.image.config(kind, name))
             if name not in state.image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif kind == BROKER_RESOURCE:

@@ -6,14 +6,21 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from runtime.config import keys_groups, keys_log, keys_node, keys_quorum, keys_replication
+from runtime.config import keys_groups, keys_log, keys_node, keys_quorum, keys_replication, keys_tiered
 from runtime.config.definitions import REQUIRED, Key, unknown
 from runtime.config.sources import Settings
 from runtime.config.values import ConfigError, Value
 
 KEYS: Final[Mapping[str, Key]] = {
     key.name: key
-    for keys in (keys_node.KEYS, keys_log.KEYS, keys_replication.KEYS, keys_quorum.KEYS, keys_groups.KEYS)
+    for keys in (
+        keys_node.KEYS,
+        keys_log.KEYS,
+        keys_replication.KEYS,
+        keys_quorum.KEYS,
+        keys_groups.KEYS,
+        keys_tiered.KEYS,
+    )
     for key in keys
 }
 
@@ -38,9 +45,16 @@ INTERNAL: Final = frozenset(
         "internal.metadata.log.segment.bytes",
         "internal.metadata.max.batch.size.in.bytes",
         "internal.metadata.delete.delay.millis",
+        "remote.log.index.file.cache.ttl.ms",
+        "remote.log.manager.task.retry.backoff.ms",
+        "remote.log.manager.task.retry.backoff.max.ms",
+        "remote.log.manager.task.retry.jitter",
     }
 )
 """Keys that Kafka shows only where they are set."""
+
+PLUG_IN_PREFIXES: Final = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
+"""Keys that name what the keys of a plug-in begin with."""
 
 ROLE_SYNONYMS: Final = (("node.id", "broker.id"), ("broker.id", "node.id"))
 
@@ -57,10 +71,12 @@ def parse_settings(settings: Settings) -> tuple[dict[str, Value], list[str]]:
     """
     values: dict[str, Value] = {}
     warnings: list[str] = []
+    free = tuple(settings[name].value.strip() for name in PLUG_IN_PREFIXES if name in settings)
     for name, setting in settings.items():
         key = KEYS.get(name)
         if key is None:
-            warnings += _without_effect(name, setting.source)
+            if not free or not name.startswith(free):
+                warnings += _without_effect(name, setting.source)
             continue
         try:
             values[name] = key.parse(setting.value)

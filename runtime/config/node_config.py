@@ -81,6 +81,10 @@ class NodeConfig:
         """The value of a supported key: dynamic, else as set, else Kafka's default. Raises KeyError for others."""
         return self._values[key]
 
+    def under(self, prefix: str) -> dict[str, str]:
+        """What was set under keys that begin with ``prefix``, without it: the configuration of a plug-in."""
+        return {name.removeprefix(prefix): text for name, text in self.originals.items() if name.startswith(prefix)}
+
     def with_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> NodeConfig:
         """This configuration under the cluster-wide (``default``) and this broker's own dynamic ones.
 

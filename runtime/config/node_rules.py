@@ -93,6 +93,17 @@ def check(config: NodeConfig) -> None:
     _check_roles(config)
     _check_addresses(config)
     _check_limits(get)
+    if get("remote.log.storage.system.enable"):
+        _check_tier(config)
+
+
+def _check_tier(config: NodeConfig) -> None:
+    """What topics have by default must be possible for one that is tiered."""
+    from runtime.config.tiered_rules import check_local_retention
+    from runtime.config.topic_config import broker_value
+
+    keys = ("retention.bytes", "local.retention.bytes", "retention.ms", "local.retention.ms")
+    check_local_retention({name: broker_value(config, name) for name in keys})
 
 
 def _check_times(get: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from runtime.config.definitions import Key
 from runtime.config.node_config import NodeConfig
+from runtime.config.tiered_rules import ENABLE, check_topic
 from runtime.config.topic_keys import KEYS as ALL_KEYS
 from runtime.config.values import ConfigError, Value
 
@@ -91,6 +92,16 @@ class TopicConfig:
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 
+    @property
+    def local_ms(self) -> int:
+        """Age (ms) at which segments leave the local disk while they are copied to the tier; -1 is no limit."""
+        return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
+
+    @property
+    def local_bytes(self) -> int:
+        """Local size of the log while it is copied to the tier; -1 is no limit."""
+        return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
+
     @classmethod
     def effective(cls, node: NodeConfig, overrides: Mapping[str, str]) -> TopicConfig:
         """The topic's values on this broker. Overrides that cannot be used fall back to the broker's values."""
@@ -125,8 +136,11 @@ def broker_value(node: NodeConfig, name: str) -> Value:
     return default
 
 
-def validate_topic_config(node: NodeConfig, overrides: Mapping[str, str | None]) -> None:
-    """Whether a topic may have these values. Raises ConfigError with Kafka's text (INVALID_CONFIG)."""
+def validate_topic_config(
+    node: NodeConfig, overrides: Mapping[str, str | None], *, before: Mapping[str, str] | None = None
+) -> None:
+    """Whether a topic that had the values ``before`` may have these. Raises ConfigError with Kafka's text
+    (INVALID_CONFIG)."""
     missing = sorted(name for name, text in overrides.items() if text is None)
     if missing:
         raise ConfigError(f"Null value not supported for topic configs: {','.join(missing)}")
@@ -136,11 +150,11 @@ def validate_topic_config(node: NodeConfig, overrides: Mapping[str, str | None])
     own = {name: TOPIC_KEYS[name].parse(text) for name, text in overrides.items() if text is not None}
     values = {name: own.get(name, broker_value(node, name)) for name in TOPIC_KEYS}
     _check_compaction(values)
-    if values["remote.storage.enable"]:
-        raise ConfigError(
-            "Tiered Storage functionality is disabled in the broker. "
-            "Topic cannot be configured with remote log storage."
-        )
+    check_topic(
+        values,
+        was_enabled=(before or {}).get(ENABLE, "").lower() == "true",
+        system_enabled=node.get("remote.log.storage.system.enable"),
+    )
 
 
 def _check_compaction(values: Mapping[str, Any]) -> None:

@@ -38,6 +38,15 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
+class NonEmpty:
+    """A text that may be missing, but not empty."""
+
+    def check(self, name: str, value: Value) -> None:
+        if value == "":
+            raise invalid(name, value, "String must be non-empty")
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """A list; with ``choices``, of these only."""
 

@@ -1,0 +1,56 @@
+"""Keys of tiered storage: what a broker and a topic may be configured with (kafka-behaviour A18)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.config.node_config import NodeConfig
+from runtime.config.sources import plain
+from runtime.config.topic_config import TopicConfig, validate_topic_config
+from runtime.config.values import ConfigError
+
+TABLE = Path(__file__).parent / "kafka-4.3-tiered-topics.tsv"
+
+
+def test_topics_are_taken_and_refused_with_kafkas_words() -> None:
+    rows = [line.split("\t") for line in TABLE.read_text().splitlines() if not line.startswith("#")]
+    for system, was, text, expected in rows:
+        node = NodeConfig.of(remote_log_storage_system_enable=system)
+        overrides = {name: value for name, _, value in (pair.partition("=") for pair in text.split(";"))}
+        said = "ok"
+        try:
+            validate_topic_config(node, overrides, before={} if was == "-" else {"remote.storage.enable": was})
+        except ConfigError as error:
+            said = str(error)
+        assert (system, was, text, said) == (system, was, text, expected)
+
+
+def test_what_topics_have_by_default_must_be_possible_for_a_tiered_one() -> None:
+    NodeConfig.of(log_retention_ms=100, log_local_retention_ms=200)
+    with pytest.raises(ConfigError, match=r"Invalid value 200 for configuration local\.retention\.ms"):
+        NodeConfig.of(remote_log_storage_system_enable=True, log_retention_ms=100, log_local_retention_ms=200)
+
+
+def test_the_local_part_lives_as_long_as_the_log_where_nothing_else_is_said() -> None:
+    node = NodeConfig.of(log_retention_ms=100, log_retention_bytes=7)
+    like_the_log = TopicConfig.effective(node, {})
+    assert (like_the_log.local_ms, like_the_log.local_bytes) == (100, 7)
+    own = TopicConfig.effective(node, {"local.retention.ms": "5", "local.retention.bytes": "-1"})
+    assert (own.local_ms, own.local_bytes) == (5, -1)
+
+
+def test_the_keys_of_plug_ins_are_free_under_any_prefix() -> None:
+    keys = {
+        **NodeConfig.of().originals,
+        "remote.log.storage.manager.impl.prefix": "tier.",
+        "tier.dir": "/tier",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "5",
+    }
+    node = NodeConfig(plain(keys))
+    assert node.warnings == ()
+    assert node.under(node.get("remote.log.storage.manager.impl.prefix")) == {"dir": "/tier"}
+    assert node.under("rlmm.config.") == {"remote.log.metadata.topic.num.partitions": "5"}
+    with pytest.raises(ConfigError, match=r"unknown configuration key 'tier\.dir'"):
+        NodeConfig(plain({name: text for name, text in keys.items() if "impl" not in name}))

@@ -52,11 +52,13 @@ class Machine:
                 self.failures.append((description, error))
                 self.kill()
 
+        random, disk_random = (Randomness(world.random.below(1 << 62)) for _ in range(2))
         return Runtime(
             clock=clock,
-            random=Randomness(world.random.below(1 << 62)),
+            random=random,
             network=SimulatedNetwork(world.fabric, life),
-            disk=SimulatedDisk(self.storage, clock, Randomness(world.random.below(1 << 62)), life),
+            disk=SimulatedDisk(self.storage, clock, disk_random, life),
+            tier_disk=SimulatedDisk(world.tier, clock, disk_random, life),
             new_tasks=new_tasks,
             fatal=fatal,
         )
@@ -103,6 +105,8 @@ class World:
         self.random = Randomness(seed)
         self.fabric = Fabric(loop, self.random)
         self.machines: dict[str, Machine] = {}
+        self.tier = Storage(self.random)
+        """The disk of the tier, which all machines reach. It loses no power."""
 
     def machine(self, name: str) -> Machine:
         """The machine of this name, made on first use."""

@@ -20,6 +20,9 @@ class Runtime:
     random: Randomness
     network: Network
     disk: Disk
+    tier_disk: Disk
+    """Where a tier's folder lies. Its work has threads of its own, so that a folder that hangs holds up no log; in the
+    simulation all nodes see the same files there."""
     new_tasks: Callable[[str], Tasks]
     """Makes a task scope with a name. The node stops its scopes in order."""
     fatal: Callable[[str, BaseException | None], None]

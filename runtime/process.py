@@ -56,6 +56,7 @@ def real_runtime(fatal: Callable[[str, BaseException | None], None] | None = Non
         random=Randomness(),
         network=TcpNetwork(clock),
         disk=RealDisk(),
+        tier_disk=RealDisk(),
         new_tasks=lambda name: TaskScope(name, ending),
         fatal=ending,
     )
@@ -101,8 +102,9 @@ async def _guarded(main: Main) -> int:
     try:
         return await main(runtime, stop)
     finally:
-        assert isinstance(runtime.disk, RealDisk)
-        runtime.disk.close()
+        for disk in (runtime.disk, runtime.tier_disk):
+            assert isinstance(disk, RealDisk)
+            disk.close()
 
 
 def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

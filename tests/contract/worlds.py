@@ -70,7 +70,8 @@ def simulated(scenario: Scenario, _folder: Path) -> None:
     async def run(world: World) -> None:
         machine = world.machine("node")
         runtime = machine.start()
-        runtime.disk.make_folders("/data")
+        for disk in (runtime.disk, runtime.tier_disk):
+            disk.make_folders("/data")
         await play(scenario, Surroundings(runtime, "/data", machine.failures, machine))
 
     simulate(run, seed=1)
@@ -86,8 +87,9 @@ def _really(
         runtime = real_runtime(lambda description, error: failures.append((description, error)))
         runtime = replace(runtime, network=TcpNetwork(runtime.clock, use_sendfile=use_sendfile))
         await play(scenario, Surroundings(runtime, str(folder), failures, None))
-        assert isinstance(runtime.disk, RealDisk)
-        runtime.disk.close()
+        for disk in (runtime.disk, runtime.tier_disk):
+            assert isinstance(disk, RealDisk)
+            disk.close()
         assert not errors, errors
 
     with asyncio.Runner(loop_factory=new_loop) as runner:

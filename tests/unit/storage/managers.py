@@ -34,6 +34,7 @@ class Manager:
             random=Randomness(1),
             network=sentinel.network,
             disk=self.disk,
+            tier_disk=self.disk,
             new_tasks=lambda name: TaskScope(name, lambda text, _error: self.fatal.append(text)),
             fatal=lambda text, _error: self.fatal.append(text),
         )

@@ -13,7 +13,7 @@ from lab.scenarios.interpreter import play
 from lab.scenarios.script import Script, node_id
 from lab.scenarios.stage import ScenarioFailed
 from milena.errors import UserError
-from milena.local_cluster import LocalCluster
+from milena.local_cluster import MILENA, LocalCluster
 from milena.steering.nodes import SteeredNode
 from milena.up.layout import ClusterDir
 from node.verbs import VerbError
@@ -34,11 +34,13 @@ Peer = Sequence[str]
 
 class ProcessDriver:
     """Implements ``lab.scenarios.driver.Driver``. All nodes start with the controller; those that the scenario has
-    not started yet are there, and idle. ``peers`` are by node name."""
+    not started yet are there, and idle. ``peers``: the test peers by the names that scripts call them by."""
 
     def __init__(self, directory: str, script: Script, peers: Mapping[str, Peer], runtime: Runtime) -> None:
         self._script = script
         self._peers = peers
+        self._commands: dict[str, Peer] = {}
+        """By node, of those that the supervisor does not start."""
         self._layout = ClusterDir(directory)
         self._runtime = runtime
         self._cluster: LocalCluster | None = None
@@ -58,22 +60,27 @@ class ProcessDriver:
         steered = self._node(node)
         if steered.pid is not None:
             return
-        if (peer := self._peers.get(node)) is None:
+        if (command := self._commands.get(node)) is None:
             await asyncio.to_thread(steered.start)
         else:
-            await asyncio.to_thread(self._running.restart, steered.id, peer)
+            await asyncio.to_thread(self._running.restart, steered.id, command)
 
     async def _start_cluster(self) -> None:
         """Test peers take over disks that ordinary nodes have formatted."""
+        options = ["--lab"]
+        if self._script.release_version is not None:
+            options += ["--release-version", self._script.release_version]
         self._cluster = await asyncio.to_thread(
             LocalCluster.start,
             self._layout.path,
             brokers=max(map(node_id, self._script.replicas)),
             overrides={**QUICK, **self._script.nodes},
-            options=["--lab"],
+            options=options,
         )
-        for node in self._peers:
-            await self.kill(node)
+        for node in (CONTROLLER, *self._script.replicas):
+            self.replace(node, self._script.peers.get(node))
+            if node in self._commands:
+                await self.kill(node)
 
     async def stop(self, node: str) -> None:
         await asyncio.to_thread(self._node(node).stop)
@@ -91,6 +98,15 @@ class ProcessDriver:
                     shutil.rmtree(entry)
                 elif entry.name != META_PROPERTIES:
                     os.unlink(entry)
+
+    def replace(self, node: str, peer: str | None) -> None:
+        self._commands.pop(node, None)
+        if peer is not None:
+            self._commands[node] = self._peers[peer]
+        elif node != CONTROLLER and self._script.log_dirs > 1:
+            first = self._layout.data(self._node(node).name)
+            directories = [first, *(f"{first}-{number}" for number in range(2, self._script.log_dirs + 1))]
+            self._commands[node] = (*MILENA, "node", "--override", f"log.dirs={','.join(directories)}")
 
     async def cut(self, one: str, other: str) -> None:
         await self.verb(one, "cut", peer=self._node(other).id)
@@ -119,9 +135,9 @@ class ProcessDriver:
 
 
 async def play_on_processes(script: Script, directory: str, peers: Mapping[str, Peer]) -> list[str]:
-    """The replicas after each step. ``peers`` are by the names that scripts call them by; ``directory`` is new."""
+    """The replicas after each step. ``peers`` as in ``ProcessDriver``; ``directory`` is new."""
     runtime = real_runtime(_failed)
-    driver = ProcessDriver(directory, script, {node: peers[name] for node, name in script.peers.items()}, runtime)
+    driver = ProcessDriver(directory, script, peers, runtime)
     try:
         return await play(script, driver)
     finally:

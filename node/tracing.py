@@ -33,7 +33,7 @@ class Exchange(NamedTuple):
     response: bytes
 
     def told(self) -> dict[str, Any]:
-        """As the verb shows it. Byte fields are told as their lengths."""
+        """As the verb shows it. Byte fields are told as their lengths; ``request_bytes`` is that of the whole body."""
         try:
             request = plain(messages.decode_request(self.key, self.version, self.request))
             response = plain(messages.decode_response(self.key, self.version, self.response))
@@ -44,6 +44,7 @@ class Exchange(NamedTuple):
             "version": self.version,
             "client_id": self.client_id,
             "request": request,
+            "request_bytes": len(self.request),
             "response": response,
         }
 

@@ -4,6 +4,7 @@
 
     start | stop | kill | power_off | wipe: B        or a list
     begin: B                                         start it, and go on before it serves; ``start`` is the end of it
+    replace: {controller: null}                      a node that is down comes back as another test peer, or as ours
     topic: {replicas: [A, B]}                        the one topic, of one partition
     produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"}
     elect: B                                         preferred: B becomes the first replica, and leads
@@ -15,6 +16,7 @@
     remember: {name: $value}
     ask: {to: A, api, version, fields, answer}       a request of the scenario's own, and a part of its answer
     configure: {key: value}                          of the topic
+    move: A                                          the replica there, to another log directory; ``moved`` is its end
 """
 
 from __future__ import annotations
@@ -190,6 +192,23 @@ async def _ask(stage: Stage, arguments: Mapping[str, Any]) -> None:
         raise ScenarioFailed(f"{api.name} to {arguments['to']}: {reason}")
 
 
+async def _replace(stage: Stage, peers: Mapping[str, str | None]) -> None:
+    for node, peer in peers.items():
+        stage.driver.replace(node, peer)
+
+
+async def _move(stage: Stage, broker: str) -> None:
+    found = await stage.directories(broker)
+    target = next(path for path, holds in found.items() if not holds)
+    moved = await stage.ask(
+        broker,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        dirs=[{"path": target, "topics": [{"name": TOPIC, "partitions": [PARTITION]}]}],
+    )
+    _expect_none("the move", moved.results[0].partitions[0].error_code)
+    stage.memory[f"{broker}.directory"] = target
+
+
 async def _configure(stage: Stage, values: Mapping[str, Any]) -> None:
     changes = [{"name": name, "config_operation": 0, "value": str(value)} for name, value in values.items()]
     resource = {"resource_type": 2, "resource_name": TOPIC, "configs": changes}
@@ -209,6 +228,7 @@ _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "kill": _kill,
     "power_off": _power_off,
     "wipe": _wipe,
+    "replace": _replace,
     "topic": _topic,
     "produce": _produce,
     "elect": _elect,
@@ -220,4 +240,5 @@ _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "remember": _remember,
     "ask": _ask,
     "configure": _configure,
+    "move": _move,
 }

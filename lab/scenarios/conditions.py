@@ -10,6 +10,7 @@
     registered: {B: $B1}    a broker's registration is another than the one with this broker epoch
     in_step: [A]            a broker knows what the controller knew when it was asked
     hits: {rule: 1}         a rule was hit so often
+    moved: A                its replica's log lies where it was moved to
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ async def _in_step(stage: Stage, wanted: list[str]) -> str | None:
     return None
 
 
+async def _moved(stage: Stage, broker: str) -> str | None:
+    target = stage.memory[f"{broker}.directory"]
+    return None if (await stage.directories(broker))[target] else f"{broker}'s log is not in {target} yet"
+
+
 async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     for name, count in wanted.items():
         node, number = stage.rules[name]
@@ -126,4 +132,5 @@ _CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] 
     "registered": _registered_anew,
     "in_step": _in_step,
     "hits": _hits,
+    "moved": _moved,
 }

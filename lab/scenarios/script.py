@@ -6,7 +6,9 @@
     replicas: [A, B]           the partition's replicas in order; brokers are letters, A is node 1
     epochs: [0, 1, 2]          the document's leader epochs with records; without it a run is compared as it is
     config, nodes              configuration of the topic, and of all nodes
-    variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names)
+    release_version            the cluster's metadata version at its beginning, as in 3.5-IV0
+    log_dirs: 2                of each broker
+    variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names); the three above
     steps:
       - title
         in: [variant]          only there
@@ -14,7 +16,8 @@
         expect: {A: table}     see ``lab.scenarios.tables``; also ``same`` and ``differ``
         exchanges: {trace: [...]}
 
-``$name`` stands for a value of the variant, or one that the run remembers. The first variant is the plain one.
+``$name`` stands for a value of the variant, or one that the run remembers, ``$name + 1`` for the one after it. Where
+a scenario has a plain variant, that is the first.
 """
 
 from __future__ import annotations
@@ -28,8 +31,22 @@ from typing import Any, Final
 import yaml
 
 KEYS: Final = frozenset(
-    {"id", "title", "document", "replicas", "epochs", "config", "nodes", "variants", "steps", "note"}
+    {
+        "id",
+        "title",
+        "document",
+        "replicas",
+        "epochs",
+        "config",
+        "nodes",
+        "release_version",
+        "log_dirs",
+        "variants",
+        "steps",
+        "note",
+    }
 )
+VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version"})
 STEP_KEYS: Final = frozenset({"title", "in", "do", "expect", "exchanges", "note"})
 BROKERS: Final = "ABCDE"
 
@@ -63,6 +80,8 @@ class Script:
     """Kafka's names to values."""
     peers: Mapping[str, str] = field(default_factory=dict)
     """Node names to the test peers that run in their place."""
+    release_version: str | None = None
+    log_dirs: int = 1
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -101,6 +120,8 @@ def load(scenario: str, variant: str | None = None) -> Script:
         config=_texts({**data.get("config", {}), **chosen.get("config", {})}),
         nodes=_texts({**data.get("nodes", {}), **chosen.get("nodes", {})}),
         peers=chosen.get("peers") or {},
+        release_version=chosen.get("release_version", data.get("release_version")),
+        log_dirs=data.get("log_dirs", 1),
         values=chosen.get("set") or {},
         steps=[_step(step) for step in data["steps"] if variant in step.get("in", [variant])],
     )
@@ -124,6 +145,11 @@ def _read(scenario: str) -> Mapping[str, Any]:
     _check_keys(scenario, data, KEYS)
     if data["id"] != scenario:
         raise ScriptError(f"{scenario}.yaml calls itself {data['id']}")
+    for name, chosen in (data.get("variants") or {}).items():
+        _check_keys(f"variant {name}", chosen or {}, VARIANT_KEYS)
+    for step in data["steps"]:
+        if unknown := set(step.get("in", ())) - set(data.get("variants") or {"plain": {}}):
+            raise ScriptError(f"{scenario} has no variant {', '.join(sorted(unknown))}, which a step is for")
     return dict(data)
 
 

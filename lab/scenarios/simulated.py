@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker.server import Broker
+from controller.formatting import Formatting
 from controller.server import Controller
 from lab.cluster import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster, host_of
 from lab.cluster import CONTROLLER as CONTROLLER_MACHINE
@@ -30,13 +31,20 @@ Peer = Callable[[Runtime, NodeConfig], Node]
 
 
 class SimulatedDriver:
-    """Implements ``lab.scenarios.driver.Driver``. ``peers`` are by node name."""
+    """Implements ``lab.scenarios.driver.Driver``. ``peers``: the test peers by the names that scripts call them by."""
 
     def __init__(self, world: World, script: Script, peers: Mapping[str, Peer]) -> None:
         overrides = dict(QUICK) | {name.replace(".", "_"): value for name, value in script.nodes.items()}
-        makers = {_machine(node): peer for node, peer in peers.items()}
-        self._cluster = SimulatedCluster(world, overrides=overrides, makers=makers)
+        directories = ",".join(f"/data-{number}" for number in range(1, script.log_dirs + 1))
+        self._formatting = Formatting.parse(release_version=script.release_version)
+        self._peers = peers
+        self._makers: dict[str, Peer] = {CONTROLLER_MACHINE: self._controller}
+        self._cluster = SimulatedCluster(
+            world, overrides=overrides, broker_overrides={"log_dirs": directories}, makers=self._makers
+        )
         self._world = world
+        for node, peer in script.peers.items():
+            self.replace(node, peer)
         self._runtime = world.machine("scenario").start()
 
     @property
@@ -72,6 +80,13 @@ class SimulatedDriver:
         storage.files |= kept
         storage.folders |= folders
 
+    def replace(self, node: str, peer: str | None) -> None:
+        ours = self._controller if node == CONTROLLER else Broker
+        self._makers[_machine(node)] = ours if peer is None else self._peers[peer]
+
+    def _controller(self, runtime: Runtime, config: NodeConfig) -> Controller:
+        return Controller(runtime, config, formatting=self._formatting)
+
     async def cut(self, one: str, other: str) -> None:
         self._world.fabric.cut(_machine(one), _machine(other))
 
@@ -89,10 +104,10 @@ class SimulatedDriver:
 
 
 def play_simulated(script: Script, peers: Mapping[str, Peer], *, seed: int = 0) -> list[str]:
-    """The replicas after each step. ``peers`` are by the names that scripts call them by."""
+    """The replicas after each step. ``peers`` as in ``SimulatedDriver``."""
 
     async def run(world: World) -> list[str]:
-        driver = SimulatedDriver(world, script, {node: peers[name] for node, name in script.peers.items()})
+        driver = SimulatedDriver(world, script, peers)
         shown = await play(script, driver)
         driver.check_alive()
         return shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -23,6 +24,10 @@ LIMIT: Final = 30.0
 PAUSE: Final = 0.02
 CLIENT: Final = "scenario"
 """The client id of what the scenario itself asks."""
+
+
+REFERENCE: Final = re.compile(r"(.*?)(?: ([+-] \d+))?")
+"""A name, and how far from what it stands for."""
 
 
 class ScenarioFailed(AssertionError):
@@ -104,13 +109,30 @@ class Stage:
         found: Mapping[str, Any] | None = (await self.verb(CONTROLLER, "brokers")).get(str(node_id(broker)))
         return found
 
+    async def directories(self, broker: str) -> dict[str, bool]:
+        """A broker's log directories, and whether the replica's log (not one that shall take its place) lies there."""
+        described = await self.ask(broker, ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+        return {
+            one.log_dir: any(
+                partition.partition_index == PARTITION and not partition.is_future_key
+                for topic in one.topics
+                if topic.name == TOPIC
+                for partition in topic.partitions
+            )
+            for one in described.results
+        }
+
     # -- values
 
     async def resolve(self, value: Any) -> Any:
         """With every ``$name`` replaced: remembered values, ``$topic_id``, ``$leader_epoch``, ``$partition_epoch``,
-        and ``$A.epoch``, a broker's epoch at the controller."""
+        and ``$A.epoch``, a broker's epoch at the controller. ``$name + 1`` and ``$name - 1`` are its neighbours."""
         if isinstance(value, str) and value.startswith("$"):
-            return await self._value_of(value[1:])
+            reference = REFERENCE.fullmatch(value, 1)
+            assert reference is not None, "any text matches"
+            name, by = reference.groups()
+            found = await self._value_of(name)
+            return found if by is None else found + int(by.replace(" ", ""))
         if isinstance(value, dict):
             return {key: await self.resolve(one) for key, one in value.items()}
         if isinstance(value, list):

@@ -14,7 +14,6 @@ from milena.scenario_processes import play_on_processes
 from tests.scenarios.peers import PEERS
 
 RUNS = [(scenario, variant) for scenario in all_scenarios() for variant in variants(scenario)]
-ON_PROCESSES = [run for run in RUNS if run[0] != "kip279_clean" or not run[1].startswith("kip101")]
 PEER_COMMANDS = {name: (sys.executable, "-I", "-m", "tests.scenarios.peers", name) for name in PEERS}
 
 
@@ -29,7 +28,7 @@ def test_scenario(run: tuple[str, str]) -> None:
     assert play_simulated(load(*run), PEERS)
 
 
-@pytest.mark.parametrize("run", ON_PROCESSES, ids=lambda run: named(run, "processes"))
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: named(run, "processes"))
 def test_scenario_on_processes(run: tuple[str, str], tmp_path: Path) -> None:
     assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster"), PEER_COMMANDS))
 

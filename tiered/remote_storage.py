@@ -91,6 +91,23 @@ class RemoteRange:
         return await self.reader()
 
 
+def length_of_range(size: int, start: int, end: int | None) -> int:
+    """Bytes from ``start`` to ``end`` (inclusive) in a log of ``size`` bytes. Raises ValueError as a fetch does."""
+    if start < 0 or (end is not None and end < start):
+        raise ValueError(f"no range of bytes is {start} to {end}")
+    last = size - 1 if end is None else min(end, size - 1)
+    return max(0, last + 1 - start)
+
+
+def nothing_at(position: int) -> RemoteRange:
+    """An empty range."""
+
+    async def read() -> bytes:
+        return b""
+
+    return RemoteRange(position, 0, None, read)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
     """What lies in the store under one segment's id: the size of each object (bytes), by suffix."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from protocol.uuids import from_text, to_text
-from tiered.remote_storage import LOG_SUFFIX, IndexType
+from tiered.remote_storage import LOG_SUFFIX, IndexType, SegmentFiles
 from tiered.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 
 ROOT: Final = "kafka-tiered-storage"
@@ -62,6 +62,20 @@ def parse_object(name: str) -> ObjectName | None:
         return None
     segment = _uuid(match[2])
     return None if segment is None else ObjectName(int(match[1]), segment, match[3])
+
+
+def sources(files: SegmentFiles) -> list[tuple[str, str | bytes]]:
+    """(suffix, path or contents) of a segment's objects, in the order in which they may appear."""
+    found: dict[str, str | bytes | None] = {
+        IndexType.OFFSET.value: files.offset_index,
+        IndexType.TIMESTAMP.value: files.time_index,
+        IndexType.PRODUCER_SNAPSHOT.value: files.producer_snapshot,
+        IndexType.TRANSACTION.value: files.txn_index,
+        IndexType.LEADER_EPOCH.value: files.leader_epochs,
+        LOG_SUFFIX: files.log,
+    }
+    ordered = ((suffix, found[suffix]) for suffix in SUFFIXES)
+    return [(suffix, source) for suffix, source in ordered if source is not None]
 
 
 def _uuid(text: str) -> UUID | None:

@@ -1,0 +1,291 @@
+"""The tier in a folder, with the names and contents of Kafka's LocalTieredStorage (kafka-behaviour A20).
+
+Segments are written beside Kafka's part of the folder, synced, and renamed into it, the log last: Kafka's class takes
+every file below its part for a segment's. Unlike there, a copy may be repeated, a fetch reads no further than its end,
+and a cut log is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+from uuid import UUID
+
+from protocol.uuids import to_text
+from runtime.clock import Clock
+from runtime.disk import Disk, File
+from runtime.network import FileRange
+from tiered import tier_names
+from tiered.remote_storage import (
+    LOG_SUFFIX,
+    IndexType,
+    RemoteRange,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+    SegmentFiles,
+    StoredSegment,
+    length_of_range,
+    nothing_at,
+    remote_errors,
+)
+from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+
+T = TypeVar("T")
+
+PIECE: Final = 4 << 20
+"""Bytes that are copied in one piece of work: others of the same threads get their turn in between."""
+ORPHAN_AGE_MS: Final = 10 * 60 * 1000
+"""So old is an incomplete segment at least when it is swept: its copy, if it is still going on, is in the metadata by
+then."""
+ABANDONED_AGE_MS: Final = 24 * 60 * 60 * 1000
+"""So old is at least what another broker began to copy, when it is swept."""
+
+
+class LocalTier:
+    """Implements ``tiered.remote_storage.RemoteStorage``. Brokers may share the folder; ``owner`` tells them apart."""
+
+    def __init__(self, disk: Disk, clock: Clock, folder: str, owner: str) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._folder = folder
+        self._root = f"{folder}/{tier_names.ROOT}"
+        self._copying = f"{folder}/{tier_names.COPYING}"
+        self._owner = owner
+        self._copies = 0
+        self._under_way: dict[str, None] = {}
+        """Folders of copies that this adapter is writing."""
+
+    async def start(self) -> None:
+        await self._do(f"cannot make {self._root}", self._start)
+
+    async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
+        self._copies += 1
+        folder = f"{self._copying}/{self._owner}/{to_text(metadata.id)}.{self._copies}"
+        self._under_way[folder] = None
+        what = f"cannot copy segment {to_text(metadata.id)} to {self._folder}"
+        try:
+            try:
+                await self._do(what, self._make_folder, folder)
+                suffixes = await self._write(what, folder, metadata, files)
+                await self._do(what, self._publish, folder, metadata, suffixes)
+            except RemoteStorageError:
+                await self._clean(folder)
+                raise
+        finally:
+            del self._under_way[folder]
+        return None
+
+    async def fetch(self, metadata: RemoteLogSegmentMetadata, start: int, end: int | None = None) -> RemoteRange:
+        length = length_of_range(metadata.size, start, end)
+        if not length:
+            return nothing_at(start)
+        path = f"{self._folder}/{tier_names.object_path(metadata, LOG_SUFFIX)}"
+        what = f"cannot read {path}"
+        file = await self._do(what, self._disk.open, path, read_only=True)
+        try:
+            if file.size < start + length:
+                raise RemoteStorageError(f"{path} has {file.size} of its segment's {metadata.size} bytes")
+            part = FileRange(file, start, length)
+        finally:
+            file.close()
+
+        async def read() -> bytes:
+            data = await self._do(what, part.handle.pread, length, start)
+            if len(data) < length:
+                raise RemoteStorageError(f"{path} was cut while it was read")
+            return data
+
+        return RemoteRange(start, length, part, read)
+
+    def expect(self, metadata: RemoteLogSegmentMetadata, start: int = 0) -> None:
+        """The page cache reads ahead by itself."""
+
+    async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
+        path = f"{self._folder}/{tier_names.object_path(metadata, index.value)}"
+        return await self._do(f"cannot read {path}", self._disk.read, path)
+
+    async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        await self._do(
+            f"cannot delete segment {to_text(metadata.id)} in {self._folder}",
+            self._delete,
+            metadata.partition,
+            metadata.start_offset,
+            metadata.id,
+        )
+
+    async def segments(self, partition: TopicIdPartition | None = None) -> list[StoredSegment]:
+        what = f"cannot list {self._root}"
+        if partition is None:
+            names = await self._do(what, self._disk.list, self._root)
+            partitions = [found for found in map(tier_names.parse_folder, names) if found is not None]
+        else:
+            partitions = [partition]
+        return [segment for one in partitions for segment in await self._do(what, self._segments, one)]
+
+    async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
+        await self._do(f"cannot sweep {self._copying}", self._sweep_copies)
+        limit = self._clock.time_ms() - ORPHAN_AGE_MS
+        orphans = [
+            segment
+            for segment in await self.segments(partition)
+            if not segment.complete and segment.segment_id.id not in known and segment.modified_ms <= limit
+        ]
+        for segment in orphans:
+            await self._do(
+                f"cannot delete {segment.segment_id}",
+                self._delete,
+                partition,
+                segment.start_offset,
+                segment.segment_id.id,
+            )
+        return [segment.segment_id for segment in orphans]
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    async def _do(self, what: str, work: Callable[..., T], *arguments: object, **options: object) -> T:
+        """Work on the folder. Where the whole folder is away, as when it is not mounted, no object is missing in it:
+        that is an error that may pass."""
+        try:
+            with remote_errors(what):
+                return await self._disk.offload(work, *arguments, **options)
+        except RemoteResourceNotFound:
+            if await self._disk.offload(self._disk.exists, self._root):
+                raise
+            raise RetriableRemoteStorageError(f"{what}: {self._root} is not there") from None
+
+    def _start(self) -> None:
+        missing = []
+        path = self._root
+        while not self._disk.exists(path):
+            missing.append(path)
+            path = parent(path)
+        self._disk.make_folders(self._root)
+        for made in reversed(missing):
+            self._disk.sync_folder(parent(made))
+
+    def _make_folder(self, folder: str) -> None:
+        self._disk.list(self._root)  # or an unmounted folder would be filled below its mount point
+        self._disk.make_folders(folder)
+
+    async def _write(
+        self, what: str, folder: str, metadata: RemoteLogSegmentMetadata, files: SegmentFiles
+    ) -> list[str]:
+        """Write all objects into ``folder``, synced. Returns their suffixes in the order in which they may appear."""
+        written = []
+        for suffix, source in tier_names.sources(files):
+            path = f"{folder}/{suffix[1:]}"
+            if isinstance(source, bytes):
+                await self._do(what, self._disk.write_atomic, path, source)
+            else:
+                size = await self._copy_file(what, source, path)
+                if suffix == LOG_SUFFIX and size != metadata.size:
+                    raise RemoteStorageError(f"{what}: {source} has {size} bytes, its metadata says {metadata.size}")
+            written.append(suffix)
+        return written
+
+    async def _copy_file(self, what: str, source_path: str, path: str) -> int:
+        source = await self._open_source(what, source_path)
+        try:
+            target = await self._do(what, self._disk.open, path, create=True)
+            try:
+                while await self._do(what, copy_piece, source, target):
+                    pass
+                await self._do(what, target.sync)
+                return target.size
+            finally:
+                target.close()
+        finally:
+            source.close()
+
+    async def _open_source(self, what: str, path: str) -> File:
+        try:
+            return await self._disk.offload(self._disk.open, path, read_only=True)
+        except OSError as error:
+            # No fault of the tier's, and not to be taken for an object that is missing there.
+            raise RemoteStorageError(f"{what}: {path}: {error.strerror}") from error
+
+    def _publish(self, folder: str, metadata: RemoteLogSegmentMetadata, suffixes: list[str]) -> None:
+        """Rename the objects to their names. They are on disk before the log is there, which makes them a segment."""
+        disk = self._disk
+        home = f"{self._folder}/{tier_names.partition_folder(metadata.partition)}"
+        if not disk.exists(home):
+            disk.list(self._root)
+            disk.make_folders(home)
+            disk.sync_folder(self._root)
+        published = []
+        try:
+            for suffix in suffixes:
+                path = f"{self._folder}/{tier_names.object_path(metadata, suffix)}"
+                if suffix == LOG_SUFFIX:
+                    disk.sync_folder(home)
+                published.append(path)
+                disk.rename(f"{folder}/{suffix[1:]}", path, sync=False)
+            disk.sync_folder(home)
+        except OSError:
+            for path in reversed(published):
+                disk.remove(path)
+            raise
+        disk.remove_tree(folder)
+
+    async def _clean(self, folder: str) -> None:
+        """Remove what a failed copy has written. What the disk does not let go is swept later."""
+        try:
+            await self._disk.offload(self._disk.remove_tree, folder)
+        except OSError:
+            return
+
+    def _delete(self, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
+        self._disk.list(self._root)
+        home = f"{self._folder}/{tier_names.partition_folder(partition)}"
+        if self._disk.exists(home):
+            for suffix in reversed(tier_names.SUFFIXES):
+                self._disk.remove(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
+            self._disk.sync_folder(home)
+
+    def _segments(self, partition: TopicIdPartition) -> list[StoredSegment]:
+        disk = self._disk
+        home = f"{self._folder}/{tier_names.partition_folder(partition)}"
+        found: dict[tuple[int, UUID], dict[str, int]] = {}
+        times: dict[tuple[int, UUID], int] = {}
+        for name in disk.list(home) if disk.exists(home) else ():
+            parsed = tier_names.parse_object(name)
+            if parsed is not None:
+                key = parsed.start_offset, parsed.id
+                try:
+                    found.setdefault(key, {})[parsed.suffix] = disk.size(f"{home}/{name}")
+                    times[key] = max(times.get(key, 0), disk.modified_ms(f"{home}/{name}"))
+                except FileNotFoundError:
+                    continue  # it was deleted meanwhile
+        return [
+            StoredSegment(RemoteLogSegmentId(partition, key[1]), key[0], objects, times.get(key, 0))
+            for key, objects in sorted(found.items(), key=lambda item: (item[0][0], item[0][1].bytes))
+        ]
+
+    def _sweep_copies(self) -> None:
+        """Remove what copies of this broker left when they were cut off, and old ones of brokers that are gone."""
+        disk = self._disk
+        limit = self._clock.time_ms() - ABANDONED_AGE_MS
+        for owner in disk.list(self._copying) if disk.exists(self._copying) else ():
+            for name in disk.list(f"{self._copying}/{owner}"):
+                folder = f"{self._copying}/{owner}/{name}"
+                if folder not in self._under_way and (owner == self._owner or self._youngest(folder) <= limit):
+                    disk.remove_tree(folder)
+
+    def _youngest(self, folder: str) -> int:
+        """When the last of its files was written. An empty folder may have been made this moment."""
+        times = [self._disk.modified_ms(f"{folder}/{name}") for name in self._disk.list(folder)]
+        return max(times, default=self._clock.time_ms())
+
+
+def copy_piece(source: File, target: File) -> int:
+    """Append the next bytes of ``source``; returns how many, 0 at its end."""
+    data = source.pread(PIECE, target.size)
+    if data:
+        target.append([data])
+    return len(data)
+
+
+def parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"

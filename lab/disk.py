@@ -6,9 +6,9 @@ import errno
 import os
 import posixpath
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from lab.life import Life, SimulatedClock
+from lab.power import Inode, Journal, below, move, tear
 from runtime.disk import Bytes, File, P, T
 from runtime.randomness import Randomness
 
@@ -17,23 +17,13 @@ OFFLOAD_SECONDS = (0.0001, 0.002)
 """How long offloaded work takes, at random."""
 
 
-class Inode:
-    """The bytes of a file, whatever its name, and how many of them are synced."""
-
-    __slots__ = ("data", "modified_ms", "synced")
-
-    def __init__(self, now: int) -> None:
-        self.data = bytearray()
-        self.synced = 0
-        self.modified_ms = now
-
-
 class Storage:
-    """What outlives the process: names, bytes, faults. Folder entries are durable at once."""
+    """What outlives the process: names, bytes, faults."""
 
     def __init__(self, random: Randomness, *, capacity: int | None = None) -> None:
         self.files: dict[str, Inode] = {}
         self.folders: dict[str, None] = {"/": None}
+        self.journal = Journal(self.files, self.folders)
         self.locks: dict[str, Life] = {}
         self.capacity = capacity
         """Bytes that fit on the disk; None is no limit."""
@@ -55,7 +45,9 @@ class Storage:
     def wipe(self) -> None:
         """A new disk in the place of the old one."""
         self.files.clear()
-        self.folders = {"/": None}
+        self.folders.clear()
+        self.folders["/"] = None
+        self.journal.clear()
         self.locks.clear()
 
     def used(self) -> int:
@@ -65,18 +57,15 @@ class Storage:
         if self.capacity is not None and self.used() + count > self.capacity:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
+    def corrupt(self, path: str, position: int) -> None:
+        """One bit of a file turns over on the disk, and nothing tells."""
+        self.files[path].data[position] ^= 1
+
     def lose_power(self) -> None:
-        """Each file keeps its synced bytes, and of the others a random part, which may end in zeros."""
+        """What is not synced is lost, or torn: ``lab.power`` says how."""
+        self.journal.lose_power(self._random)
         for path in sorted(self.files):
-            inode = self.files[path]
-            lost = len(inode.data) - inode.synced
-            if lost <= 0:
-                continue
-            kept = inode.synced + self._random.below(lost + 1)
-            del inode.data[kept:]
-            zeros = self._random.below(2) * self._random.below(kept - inode.synced + 1)
-            inode.data[kept - zeros :] = bytes(zeros)
-            inode.synced = kept
+            tear(self.files[path], self._random)
 
 
 class SimulatedHandle:
@@ -198,6 +187,7 @@ class SimulatedDisk:
             if not create or posixpath.dirname(path) not in self.storage.folders:
                 raise _missing(path)
             inode = self.storage.files[path] = Inode(self.clock.time_ms())
+            self.storage.journal.made(path)
         return SimulatedFile(self, path, inode, read_only=read_only)
 
     def read(self, path: str) -> bytes:
@@ -231,37 +221,50 @@ class SimulatedDisk:
 
     def make_folders(self, path: str) -> None:
         self.check("write", path)
-        while path not in self.storage.folders:
-            if path in self.storage.files:
+        storage = self.storage
+        missing = []
+        while path not in storage.folders:
+            if path in storage.files:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            self.storage.folders[path] = None
+            missing.append(path)
             path = posixpath.dirname(path)
+        for folder in reversed(missing):
+            storage.folders[folder] = None
+            storage.journal.made(folder)
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         self.check("rename", old)
-        if posixpath.dirname(new) not in self.storage.folders:
-            raise _missing(new)
-        if old in self.storage.files:
-            self.storage.files[new] = self.storage.files.pop(old)
-            return
-        if old not in self.storage.folders:
+        storage = self.storage
+        if posixpath.dirname(new) not in storage.folders or (old not in storage.files and old not in storage.folders):
             raise _missing(old)
-        for names in (self.storage.files, self.storage.folders):
-            _move(names, old, new)
+        replaced = storage.files.get(new)
+        for names in (storage.files, storage.folders):
+            move(names, old, new)
+        storage.journal.renamed(old, new, replaced)
+        if sync:
+            storage.journal.synced(posixpath.dirname(new))
+            storage.journal.synced(posixpath.dirname(old))
 
     def remove(self, path: str) -> None:
         self.check("remove", path)
-        self.storage.files.pop(path, None)
+        inode = self.storage.files.pop(path, None)
+        if inode is not None:
+            self.storage.journal.removed(path, inode)
 
     def remove_tree(self, path: str) -> None:
         self.check("remove", path)
-        for names in (self.storage.files, self.storage.folders):
-            _drop(names, path)
+        storage = self.storage
+        for file in below(storage.files, path):
+            storage.journal.removed(file, storage.files.pop(file))
+        for folder in sorted(below(storage.folders, path), reverse=True):
+            del storage.folders[folder]
+            storage.journal.removed(folder, None)
 
     def sync_folder(self, path: str) -> None:
         self.check("sync", path)
         if path not in self.storage.folders:
             raise _missing(path)
+        self.storage.journal.synced(path)
 
     def lock(self, path: str) -> Callable[[], None]:
         self.check("open", path)
@@ -301,17 +304,3 @@ def _closed(path: str) -> OSError:
 
 def _missing(path: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-
-
-def _below(names: dict[str, Any], folder: str) -> list[str]:
-    return [name for name in names if name == folder or name.startswith(folder + "/")]
-
-
-def _move(names: dict[str, Any], old: str, new: str) -> None:
-    for name in _below(names, old):
-        names[new + name[len(old) :]] = names.pop(name)
-
-
-def _drop(names: dict[str, Any], folder: str) -> None:
-    for name in _below(names, folder):
-        del names[name]

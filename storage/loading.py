@@ -17,7 +17,7 @@ from storage.checkpoints import (
     encode_partition_metadata,
 )
 from storage.context import LogContext
-from storage.epoch_cache import LeaderEpochCache
+from storage.epoch_cache import EpochEntry, LeaderEpochCache
 from storage.index_file import CorruptIndex
 from storage.names import (
     CLEANED,
@@ -58,7 +58,8 @@ class _Loading:
     epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
     producers: ProducerState = field(default_factory=ProducerState)
     names: list[str] = field(default_factory=list)
-    epochs_rebuilt: bool = False
+    saved_epochs: tuple[EpochEntry, ...] = ()
+    """As the checkpoint has them."""
 
     def event(self, event: str, **fields: object) -> None:
         self.context.events.warning(event, topic=self.topic, partition=self.partition, **fields)
@@ -84,12 +85,15 @@ def open_log(
     loading = _Loading(context, folder, topic, partition, config, log_start_offset)
     _list_files(loading)
     topic_id, new_id = _topic_id(loading, topic_id)
-    _load_segments(loading, None if clean else max(recovery_point, log_start_offset))
+    # What lies before the log's start was perhaps never synced, and nobody asks for it.
+    recovery_point = max(recovery_point, log_start_offset)
+    sound = _load_segments(loading, None if clean else recovery_point)
     files = ProducerFiles(context, _offsets(loading.names, SNAPSHOT))
     _load_epochs(loading)
     try:
-        # What lies before the log's start was perhaps never synced, and nobody asks for it.
-        log_start, log_end = _bring_up(loading, files, max(recovery_point, log_start_offset), clean)
+        for segment, has_indexes in sound:
+            _check_indexes(loading, segment, has_indexes)
+        log_start, log_end = _bring_up(loading, files, recovery_point, clean)
     except CorruptBatch as error:
         loading.event("log damaged before its recovery point", reason=str(error))
         log_start, log_end = _bring_up(loading, files, log_start_offset, False)
@@ -110,11 +114,10 @@ def open_log(
         log_end=log_end,
         recovery_point=log_end if clean else min(recovery_point, log_end),
     )
-    if loading.epochs_rebuilt:
-        log.save_epochs()
-    # Else the file has at most epochs that were cut off just now, and will be again.
-    loading.epochs.dirty = False
-    log.folder_changed = not loading.names
+    # Where the file has more, that was cut off just now, and will be again.
+    loading.epochs.dirty = _knows_more(loading, log_start)
+    log.save_epochs()
+    log.folder_changed = not (clean and loading.names)  # a process that was killed may not have synced it
     if new_id:
         log.must_sync(f"{folder}/{PARTITION_METADATA}")
     return log
@@ -164,10 +167,11 @@ def _offsets(names: list[str], suffix: str) -> list[Offset]:
     ]
 
 
-def _load_segments(loading: _Loading, recovery_point: Offset | None) -> None:
-    """Open the segments in order; indexes without a log go, missing or impossible ones are built anew.
+def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tuple[Segment, bool]]:
+    """Open the segments in order; indexes without a log go.
 
-    Those that will be recovered, from the one of ``recovery_point`` on, get new indexes anyway.
+    Returns those whose indexes count, and whether they are there; the others, from the one of ``recovery_point`` on,
+    get new ones in recovery.
     """
     disk, folder = loading.context.disk, loading.folder
     names = set(loading.names)
@@ -178,16 +182,19 @@ def _load_segments(loading: _Loading, recovery_point: Offset | None) -> None:
                 loading.event("index without a log removed", path=f"{folder}/{segment_file(offset, suffix)}")
                 disk.remove(f"{folder}/{segment_file(offset, suffix)}")
     sound = len(bases) if recovery_point is None else max(bisect_right(bases, recovery_point) - 1, 0)
+    checked = []
     for number, base in enumerate(bases):
         size = disk.size(f"{folder}/{segment_file(base, LOG)}")
         has_indexes = all(segment_file(base, suffix) in names for suffix in (OFFSET_INDEX, TIME_INDEX))
         segment = Segment(loading.context, folder, base, size=size, indexes_exist=has_indexes and number < sound)
-        if number < sound:
-            _check_indexes(loading, segment, has_indexes)
         loading.segments.add(segment)
+        if number < sound:
+            checked.append((segment, has_indexes))
+    return checked
 
 
 def _check_indexes(loading: _Loading, segment: Segment, has_indexes: bool) -> None:
+    """Missing or impossible ones are built anew. Raises CorruptBatch where that needs what is damaged."""
     try:
         if segment.size and not has_indexes:
             raise CorruptIndex("an index is missing")
@@ -231,19 +238,29 @@ def _load_epochs(loading: _Loading) -> None:
     reason = "missing"
     if EPOCHS in loading.names:
         try:
-            loading.epochs = LeaderEpochCache(decode_epochs(loading.context.disk.read(path)))
+            loading.saved_epochs = tuple(
+                EpochEntry(epoch, start) for epoch, start in decode_epochs(loading.context.disk.read(path))
+            )
+            loading.epochs = LeaderEpochCache(loading.saved_epochs)
         except CorruptCheckpoint as error:
             reason = str(error)
     if loading.epochs.entries:
         return
     if any(segment.size for segment in loading.segments):
         loading.event("leader epochs built anew", path=path, reason=reason)
-        loading.epochs_rebuilt = True
         try:
             rebuild_epochs(loading.segments, loading.epochs)
         except CorruptBatch:
             # The torn end of a killed log: recovery cuts it, and there are no epochs beyond it.
             return
+
+
+def _knows_more(loading: _Loading, log_start: Offset) -> bool:
+    """Whether recovery has found epochs in the batches that the checkpoint lacks: a power loss may leave an old one."""
+    saved = dict(loading.saved_epochs)
+    return any(
+        epoch not in saved or (start != saved[epoch] and start > log_start) for epoch, start in loading.epochs.entries
+    )
 
 
 def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, clean: bool) -> tuple[Offset, Offset]:

@@ -328,13 +328,18 @@ class PartitionLog:
         if upto <= self.recovery_point and (not self._unsynced or upto == self.log_start_offset):
             return None
         behind = self.segments.since(self.recovery_point) if upto > self.recovery_point else ()
+        folders: tuple[str, ...] = ()
+        if self.folder_changed:
+            folders = (self.folder, self.folder.rpartition("/")[0])
+        elif self._unsynced:
+            folders = (self.folder,)  # small files are replaced by renaming
         plan = FlushPlan(
             self.context.disk,
             upto,
             self.truncations,
             tuple(segment.file() for segment in behind if segment.base_offset < upto),
             tuple(sorted(self._unsynced or ())),
-            (self.folder, self.folder.rpartition("/")[0]) if self.folder_changed else (),
+            folders,
         )
         self._unsynced = None
         self.folder_changed = False

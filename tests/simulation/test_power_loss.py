@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.disk import Inode
+from lab.power import Inode
 from lab.world import World, simulate
 from node.client.cluster import Cluster
 from tests.simulation.steps import QUICK, batches_in, create, storage_of, values, write

@@ -114,6 +114,7 @@ def test_a_power_loss_leaves_synced_bytes_and_perhaps_some_more() -> None:
         machine = world.machine("node")
         disk = machine.start().disk
         file = disk.open("/f", create=True)
+        disk.sync_folder("/")
         file.append([b"synced"])
         file.sync()
         file.append([b"lost" * 100])

@@ -130,6 +130,15 @@ def test_leader_epochs_are_built_anew(tmp_path: Path, content: bytes | None, cle
     assert path.read_bytes() == b"0\n3\n0 0\n1 7\n2 14\n"
 
 
+def test_leader_epochs_that_an_old_checkpoint_lacks_are_written_again(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    folder.open(clean=False).close()
+    path = Path(folder.path, "leader-epoch-checkpoint")
+    path.write_bytes(b"0\n2\n0 0\n1 7\n")
+    assert folder.open(clean=False).epochs.entries == [(0, 0), (1, 7), (2, 14)]
+    assert path.read_bytes() == b"0\n3\n0 0\n1 7\n2 14\n"
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_damaged_snapshot_gives_way_to_an_older_one_and_the_batches_since(tmp_path: Path, clean: bool) -> None:
     folder = written(tmp_path)
@@ -150,6 +159,31 @@ def test_a_log_damaged_before_its_recovery_point_is_recovered_as_a_whole_where_i
     change(file_of(folder, ".log", 1), lambda data: data.__setitem__(slice(0, 20), bytes(20)))
     log = folder.open(clean=False, recovery_point=20)
     assert values_of(log) == VALUES[: log.log_end_offset]
+    assert folder.events.named("log damaged before its recovery point")
+
+
+@pytest.mark.parametrize("recovery_point", [0, 20])
+def test_a_log_that_begins_with_a_torn_segment_ends_there(tmp_path: Path, recovery_point: int) -> None:
+    """As a metadata log, which began at a snapshot and was never synced, after a power loss."""
+    folder = written(tmp_path)
+    last = file_of(folder, ".log")
+    for path in Path(folder.path).iterdir():
+        if path != last:
+            path.unlink()
+    change(last, lambda data: data.__delitem__(slice(90, None)))
+    log = folder.open(clean=False, recovery_point=recovery_point)
+    assert log.log_start_offset == log.log_end_offset == int(last.stem) > 0
+
+
+def test_a_damaged_segment_before_one_whose_index_is_lost_ends_the_log(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    folder.open(clean=False).close()
+    for path in (*Path(folder.path).glob("*.snapshot"), file_of(folder, ".index", 2)):
+        path.unlink()
+    change(file_of(folder, ".log", 1), lambda data: data.__setitem__(slice(0, 20), bytes(20)))
+    log = folder.open(clean=False, recovery_point=20)
+    assert values_of(log) == VALUES[: log.log_end_offset]
+    assert 0 < log.log_end_offset < 10
     assert folder.events.named("log damaged before its recovery point")
 
 

@@ -5,9 +5,10 @@ READY  := .venv/ready
 PYTEST := $(BIN)/pytest
 DIR    ?= milena-data
 SEED   ?=
+ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check format test sim soak oracle chaos bench wheel clean
+.PHONY: help setup up down check format test sim soak explore oracle chaos bench wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -39,14 +40,17 @@ format: $(READY) ## format and mend what ruff can
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
 
-test: check ## check, then unit, contract, simulation and wire tests
-	@$(PYTEST) tests -q --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
+test: check ## check, then unit, contract, simulation and wire tests; ORDER=default for another order of the tests
+	@$(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
 
 sim: $(READY) ## the simulated cluster with one seed, and its trace: make sim SEED=7
 	@$(BIN)/milena sim --seed $(or $(SEED),0) $(ARGS)
 
 soak: $(READY) ## random seeds for a given time: make soak SECONDS=60
 	@$(BIN)/milena sim --soak $(or $(SECONDS),60) $(ARGS)
+
+explore: $(READY) ## property tests with random examples, TIMES=20 as many as in make test; ARGS="FILE -k NAME"
+	@MILENA_EXPLORE=$(or $(TIMES),20) $(PYTEST) -q -m hypothesis --timeout=0 $(or $(ARGS),tests/unit tests/contract)
 
 oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and Maven; SHORT=1: 2,000 records each)
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) $(PYTEST) tests/oracle -q -rs $(ARGS)

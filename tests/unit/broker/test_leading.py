@@ -17,6 +17,7 @@ from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from tests.fixtures.properties import examples
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 
 THIRD = NodeId(3)
@@ -412,7 +413,7 @@ actions = st.lists(
 
 
 @given(actions, st.integers(1, 3))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(60))
 def test_what_is_committed_is_on_every_replica_that_the_controller_may_elect(
     bench: Bench, history: list[tuple[str, int, int]], min_isr: int
 ) -> None:

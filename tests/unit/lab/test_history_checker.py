@@ -24,6 +24,7 @@ from lab.histories.events import (
     TopicChange,
     Void,
 )
+from tests.fixtures.properties import examples
 from tests.unit.lab.histories import PARTITION, Parts, valid
 
 SEEDS = st.integers(0, 1 << 32)
@@ -138,13 +139,13 @@ def test_a_valid_history_is_clean(seed: int) -> None:
 
 @pytest.mark.parametrize(("plant", "anomaly"), PLANTS, ids=lambda one: getattr(one, "__name__", ""))
 @given(seed=SEEDS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_what_is_planted_is_found_and_named(plant: Callable[[Parts], Parts], anomaly: Anomaly, seed: int) -> None:
     assert anomaly in counts(check(plant(valid(seed)).events()))
 
 
 @given(SEEDS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_history_on_disk_is_the_same(seed: int) -> None:
     parts = valid(seed).events()
     rest: list[Event] = [

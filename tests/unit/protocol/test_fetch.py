@@ -28,6 +28,7 @@ from protocol.fetch import (
 from protocol.frames import part_length
 from protocol.leaders import CurrentLeader, NodeEndpoint
 from protocol.primitives import DecodeError
+from tests.fixtures.properties import examples
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
 
 VERSIONS = range(4, 19)
@@ -39,7 +40,7 @@ def joined(parts: Iterable[Any]) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32))
 def test_requests_are_read_and_written_as_kio_does(version: int, seed: int) -> None:
     data = kio_bytes(sample(kio_class(ApiKey.FETCH, version, "request"), random.Random(seed)))
@@ -67,7 +68,7 @@ def test_requests_are_read_and_written_as_kio_does(version: int, seed: int) -> N
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32))
 def test_responses_are_read_and_written_as_kio_does(version: int, seed: int) -> None:
     data = kio_bytes(sample(kio_class(ApiKey.FETCH, version, "response"), random.Random(seed)))
@@ -205,7 +206,7 @@ def test_trailing_bytes_behind_a_request_are_ignored_as_kafka_does(version: int)
     assert decode_fetch_request(version, data + b"more") == decode_fetch_request(version, data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(VERSIONS), st.binary(max_size=120))
 def test_any_bytes_are_read_or_refused(version: int, data: bytes) -> None:
     for decode in (decode_fetch_request, decode_fetch_response):

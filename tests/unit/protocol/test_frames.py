@@ -19,6 +19,7 @@ from protocol.frames import (
     ReceiveBuffers,
     frame,
 )
+from tests.fixtures.properties import examples
 
 MAX_SIZE = 100 << 20
 
@@ -50,7 +51,7 @@ SIZES = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     sizes=st.lists(st.lists(SIZES, max_size=6), min_size=1, max_size=3),
     pieces=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 400_000)), max_size=40),
@@ -72,7 +73,7 @@ def test_interleaved_streams_in_any_pieces_give_their_frames(
     assert shared.budget.used == 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.binary(max_size=40), max_size=10))
 def test_any_bytes_are_frames_or_a_bad_frame(pieces: list[bytes]) -> None:
     shared = buffers()

@@ -22,13 +22,14 @@ from protocol.produce import (
     encode_produce_request,
     encode_produce_response,
 )
+from tests.fixtures.properties import examples
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
 
 VERSIONS = range(3, 14)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32))
 def test_requests_are_read_and_written_as_kio_does(version: int, seed: int) -> None:
     data = kio_bytes(sample(kio_class(ApiKey.PRODUCE, version, "request"), random.Random(seed)))
@@ -49,7 +50,7 @@ def test_requests_are_read_and_written_as_kio_does(version: int, seed: int) -> N
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32))
 def test_responses_are_read_and_written_as_kio_does(version: int, seed: int) -> None:
     data = kio_bytes(sample(kio_class(ApiKey.PRODUCE, version, "response"), random.Random(seed)))
@@ -122,7 +123,7 @@ def test_trailing_bytes_behind_a_request_are_ignored_as_kafka_does(version: int)
     assert decode_produce_request(version, data + b"more") == decode_produce_request(version, data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(VERSIONS), st.binary(max_size=80))
 def test_any_bytes_are_read_or_refused(version: int, data: bytes) -> None:
     for decode in (decode_produce_request, decode_produce_response):

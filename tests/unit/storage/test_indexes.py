@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.types import Offset, ProducerId
@@ -39,7 +39,6 @@ entries = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=
 """Steps in offset, and in position or time."""
 
 
-@settings(deadline=None)
 @given(entries, st.data())
 def test_an_offset_is_looked_up_at_or_before_its_batch(steps: list[tuple[int, int]], data: st.DataObject) -> None:
     with folder() as path:
@@ -67,7 +66,6 @@ def test_an_offset_is_looked_up_at_or_before_its_batch(steps: list[tuple[int, in
         assert again.lookup(target) == max((position for offset, position in left if offset <= target), default=0)
 
 
-@settings(deadline=None)
 @given(entries, st.data())
 def test_no_record_before_the_offset_found_is_as_young(steps: list[tuple[int, int]], data: st.DataObject) -> None:
     with folder() as path:

@@ -18,6 +18,7 @@ from storage.context import LogContext
 from storage.epoch_cache import LeaderEpochCache
 from storage.loading import open_log
 from storage.partition_log import PartitionLog
+from tests.fixtures.properties import examples
 from tests.unit.storage.logs import TOPIC_ID, HandClock, append, batch_of, default_config, values_of
 
 PRODUCER = 7
@@ -189,5 +190,5 @@ class LogModel(RuleBasedStateMachine):
         assert (entry.last_sequence, entry.last_offset) == (len(self.records) - 1, len(self.records) - 1)
 
 
-LogModel.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+LogModel.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=30)
 test_log_model = LogModel.TestCase

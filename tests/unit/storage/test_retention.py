@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.batch import NO_TIMESTAMP
@@ -116,7 +116,6 @@ def test_files_are_renamed_first_and_removed_after_the_delay(tmp_path: Path) -> 
     assert sorted(folder.context.deletions.take_due(START_MS + 500)) == [f"{folder.path}/{name}" for name in marked]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(-2000, 2000)), min_size=1, max_size=8),
     st.integers(-1, 800),

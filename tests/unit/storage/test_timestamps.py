@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.batch import NO_TIMESTAMP, Codec
@@ -51,7 +51,6 @@ def test_under_log_append_time_all_records_have_the_brokers(tmp_path: Path) -> N
     assert log.max_timestamp_offset() == (START_MS + 10, 2, 0)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 300), st.integers(1, 4)), min_size=1, max_size=30),
     st.integers(0, 310),

@@ -146,7 +146,7 @@ actions = st.lists(
 
 
 @given(actions)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_the_leader_always_knows_what_the_follower_wants(followed: list[Following], history: list[Action]) -> None:
     """Whatever is added, removed and lost on the way: after a fetch both sides hold the same partitions."""
     session, leader = FollowerSession(), FetchSessions(HandClock(), Randomness(1), 5)

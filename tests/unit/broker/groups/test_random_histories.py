@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.groups.model import GroupState, JoinAnswer, SyncAnswer
 from protocol.errors import ErrorCode
+from tests.fixtures.properties import examples
 from tests.unit.broker.groups.world import REBALANCE_MS, GroupWorld
 
 PROTOCOLS = st.sampled_from([(("range", b"a"),), (("range", b"b"), ("sticky", b"c")), (("sticky", b"d"),)])
@@ -92,4 +93,4 @@ class RandomGroup(RuleBasedStateMachine):
 
 
 TestRandomGroup = RandomGroup.TestCase
-TestRandomGroup.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRandomGroup.settings = settings(max_examples=examples(60), stateful_step_count=30)

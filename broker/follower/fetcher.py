@@ -215,7 +215,7 @@ class Fetcher:
     def _next_fetch(self) -> SessionFetch | None:
         return self._session.next_fetch() if self._session.pending else None
 
-    def _take(self, response: FetchResponse) -> SessionFetch | None:
+    def _take(self, response: FetchResponse, may_go_on: bool) -> SessionFetch | None:
         """Called while the records lie in the receive buffer. What to fetch next, where nothing else comes first.
 
         Raises KafkaError for an error of the whole request that is not about the session.
@@ -232,7 +232,7 @@ class Fetcher:
                 one = None if known_id is None else self._session.find((known_id, fetched.partition))
                 if one is not None:
                     self._take_one(one, fetched)
-        if self._stopping or self._truncating or self._locating or self._until_due() == 0:
+        if not may_go_on or self._stopping or self._truncating or self._locating or self._until_due() == 0:
             return None
         return self._next_fetch()
 

@@ -104,10 +104,11 @@ class LeaderLink:
         self._channel: Channel | None = None
 
     async def fetch(
-        self, first: Callable[[], SessionFetch | None], take: Callable[[FetchResponse], SessionFetch | None]
+        self, first: Callable[[], SessionFetch | None], take: Callable[[FetchResponse, bool], SessionFetch | None]
     ) -> None:
         """Ask for records, and again in the same step of the loop as long as ``take`` says what for. It gets each
-        answer, whose memory is its only while it runs.
+        answer, whose memory is its only while it runs, and whether it may go on: not where the metadata.version has
+        changed, and with it perhaps the version of the requests.
 
         ``first`` is called once there is a connection, since what is wanted may change until then; None is nothing.
         Raises ChannelError, KafkaError REQUEST_TIMED_OUT or UNSUPPORTED_VERSION, DecodeError.
@@ -120,7 +121,7 @@ class LeaderLink:
         version = channel.choose(ApiKey.FETCH, at_most=highest_fetch_version(level))
 
         def answered(body: memoryview) -> list[bytes] | None:
-            following = take(decode_fetch_response(version, body))
+            following = take(decode_fetch_response(version, body), self._metadata_version() == level)
             return None if following is None else [self._encode(version, following)]
 
         await channel.repeat(

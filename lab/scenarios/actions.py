@@ -9,12 +9,12 @@
     produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"}
     elect: B                                         preferred: B becomes the first replica, and leads
     wait: {conditions}                               see ``lab.scenarios.conditions``
-    hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}
+    hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}    ``from``: or a client id
     release: name
     trace: {at: B, api: FETCH, from: A, as: name}    what ``exchanges`` compares
     cut | heal: [A, B]
     remember: {name: $value}
-    ask: {to: A, api, version, fields, answer}       a request of the scenario's own, and a part of its answer
+    ask | propose | fetch: {...}                     requests of the scenario's own: see ``lab.scenarios.requests``
     configure: {key: value}                          of the topic
     move: A                                          the replica there, to another log directory; ``moved`` is its end
 """
@@ -26,11 +26,9 @@ from typing import Any, Final
 
 from lab.scenarios.conditions import missing
 from lab.scenarios.driver import CONTROLLER
-from lab.scenarios.exchanges import mismatch, renumbered
-from lab.scenarios.script import ScriptError, node_id
+from lab.scenarios.requests import ask, fetch, propose
+from lab.scenarios.script import BROKERS, ScriptError, node_id
 from lab.scenarios.stage import PARTITION, TOPIC, ScenarioFailed, Stage
-from node.tracing import plain
-from node.verbs import api_of
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
@@ -159,7 +157,7 @@ def _rule(verb: str) -> Callable[[Stage, Any], Awaitable[None]]:
     async def add(stage: Stage, arguments: Mapping[str, Any]) -> None:
         more = {key: value for key, value in arguments.items() if key not in ("at", "from", "as")}
         if (peer := arguments.get("from")) is not None:
-            more["peer"] = str(node_id(peer)) if peer != CONTROLLER else peer
+            more["peer"] = str(node_id(peer)) if peer in BROKERS else peer
         added = await stage.verb(arguments["at"], verb, **more)
         if (name := arguments.get("as")) is not None:
             stage.rules[name] = arguments["at"], added["rule"]
@@ -182,14 +180,6 @@ async def _heal(stage: Stage, nodes: list[str]) -> None:
 
 async def _remember(stage: Stage, values: Mapping[str, Any]) -> None:
     stage.memory |= values
-
-
-async def _ask(stage: Stage, arguments: Mapping[str, Any]) -> None:
-    api = api_of(arguments["api"])
-    response = await stage.ask(arguments["to"], api, arguments.get("version"), **arguments["fields"])
-    numbers = None if stage.numbering is None else stage.numbering.numbers
-    if reason := mismatch(arguments.get("answer", {}), renumbered(plain(response), numbers)):
-        raise ScenarioFailed(f"{api.name} to {arguments['to']}: {reason}")
 
 
 async def _replace(stage: Stage, peers: Mapping[str, str | None]) -> None:
@@ -238,7 +228,9 @@ _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "cut": _cut,
     "heal": _heal,
     "remember": _remember,
-    "ask": _ask,
+    "ask": ask,
+    "propose": propose,
+    "fetch": fetch,
     "configure": _configure,
     "move": _move,
 }

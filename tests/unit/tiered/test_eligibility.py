@@ -1,0 +1,63 @@
+"""Which local segments are copied (kafka-behaviour A3)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.types import Offset
+from tiered.eligibility import candidates
+
+LAST = 1 << 40
+
+
+def chosen(bases: list[int], *, copied: int = -1, log_start: int = 0, stable: int = LAST) -> list[tuple[int, int]]:
+    found = candidates(
+        [Offset(base) for base in bases], copied=Offset(copied), log_start=Offset(log_start), stable=Offset(stable)
+    )
+    return [(candidate.base, candidate.end) for candidate in found]
+
+
+def test_the_active_segment_is_never_copied() -> None:
+    assert chosen([0, 10, 20]) == [(0, 10), (10, 20)]
+    assert chosen([0]) == []
+
+
+@pytest.mark.parametrize(("stable", "count"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2)])
+def test_a_segment_waits_until_all_its_records_are_stable(stable: int, count: int) -> None:
+    assert len(chosen([0, 10, 20, 30], stable=stable)) == count
+
+
+def test_what_is_in_the_tier_is_not_copied_again() -> None:
+    assert chosen([0, 10, 20, 30], copied=9) == [(10, 20), (20, 30)]
+    assert chosen([0, 10, 20, 30], copied=19, stable=19) == []
+
+
+def test_a_segment_that_another_leader_cut_elsewhere_is_copied_whole() -> None:
+    assert chosen([0, 10, 20, 30], copied=12) == [(10, 20), (20, 30)]
+
+
+def test_what_lies_before_the_log_start_is_not_copied() -> None:
+    assert chosen([0, 10, 20, 30], log_start=10) == [(10, 20), (20, 30)]
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, unique=True).map(sorted),
+    st.integers(-1, 60),
+    st.integers(0, 60),
+    st.integers(0, 70),
+)
+def test_exactly_the_closed_stable_segments_with_something_new(
+    bases: list[int], copied: int, log_start: int, stable: int
+) -> None:
+    expected = [
+        (base, end)
+        for base, end in pairwise(bases)
+        if end <= stable and any(offset > copied and offset >= log_start for offset in range(base, end))
+    ]
+    if copied >= stable:
+        expected = []
+    assert chosen(bases, copied=copied, log_start=log_start, stable=stable) == expected

@@ -1,0 +1,311 @@
+"""Which segments leave the tier: the rules of kafka-behaviour A7, one by one, and beside a dumb oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.types import LeaderEpoch, Offset
+from storage.epoch_cache import EpochEntry, LeaderEpochCache
+from tests.unit.tiered.dumb_tier import DumbTier
+from tests.unit.tiered.segments import EPOCHS_OF_KIP405_3, KIP405_3, epochs, segment
+from tiered.lineage import filtered, is_within_leader_epochs
+from tiered.lineage_offsets import RemoteEnd, highest_remote, remote_log_start
+from tiered.retention import LogView, Verdict, decide
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+
+STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+NOW = 10_000
+SIZE = 1000
+"""Bytes of a segment with ten offsets."""
+
+
+def finished(number: int, start: int, end: int, starts: Mapping[int, int], time: int = 0) -> RemoteLogSegmentMetadata:
+    return segment(number, start, end, starts, state=FINISHED, max_timestamp_ms=time)
+
+
+TENS = tuple(finished(number, 10 * number, 10 * number + 9, {0: 10 * number}, time=number) for number in range(5))
+"""Five segments of one epoch, with ten offsets each."""
+
+
+def view(starts: Mapping[int, int] | None = None, **values: int) -> LogView:
+    given = {"log_start": 0, "log_end": 100, "local_only_size": 0, "retention_ms": -1, "retention_bytes": -1, **values}
+    return LogView(
+        epochs({0: 0} if starts is None else starts),
+        Offset(given["log_start"]),
+        Offset(given["log_end"]),
+        given["local_only_size"],
+        given["retention_ms"],
+        given["retention_bytes"],
+    )
+
+
+def outcome(verdict: Verdict) -> tuple[list[int], int | None, list[int]]:
+    """Numbers of the segments that go, the new log start, numbers of those that dangle."""
+    return [one.id.int for one in verdict.delete], verdict.log_start, [one.id.int for one in verdict.dangling]
+
+
+def expire(*segments: RemoteLogSegmentMetadata, log: LogView, copying: tuple[int, ...] = ()) -> tuple[object, ...]:
+    return outcome(decide(DumbTier(*segments), log, now=NOW, copying={UUID(int=one) for one in copying}))
+
+
+def test_without_limits_everything_stays() -> None:
+    assert expire(*TENS, log=view()) == ([], None, [])
+
+
+@pytest.mark.parametrize(("age", "deleted"), [(NOW, 0), (NOW - 1, 1), (NOW - 2, 2), (1, 5)])
+def test_segments_older_than_the_limit_go_and_those_just_as_old_stay(age: int, deleted: int) -> None:
+    """To the millisecond as locally (KAFKA-20091)."""
+    start = 10 * deleted if deleted else None
+    assert expire(*TENS, log=view(retention_ms=age)) == (list(range(deleted)), start, [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "deleted"), [(5 * SIZE, 0), (5 * SIZE - 1, 0), (4 * SIZE + 1, 0), (4 * SIZE, 1), (SIZE, 4), (0, 5)]
+)
+def test_the_size_never_falls_below_its_limit(limit: int, deleted: int) -> None:
+    assert expire(*TENS, log=view(retention_bytes=limit))[0] == list(range(deleted))
+
+
+def test_what_is_only_on_the_local_disk_counts_too() -> None:
+    log = view(retention_bytes=5 * SIZE, local_only_size=2 * SIZE)
+    assert expire(*TENS, log=log) == ([0, 1], 20, [])
+
+
+def test_a_segment_of_several_epochs_counts_once() -> None:
+    """KAFKA-15479."""
+    both = (finished(0, 0, 9, {0: 0, 1: 5}), finished(1, 10, 19, {1: 10, 2: 15}))
+    assert expire(*both, log=view({0: 0, 1: 5, 2: 15}, retention_bytes=2 * SIZE)) == ([], None, [])
+
+
+def test_a_failed_copy_does_not_count() -> None:
+    """KAFKA-17062: it stays COPY_SEGMENT_STARTED, and its bytes are those of the copy that came after it."""
+    failed = [replace(TENS[4], segment_id=replace(TENS[4].segment_id, id=UUID(int=9)), state=STARTED)]
+    assert expire(*TENS, *failed, log=view(retention_bytes=5 * SIZE)) == ([], None, [])
+
+
+def test_a_failed_copy_goes_when_its_offsets_do() -> None:
+    failed = replace(TENS[0], segment_id=replace(TENS[0].segment_id, id=UUID(int=9)), state=STARTED)
+    assert expire(failed, *TENS, log=view(retention_ms=NOW - 1)) == ([9, 0], 10, [])
+
+
+def test_segments_below_the_log_start_go_and_do_not_move_it() -> None:
+    assert expire(*TENS, log=view({0: 20}, log_start=20)) == ([0, 1], None, [])
+    assert expire(*TENS, log=view({0: 19}, log_start=19)) == ([0], None, [])
+
+
+def test_segments_that_overlap_move_the_log_start_to_the_furthest_end() -> None:
+    """KAFKA-16890."""
+    overlapping = (finished(0, 0, 30, {0: 0}), finished(1, 0, 9, {0: 0}), finished(2, 31, 40, {0: 31}, time=NOW))
+    assert expire(*overlapping, log=view(retention_ms=1)) == ([0, 1], 31, [])
+
+
+def test_a_deletion_that_failed_is_tried_again() -> None:
+    half = replace(TENS[0], state=DELETING)
+    assert expire(half, *TENS[1:], log=view()) == ([0], None, [])
+
+
+def test_nothing_goes_beyond_a_segment_that_is_being_copied() -> None:
+    log = view(retention_ms=1)
+    assert expire(*TENS, log=log, copying=(2,)) == ([0, 1], 20, [])
+    assert expire(*TENS, log=log, copying=(0,)) == ([], None, [])
+
+
+def test_nothing_goes_beyond_the_first_segment_that_stays() -> None:
+    young = replace(TENS[1], max_timestamp_ms=NOW)
+    assert expire(TENS[0], young, *TENS[2:], log=view(retention_ms=1)) == ([0], 10, [])
+
+
+def test_a_segment_of_another_lineage_is_passed_over() -> None:
+    foreign = finished(9, 10, 25, {0: 10})
+    own = (TENS[0], finished(1, 10, 19, {1: 10}))
+    assert expire(own[0], foreign, own[1], log=view({0: 0, 1: 10}, retention_ms=1)) == ([0, 1], 20, [])
+
+
+def test_epochs_without_records_do_not_keep_segments() -> None:
+    """KAFKA-16511: the segment knows nothing of an epoch in which nothing was written."""
+    both = (finished(0, 0, 9, {0: 0}), finished(1, 10, 19, {2: 10}))
+    assert expire(*both, log=view({0: 0, 1: 10, 2: 10}, retention_ms=1)) == ([0, 1], 20, [])
+
+
+def test_segments_of_epochs_before_the_logs_first_one_dangle() -> None:
+    """An unclean leader began anew at offset 0: what is there of older epochs belongs to no log."""
+    old = (finished(0, 0, 9, {0: 0}), finished(1, 10, 19, {0: 10, 1: 15}))
+    assert expire(*old, log=view({2: 0})) == ([], None, [0, 1])
+    mixed = finished(2, 0, 9, {1: 0, 2: 5})
+    assert expire(*old, mixed, log=view({2: 0})) == ([], None, [0, 1])
+
+
+def test_a_log_that_lost_its_oldest_epochs_condemns_nothing() -> None:
+    """Its checkpoint was built anew from the local batches: that says nothing about what came before them."""
+    assert expire(*TENS, log=view({3: 50})) == ([], None, [])
+
+
+def test_in_kip405_3_the_segment_off_the_lineage_stays_with_its_offset_0() -> None:
+    tier = [replace(one, state=FINISHED) for one in KIP405_3]
+    log = replace(view(retention_ms=1), epochs=EPOCHS_OF_KIP405_3, log_end=Offset(3))
+    assert expire(*tier, log=log) == ([2], 2, [])
+
+
+def test_sizes_for_the_gauges() -> None:
+    tier = DumbTier(replace(TENS[0], state=STARTED), replace(TENS[1], state=DELETING), *TENS[2:])
+    verdict = decide(tier, view(retention_bytes=1 << 30, local_only_size=7), now=NOW)
+    assert (verdict.remote_size, verdict.retained_size) == (4 * SIZE, 3 * SIZE + 7)
+
+
+# -- where the tier begins and ends
+
+
+def cache(starts: Mapping[int, int]) -> LeaderEpochCache:
+    return LeaderEpochCache(epochs(starts))
+
+
+def test_the_end_of_the_tier_is_that_of_its_newest_epoch() -> None:
+    tier = DumbTier(finished(0, 0, 9, {0: 0}), finished(1, 10, 19, {0: 10, 1: 15}))
+    assert highest_remote(tier, cache({0: 0, 1: 15}), log_end=Offset(50)) == RemoteEnd(Offset(19), LeaderEpoch(1))
+    assert highest_remote(tier, cache({0: 0, 1: 15, 2: 30}), log_end=Offset(50)) == RemoteEnd(
+        Offset(19), LeaderEpoch(1)
+    )
+
+
+def test_what_another_lineage_copied_beyond_the_epochs_end_does_not_count() -> None:
+    """KAFKA-15241."""
+    tier = DumbTier(finished(0, 0, 9, {0: 0}))
+    assert highest_remote(tier, cache({0: 0, 1: 5}), log_end=Offset(50)) == RemoteEnd(Offset(4), LeaderEpoch(0))
+    assert highest_remote(tier, cache({0: 0}), log_end=Offset(7)) == RemoteEnd(Offset(6), LeaderEpoch(0))
+
+
+def test_a_tier_of_other_epochs_says_nothing() -> None:
+    tier = DumbTier(finished(0, 0, 9, {1: 0}))
+    assert highest_remote(tier, cache({0: 0, 2: 5}), log_end=Offset(50)) is None
+    assert remote_log_start(tier, cache({0: 0, 2: 5})) is None
+
+
+def test_the_log_begins_with_the_first_segment_of_its_oldest_epoch_in_the_tier() -> None:
+    tier = DumbTier(finished(0, 5, 9, {1: 5}), finished(1, 3, 9, {2: 3}))
+    assert remote_log_start(tier, cache({0: 0, 1: 4, 2: 20})) == 5
+
+
+# -- beside a dumb oracle
+
+STATES = st.sampled_from([STARTED, FINISHED, FINISHED, FINISHED, DELETING])
+
+
+@st.composite
+def lineages(draw: st.DrawFn) -> tuple[EpochEntry, ...]:
+    starts = sorted(draw(st.lists(st.integers(0, 30), min_size=1, max_size=4)))
+    first = draw(st.integers(0, 2))
+    return tuple(
+        EpochEntry(LeaderEpoch(first + 2 * index + draw(st.integers(0, 1))), Offset(start))
+        for index, start in enumerate(starts)
+    )
+
+
+@st.composite
+def tiers(draw: st.DrawFn) -> list[RemoteLogSegmentMetadata]:
+    found = []
+    for number in range(draw(st.integers(0, 6))):
+        start = draw(st.integers(0, 30))
+        end = start + draw(st.integers(0, 10))
+        lineage = [entry for entry in draw(lineages()) if entry.start <= end]
+        past = [entry for entry in lineage if entry.start <= start][-1:]
+        within = [entry for entry in lineage if entry.start > start]
+        starts = {int(entry.epoch): int(max(entry.start, start)) for entry in [*past, *within]} or {0: start}
+        found.append(
+            segment(number, start, end, starts, state=draw(STATES), max_timestamp_ms=draw(st.integers(NOW - 5, NOW)))
+        )
+    return found
+
+
+def dumb(tier: DumbTier, log: LogView, copying: set[UUID]) -> tuple[list[int], int | None, list[int]]:
+    """The table of A7, read from top to bottom."""
+    lineage = filtered(log.epochs)
+
+    def valid(one: RemoteLogSegmentMetadata) -> bool:
+        return is_within_leader_epochs(one, log_end=log.log_end, leader_epochs=lineage)
+
+    order: list[RemoteLogSegmentMetadata] = []
+    for entry in lineage:
+        order += [one for one in tier.segments_of_epoch(entry.epoch) if one not in order]
+    total = log.local_only_size + sum(one.size for one in order if one.state is FINISHED and valid(one))
+    breached = max(total - log.retention_bytes, 0) if log.retention_bytes >= 0 else 0
+    gone: list[RemoteLogSegmentMetadata] = []
+    start: int | None = None
+    for one in order:
+        if one.id in copying:
+            break
+        below = all(entry.epoch <= lineage[0].epoch for entry in one.epochs) and one.end_offset < log.log_start
+        if one.state is DELETING or below:
+            gone.append(one)
+        elif valid(one):
+            if log.retention_ms > -1 and one.max_timestamp_ms < NOW - log.retention_ms:
+                breached = max(breached - one.size, 0)
+            elif breached > 0 and breached - one.size >= 0:
+                breached -= one.size
+            else:
+                break
+            gone.append(one)
+            start = max(start or 0, one.end_offset + 1)
+    first = log.epochs[0]
+    left = [one for one in tier.segments() if one not in gone and one.id not in copying]
+    dangling = [one for one in left if all(entry.epoch < first.epoch for entry in one.epochs)]
+    return (
+        [one.id.int for one in gone],
+        start,
+        [one.id.int for one in dangling] if first.start <= log.log_start else [],
+    )
+
+
+@given(
+    tiers(),
+    lineages(),
+    st.integers(0, 40),
+    st.integers(0, 30),
+    st.sampled_from([-1, 0, 2]),
+    st.sampled_from([-1, 0, 300, 1000]),
+    st.sampled_from([0, 500]),
+    st.sets(st.integers(0, 5), max_size=1),
+)
+def test_the_pass_does_what_its_table_says(
+    segments: list[RemoteLogSegmentMetadata],
+    lineage: tuple[EpochEntry, ...],
+    log_end: int,
+    log_start: int,
+    retention_ms: int,
+    retention_bytes: int,
+    local: int,
+    copying: set[int],
+) -> None:
+    tier = DumbTier(*segments)
+    log = LogView(lineage, Offset(log_start), Offset(log_end), local, retention_ms, retention_bytes)
+    ids = {UUID(int=number) for number in copying}
+    expected = dumb(tier, log, ids) if segments else ([], None, [])
+    assert outcome(decide(tier, log, now=NOW, copying=ids)) == expected
+
+
+@given(tiers(), lineages(), st.integers(30, 60))
+def test_the_end_of_the_tier_is_an_offset_that_it_holds_in_the_logs_epoch(
+    segments: list[RemoteLogSegmentMetadata], lineage: tuple[EpochEntry, ...], log_end: int
+) -> None:
+    log = LeaderEpochCache(lineage)
+    copied = [one for one in segments if one.state is not STARTED]
+    reached = [
+        max((one.epoch_end(entry.epoch) for one in copied if entry.epoch in dict(one.epochs)), default=None)
+        for entry in log.entries
+    ]
+    newest = max((index for index, highest in enumerate(reached) if highest is not None), default=None)
+    found = highest_remote(DumbTier(*segments), log, log_end=Offset(log_end))
+    if newest is None:
+        assert found is None
+        return
+    ends = [entry.start for entry in log.entries[1:]] + [Offset(log_end)]
+    highest = reached[newest]
+    assert highest is not None and found is not None
+    assert found.offset == min(highest, ends[newest] - 1)

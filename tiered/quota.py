@@ -1,0 +1,53 @@
+"""How fast a broker may copy to, or read from, the tier (KIP-956; kafka-behaviour A11).
+
+The rate is what was recorded in the last ``windows`` windows over the time since the oldest of them began, which counts
+as one whole window at least. Pure: times are given, in ms.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Window:
+    begun_ms: int
+    total: int = 0
+
+
+class RateQuota:
+    """At most ``limit`` bytes a second. The limit may be changed at any time."""
+
+    __slots__ = ("_windows", "limit", "window_ms", "windows")
+
+    def __init__(self, limit: int, *, windows: int, window_seconds: int) -> None:
+        self.limit = limit
+        self.windows = windows
+        self.window_ms = window_seconds * 1000
+        self._windows: deque[_Window] = deque()
+
+    def record(self, amount: int, now_ms: int) -> None:
+        """``amount`` bytes were taken."""
+        self._forget(now_ms)
+        if not self._windows or now_ms - self._windows[-1].begun_ms >= self.window_ms:
+            self._windows.append(_Window(now_ms))
+        self._windows[-1].total += amount
+
+    def rate(self, now_ms: int) -> float:
+        """Bytes a second."""
+        self._forget(now_ms)
+        if not self._windows:
+            return 0.0
+        elapsed = max(now_ms - self._windows[0].begun_ms, self.window_ms)
+        return sum(window.total for window in self._windows) * 1000 / elapsed
+
+    def throttle_ms(self, now_ms: int) -> float:
+        """How long one should wait at least, 0 where the rate is within the limit."""
+        excess = self.rate(now_ms) - self.limit
+        return excess / self.limit * self.windows * self.window_ms if excess > 0 else 0.0
+
+    def _forget(self, now_ms: int) -> None:
+        past = now_ms - self.windows * self.window_ms
+        while self._windows and self._windows[0].begun_ms <= past:
+            self._windows.popleft()

@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 
 def create_topic(
-    bootstrap: str, name: str, partitions: int = 3, replicas: int = 1, config: dict[str, str] | None = None
+    bootstrap: str, name: str, partitions: int = 3, replicas: int = -1, config: dict[str, str] | None = None
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config or {})
-    admin.create_topics([topic], operation_timeout=10)[name].result(20)
+    """``replicas`` -1: as many as is the brokers' default."""
+    _create(bootstrap, NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config or {}))
+
+
+def place_topic(bootstrap: str, name: str, replicas: Sequence[Sequence[int]]) -> None:
+    """A topic with these replicas for each partition, the first of which leads."""
+    _create(bootstrap, NewTopic(name, num_partitions=len(replicas), replica_assignment=[list(ids) for ids in replicas]))
+
+
+def _create(bootstrap: str, topic: NewTopic) -> None:
+    admin = _admin(bootstrap)  # whose end would be that of its requests
+    admin.create_topics([topic], operation_timeout=10)[topic.topic].result(20)
+
+
+class Place(NamedTuple):
+    """Who has a partition, as a broker tells it. ``leader`` is -1 where there is none."""
+
+    leader: int
+    isr: frozenset[int]
+
+
+class Places:
+    """Where the partitions of a topic are, asked anew each time."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._client = _admin(bootstrap)
+        self._topic = topic
+
+    def now(self) -> list[Place]:
+        partitions = self._client.list_topics(self._topic, timeout=20).topics[self._topic].partitions
+        return [Place(partitions[index].leader, frozenset(partitions[index].isrs)) for index in sorted(partitions)]
+
+    def all_have(self, broker: int) -> bool:
+        """Whether a broker is in the ISR of each partition, and each has a leader."""
+        return all(broker in place.isr and place.leader != -1 for place in self.now())
+
+    def none_has(self, broker: int) -> bool:
+        """Whether a broker is in the ISR of no partition, and each has a leader."""
+        return all(broker not in place.isr and place.leader != -1 for place in self.now())
+
+
+def coordinator_of(bootstrap: str, group: str) -> int:
+    """The broker that coordinates a group."""
+    admin = _admin(bootstrap)
+    found: int = admin.describe_consumer_groups([group])[group].result(20).coordinator.id
+    return found
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})

@@ -14,6 +14,9 @@ from tests.wire.clients import WireClient, all_clients
 RECORDS = int(os.environ.get("MILENA_RECORDS", "5000"))
 """How many records the kill tests send. CI's long form sends 100,000."""
 
+REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+"""What a topic has by default in clusters of three brokers."""
+
 
 for library in ("aiokafka", "kafka"):
     # they log each refused connection while a broker is down
@@ -23,8 +26,8 @@ for library in ("aiokafka", "kafka"):
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three brokers, shared by all tests that do not harm them."""
-    with LocalCluster.start(tmp_path_factory.mktemp("wire"), brokers=3) as running:
+    """Three brokers with three replicas of everything, shared by all tests that do not harm them."""
+    with LocalCluster.start(tmp_path_factory.mktemp("wire"), brokers=3, overrides=REPLICATED) as running:
         yield running
 
 

@@ -12,6 +12,7 @@ import pytest
 from milena.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.clients import CODECS, Record, WireClient
+from tests.wire.conftest import REPLICATED
 
 
 def numbered(count: int) -> list[Record]:
@@ -49,12 +50,12 @@ def test_a_group_goes_on_where_it_committed(cluster: LocalCluster, client: WireC
 
 
 def test_everything_is_there_after_a_restart(tmp_path: Path, client: WireClient, topic: str) -> None:
-    with LocalCluster.start(tmp_path) as before:
+    with LocalCluster.start(tmp_path, brokers=3, overrides=REPLICATED) as before:
         create_topic(before.bootstrap, topic, partitions=2)
         records = numbered(200)
         client.produce(before.bootstrap, topic, records)
         assert len(client.consume(before.bootstrap, topic, 50, group=topic)) == 50
-    with LocalCluster.start(tmp_path) as after:
+    with LocalCluster.start(tmp_path, brokers=3, overrides=REPLICATED) as after:
         rest = client.consume(after.bootstrap, topic, 150, group=topic)
         again = client.consume(after.bootstrap, topic, 200, group=f"{topic}-new")
     assert sorted(record for _, _, record in again) == sorted(records)

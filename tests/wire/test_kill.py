@@ -1,45 +1,88 @@
-"""A broker is killed with -9 while a client produces: nothing acknowledged is missing, nothing is there twice."""
+"""Any broker of three is killed with -9 while a client writes or reads: nothing acknowledged is missing or twice."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
 from milena.local_cluster import LocalCluster
-from tests.wire.admin import create_topic
+from tests.wire.admin import Places, coordinator_of, create_topic, place_topic
 from tests.wire.clients import CODECS, Record, WireClient
-from tests.wire.conftest import RECORDS
+from tests.wire.conftest import RECORDS, REPLICATED
+from tests.wire.waiting import wait_until
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120 + RECORDS // 100)]
 
-SOON_FENCED = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
-"""As in Kafka, the controller takes a broker back when the session of its former process has run out."""
+ROLES = ("leader", "follower")
+KILLS = [*zip(CODECS, itertools.cycle(ROLES)), (CODECS[0], ROLES[1])]
+"""What the batches are packed with, and what the killed broker is to all partitions."""
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_producer_survives_kill_9(
-    milena_start: Callable[..., LocalCluster], client: WireClient, topic: str, codec: str
-) -> None:
-    cluster = milena_start(overrides=SOON_FENCED)
-    create_topic(cluster.bootstrap, topic, partitions=3)
-    records: list[Record] = [
-        (f"key-{number % 29}".encode(), f"{number:08d}".encode() + b"." * 92) for number in range(RECORDS)
-    ]
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster.start(tmp_path_factory.mktemp("kill"), brokers=3, overrides=REPLICATED) as running:
+        yield running
 
-    def kill_and_bring_back() -> None:
-        cluster.kill(1)
-        cluster.restart(1)
 
-    acknowledged = client.produce(cluster.bootstrap, topic, records, codec=codec, halfway=kill_and_bring_back)
+@pytest.fixture
+def own(lasting: LocalCluster) -> Iterator[LocalCluster]:
+    """Three brokers that may be killed; those that are down are brought back after each test."""
+    yield lasting
+    for node in lasting.brokers:
+        if node.pid is None:
+            lasting.restart(node.id)
+
+
+def kill_and_bring_back(cluster: LocalCluster, broker: int, topic: str) -> None:
+    """Until the others have gone on without it, and until it is in sync again."""
+    places = Places(cluster.bootstrap, topic)
+    cluster.kill(broker)
+    wait_until(lambda: places.none_has(broker), f"{topic} to be without broker {broker}")
+    cluster.restart(broker)
+    wait_until(lambda: places.all_have(broker), f"broker {broker} to be in sync")
+
+
+@pytest.mark.parametrize(("codec", "role"), KILLS)
+def test_a_producer_survives_kill_9(own: LocalCluster, client: WireClient, topic: str, codec: str, role: str) -> None:
+    leader = 1 + CODECS.index(codec) % 3
+    followers = [broker.id for broker in own.brokers if broker.id != leader]
+    place_topic(own.bootstrap, topic, [[leader, *followers]] * 3)
+    victim = leader if role == "leader" else followers[0]
+    records = numbered(RECORDS)
+    acknowledged = client.produce(
+        own.bootstrap, topic, records, codec=codec, halfway=lambda: kill_and_bring_back(own, victim, topic)
+    )
     assert len(acknowledged) == RECORDS
-    found = client.consume(cluster.bootstrap, topic, RECORDS, group=topic)
+    found = client.consume(own.bootstrap, topic, RECORDS, group=topic)
     times = Counter(record for _, _, record in found)
     missing = [index for index in acknowledged if records[index] not in times]
     assert not missing, f"{len(missing)} acknowledged records are missing, the first is {missing[0]}"
     assert set(times.values()) == {1}, "an idempotent producer's record is there twice"
     assert in_order(found)
+
+
+def test_a_group_survives_kill_9_of_its_coordinator(own: LocalCluster, client: WireClient, topic: str) -> None:
+    create_topic(own.bootstrap, topic)
+    client.produce(own.bootstrap, topic, numbered(RECORDS))
+    most = RECORDS * 4 // 5
+    killed = []
+
+    def kill_coordinator() -> None:
+        killed.append(coordinator_of(own.bootstrap, topic))
+        kill_and_bring_back(own, killed[0], topic)
+
+    found = client.consume(own.bootstrap, topic, most, group=topic, halfway=kill_coordinator)
+    assert killed
+    # Its successor knows what was committed before, with it, and to it.
+    found += client.consume(own.bootstrap, topic, RECORDS - most, group=topic)
+    assert sorted(record for _, _, record in found) == sorted(numbered(RECORDS))
+
+
+def numbered(count: int) -> list[Record]:
+    return [(f"key-{number % 29}".encode(), f"{number:08d}".encode() + b"." * 92) for number in range(count)]
 
 
 def in_order(found: list[tuple[int, int, Record]]) -> bool:

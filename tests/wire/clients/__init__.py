@@ -33,9 +33,12 @@ class WireClient(Protocol):
         """
         ...
 
-    def consume(self, bootstrap: str, topic: str, count: int, *, group: str) -> list[tuple[int, int, Record]]:
+    def consume(
+        self, bootstrap: str, topic: str, count: int, *, group: str, halfway: Callable[[], None] = lambda: None
+    ) -> list[tuple[int, int, Record]]:
         """Join the group, read ``count`` records from its committed offsets on (else from the earliest), commit and
-        leave. Each is (partition, offset, (key, value))."""
+        leave. Each is (partition, offset, (key, value)). Calls ``halfway`` when half of them have been read, before
+        any of them is committed."""
         ...
 
 

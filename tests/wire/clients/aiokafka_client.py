@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from tests.wire.clients import Record
-from tests.wire.clients.halfway import Halfway
+from tests.wire.clients.halfway import HalfRead, Halfway
 
 
 class AiokafkaClient:
@@ -55,10 +55,14 @@ class AiokafkaClient:
             await producer.stop()
         return acknowledged
 
-    def consume(self, bootstrap: str, topic: str, count: int, *, group: str) -> list[tuple[int, int, Record]]:
-        return asyncio.run(self._consume(bootstrap, topic, count, group))
+    def consume(
+        self, bootstrap: str, topic: str, count: int, *, group: str, halfway: Callable[[], None] = lambda: None
+    ) -> list[tuple[int, int, Record]]:
+        return asyncio.run(self._consume(bootstrap, topic, count, group, halfway))
 
-    async def _consume(self, bootstrap: str, topic: str, count: int, group: str) -> list[tuple[int, int, Record]]:
+    async def _consume(
+        self, bootstrap: str, topic: str, count: int, group: str, halfway: Callable[[], None]
+    ) -> list[tuple[int, int, Record]]:
         consumer = AIOKafkaConsumer(
             topic,
             bootstrap_servers=bootstrap,
@@ -67,6 +71,7 @@ class AiokafkaClient:
             enable_auto_commit=False,
         )
         found: list[tuple[int, int, Record]] = []
+        middle = HalfRead(count, halfway)
         await consumer.start()
         try:
             while len(found) < count:
@@ -76,6 +81,7 @@ class AiokafkaClient:
                     found += [
                         (partition.partition, message.offset, (message.key, message.value)) for message in messages
                     ]
+                await asyncio.to_thread(middle.reached, len(found))
             await consumer.commit()
         finally:
             await consumer.stop()

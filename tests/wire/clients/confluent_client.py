@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 
 from tests.wire.clients import Record
-from tests.wire.clients.halfway import Halfway
+from tests.wire.clients.halfway import HalfRead, Halfway
 
 
 class ConfluentClient:
@@ -59,7 +59,9 @@ class ConfluentClient:
         middle.join()
         return acknowledged
 
-    def consume(self, bootstrap: str, topic: str, count: int, *, group: str) -> list[tuple[int, int, Record]]:
+    def consume(
+        self, bootstrap: str, topic: str, count: int, *, group: str, halfway: Callable[[], None] = lambda: None
+    ) -> list[tuple[int, int, Record]]:
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -72,6 +74,7 @@ class ConfluentClient:
         )
         consumer.subscribe([topic])
         found: list[tuple[int, int, Record]] = []
+        middle = HalfRead(count, halfway)
         try:
             while len(found) < count:
                 messages = consumer.consume(min(500, count - len(found)), timeout=30)
@@ -81,6 +84,7 @@ class ConfluentClient:
                     assert message.error() is None, message.error()
                     assert partition is not None and offset is not None
                     found.append((partition, offset, (message.key(), message.value())))
+                middle.reached(len(found))
             consumer.commit(asynchronous=False)
         finally:
             consumer.close()

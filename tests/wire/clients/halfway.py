@@ -1,4 +1,4 @@
-"""Something that happens in another thread, once, while a client goes on sending."""
+"""Something that happens once: in another thread while a client goes on sending, or in that of one who reads."""
 
 from __future__ import annotations
 
@@ -35,3 +35,16 @@ class Halfway:
         self._thread.join()
         if self._error is not None:
             raise self._error
+
+
+class HalfRead:
+    """Calls ``action`` once, in the reader's thread, when half has been read."""
+
+    def __init__(self, count: int, action: Callable[[], None]) -> None:
+        self._wanted = max(count // 2, 1)
+        self._action: Callable[[], None] | None = action
+
+    def reached(self, read: int) -> None:
+        if read >= self._wanted and self._action is not None:
+            action, self._action = self._action, None
+            action()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from kafka import KafkaConsumer, KafkaProducer
 
 from tests.wire.clients import Record
-from tests.wire.clients.halfway import Halfway
+from tests.wire.clients.halfway import HalfRead, Halfway
 
 
 class KafkaPythonClient:
@@ -48,7 +48,9 @@ class KafkaPythonClient:
             producer.close(timeout=10)
         return acknowledged
 
-    def consume(self, bootstrap: str, topic: str, count: int, *, group: str) -> list[tuple[int, int, Record]]:
+    def consume(
+        self, bootstrap: str, topic: str, count: int, *, group: str, halfway: Callable[[], None] = lambda: None
+    ) -> list[tuple[int, int, Record]]:
         consumer = KafkaConsumer(
             topic,
             bootstrap_servers=bootstrap.split(","),
@@ -59,9 +61,11 @@ class KafkaPythonClient:
             max_poll_records=500,
         )
         found: list[tuple[int, int, Record]] = []
+        middle = HalfRead(count, halfway)
         try:
             for message in consumer:
                 found.append((message.partition, message.offset, (message.key, message.value)))
+                middle.reached(len(found))
                 if len(found) == count:
                     break
             assert len(found) == count, f"only {len(found)} of {count} records came"

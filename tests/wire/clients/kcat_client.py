@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 
 from tests.wire.clients import Record
-from tests.wire.clients.halfway import Halfway
+from tests.wire.clients.halfway import HalfRead, Halfway
 
 LIMIT = 90
 
@@ -54,16 +55,29 @@ class KcatClient:
         assert code == 0, b"".join(errors).decode()
         return list(range(len(records)))
 
-    def consume(self, bootstrap: str, topic: str, count: int, *, group: str) -> list[tuple[int, int, Record]]:
+    def consume(
+        self, bootstrap: str, topic: str, count: int, *, group: str, halfway: Callable[[], None] = lambda: None
+    ) -> list[tuple[int, int, Record]]:
         command = ["kcat", "-b", bootstrap, "-c", str(count), "-J", "-u", "-X", "auto.offset.reset=earliest"]
         command += ["-X", "check.crcs=true", "-G", group, topic]
-        done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=False)
-        assert done.returncode == 0, done.stderr.decode()
-        found = []
-        for line in done.stdout.splitlines():
-            message = json.loads(line)
-            record = (text(message["key"]), text(message["payload"]))
-            found.append((message["partition"], message["offset"], record))
+        found: list[tuple[int, int, Record]] = []
+        middle = HalfRead(count, halfway)
+        with tempfile.TemporaryFile() as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as kcat:
+            assert kcat.stdout is not None
+            limit = threading.Timer(LIMIT, kcat.kill)
+            limit.start()
+            try:
+                for line in kcat.stdout:
+                    message = json.loads(line)
+                    record = (text(message["key"]), text(message["payload"]))
+                    found.append((message["partition"], message["offset"], record))
+                    middle.reached(len(found))
+                code = kcat.wait()
+            finally:
+                limit.cancel()
+                kcat.kill()
+            said.seek(0)
+            assert code == 0, said.read().decode()
         return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -81,11 +81,18 @@ class Cluster:
         self._channels: dict[tuple[str, int], Channel] = {}
         self._brokers: dict[int, BrokerView] = {}
         self._topics: dict[str, TopicView] = {}
+        self._newest: dict[str, TopicView] = {}
+        """Of each topic ever seen, the newest leader epochs."""
 
     async def metadata(self, topics: Sequence[str] | None = None, *, allow_auto_create: bool = False) -> ClusterView:
-        """Ask for the cluster and ``topics`` (None: all). Raises ChannelError where no node answers."""
+        """Ask for the cluster and ``topics`` (None: all). Raises ChannelError where no node answers.
+
+        The answer is returned as it came. What is remembered never goes back to an older leader epoch, as a broker
+        that is cut off from the others may tell (KIP-320); another node is asked next time then.
+        """
         wanted = None if topics is None else [{"name": name} for name in topics]
-        response = await self.ask_any(
+        channel = await self.any_channel()
+        response = await channel.request(
             ApiKey.METADATA,
             topics=wanted,
             allow_auto_topic_creation=allow_auto_create,
@@ -94,7 +101,12 @@ class Cluster:
         view = _view(response)
         self._brokers = dict(view.brokers) or self._brokers
         for name, topic in view.topics.items():
-            self._topics[name] = topic
+            self._topics[name] = newest = newest_of(self._newest.get(name), topic)
+            if newest.error:
+                continue
+            self._newest[name] = newest
+            if newest.partitions != topic.partitions:
+                self._channels[channel.host, channel.port] = self._channels.pop((channel.host, channel.port))
         return view
 
     async def topic(self, name: str, *, fresh: bool = False, allow_auto_create: bool = False) -> TopicView:
@@ -187,6 +199,17 @@ class Cluster:
     def close(self) -> None:
         for channel in self._channels.values():
             channel.close()
+
+
+def newest_of(known: TopicView | None, told: TopicView) -> TopicView:
+    """What was told of a topic, but for partitions of which a newer leader epoch is known."""
+    if known is None or known.id != told.id or told.error:
+        return told
+    partitions = dict(told.partitions)
+    for number, partition in known.partitions.items():
+        if number not in partitions or 0 <= partitions[number].leader_epoch < partition.leader_epoch:
+            partitions[number] = partition
+    return replace(told, partitions=partitions)
 
 
 def _view(response: Any) -> ClusterView:

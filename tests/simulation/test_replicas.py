@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from broker.partition import Partition
-from lab.cluster import SimulatedCluster, host_of, start_cluster
+from lab.cluster import BROKER_PORT, CONTROLLER, SimulatedCluster, host_of, start_cluster
 from lab.world import World, simulate
 from node.client.cluster import Cluster
+from node.client.consumer import Consumer
 from protocol.api_keys import ApiKey
 from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from protocol.fetch_response import decode_fetch_response
@@ -175,3 +176,33 @@ async def fetch_once(cluster: SimulatedCluster, client: Cluster, broker: int, *,
 
 
 FAILED = "kafka_server_brokertopicmetrics_failedproducerequestspersec_total"
+
+
+def test_a_consumer_does_not_go_back_to_a_leader_that_is_cut_off() -> None:
+    """Its log ends before what the consumer has read: that is out of range there, and no reason to begin anew."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        fabric, old = cluster.world.fabric, leader_of(cluster)
+        others = [one for one in BROKERS if one != old]
+        for peer in (CONTROLLER, *map(host_of, others)):
+            fabric.cut(host_of(old), peer)
+        await until(lambda: leader_of(cluster) != old, 30)
+        await until(lambda: in_sync(cluster) == tuple(others), 30)
+        reader = Cluster(client.runtime, [(host_of(one), BROKER_PORT) for one in (*others, old)])
+        await write(reader, RECORDS)
+        consumer = Consumer(reader)
+        consumer.assign({("t", 0): 0})
+        read: list[int] = []
+        while len(read) < RECORDS:
+            read += [record.offset for record in await consumer.poll(1)]
+        for one in others:
+            fabric.cut("client", host_of(one))
+        assert await consumer.poll(120) == []
+        for one in others:
+            fabric.heal("client", host_of(one))
+        await write(reader, 1, first=RECORDS)
+        assert [record.offset for record in await consumer.poll(30)] == [RECORDS]
+        await consumer.close()
+        reader.close()
+
+    on_three_brokers(scenario)

@@ -242,8 +242,10 @@ class Model:
             self.isr = isr
 
     def prefer(self) -> None:
-        if REPLICAS[0] in self.isr and REPLICAS[0] in self.up:
-            self.elect(REPLICAS[0])
+        """As in Kafka this takes the leadership from a leader that is not up, even if nobody else can have it."""
+        first = REPLICAS[0]
+        if self.leader != first:
+            self.elect(first if first in self.isr and first in self.up else self.best(self.isr, self.up))
 
     def force(self) -> None:
         if self.leader == -1:
@@ -253,6 +255,7 @@ class Model:
 
 @given(st.lists(step, min_size=15, max_size=40))
 @example(CALLED_BACK)
+@example([("fence", 1), ("fence", 2), ("fence", 4), ("stop", 3), ("fence", 3), ("unfence", 3), ("preferred", 0)])
 def test_a_dumb_model_agrees(steps: list[tuple[str, Any]]) -> None:
     history, model = History(), Model()
     for number, (action, argument) in enumerate(steps, start=1):

@@ -12,12 +12,13 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from protocol.uuids import to_text
-from runtime.clock import Clock
-from runtime.disk import Disk, File
+from runtime.context import Runtime
+from runtime.disk import File
 from runtime.network import FileRange
 from tiered import tier_names
 from tiered.remote_storage import (
     LOG_SUFFIX,
+    ORPHAN_AGE_MS,
     IndexType,
     RemoteRange,
     RemoteResourceNotFound,
@@ -35,9 +36,6 @@ T = TypeVar("T")
 
 PIECE: Final = 4 << 20
 """Bytes that are copied in one piece of work: others of the same threads get their turn in between."""
-ORPHAN_AGE_MS: Final = 10 * 60 * 1000
-"""So old is an incomplete segment at least when it is swept: its copy, if it is still going on, is in the metadata by
-then."""
 ABANDONED_AGE_MS: Final = 24 * 60 * 60 * 1000
 """So old is at least what another broker began to copy, when it is swept."""
 
@@ -45,9 +43,10 @@ ABANDONED_AGE_MS: Final = 24 * 60 * 60 * 1000
 class LocalTier:
     """Implements ``tiered.remote_storage.RemoteStorage``. Brokers may share the folder; ``owner`` tells them apart."""
 
-    def __init__(self, disk: Disk, clock: Clock, folder: str, owner: str) -> None:
-        self._disk = disk
-        self._clock = clock
+    def __init__(self, runtime: Runtime, folder: str, owner: str) -> None:
+        self._disk = runtime.tier_disk
+        self._own_disk = runtime.disk
+        self._clock = runtime.clock
         self._folder = folder
         self._root = f"{folder}/{tier_names.ROOT}"
         self._copying = f"{folder}/{tier_names.COPYING}"
@@ -201,7 +200,7 @@ class LocalTier:
 
     async def _open_source(self, what: str, path: str) -> File:
         try:
-            return await self._disk.offload(self._disk.open, path, read_only=True)
+            return await self._disk.offload(self._own_disk.open, path, read_only=True)
         except OSError as error:
             # No fault of the tier's, and not to be taken for an object that is missing there.
             raise RemoteStorageError(f"{what}: {path}: {error.strerror}") from error

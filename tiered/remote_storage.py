@@ -125,6 +125,8 @@ class StoredSegment:
 
 
 LOG_SUFFIX: Final = ".log"
+ORPHAN_AGE_MS: Final = 10 * 60 * 1000
+"""So old is an incomplete segment at least when it is swept. Its copy, if it goes on, is in the metadata by then."""
 REQUIRED: Final = frozenset({LOG_SUFFIX, *(index.value for index in IndexType if index is not IndexType.TRANSACTION)})
 """Suffixes of the objects that every stored segment has."""
 

@@ -1,0 +1,276 @@
+"""The contract of remote storage: what every adapter does with whole, missing, cut, foreign and unwritable objects."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from uuid import UUID
+
+import pytest
+
+from tests.contract.tiers import (
+    CONTENTS,
+    HOME,
+    LOG,
+    PARTITION,
+    Tier,
+    folder,
+    later,
+    object_path,
+    on,
+    on_all_tiers,
+    on_file_systems,
+    on_tiers_that_can_fail,
+    segment,
+    simulated_folder,
+)
+from tiered.remote_storage import (
+    ORPHAN_AGE_MS,
+    IndexType,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
+from tiered.segment_metadata import RemoteLogSegmentMetadata
+
+WRITES_OF_A_COPY = 5
+"""So many steps, or kinds of steps, of a copy are made to fail one after the other."""
+
+
+async def contents(tier: Tier, metadata: RemoteLogSegmentMetadata, start: int = 0, end: int | None = None) -> bytes:
+    return await (await tier.storage.fetch(metadata, start, end)).read()
+
+
+@on_all_tiers
+async def test_what_was_copied_is_there(tier: Tier) -> None:
+    assert await tier.storage.copy(segment(7), tier.files()) is None
+    assert await contents(tier, segment(7)) == LOG
+    for index in IndexType:
+        assert await tier.storage.fetch_index(segment(7), index) == CONTENTS[index.value]
+
+
+@on_all_tiers
+async def test_objects_have_the_names_and_contents_of_local_tiered_storage(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    await tier.storage.copy(segment(8, 1100), tier.files(txn=False))
+    expected = {object_path(segment(7), suffix): data for suffix, data in CONTENTS.items()}
+    expected |= {
+        object_path(segment(8, 1100), suffix): CONTENTS[suffix] for suffix in CONTENTS if suffix != ".txnindex"
+    }
+    assert tier.objects() == expected
+    assert f"{HOME}/00000000000000001000-AAAAAAAAAAAAAAAAAAAABw.leader_epoch_checkpoint" in expected
+
+
+@on_all_tiers
+async def test_a_copy_may_be_repeated(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    before = tier.objects()
+    await tier.storage.copy(segment(7), tier.files())
+    assert tier.objects() == before
+
+
+@on_all_tiers
+async def test_any_range_can_be_fetched(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    for start, end in ((0, 0), (5, 5), (990, 1010), (999, 4001), (10, None), (len(LOG) - 1, None), (0, len(LOG) - 1)):
+        found = await tier.storage.fetch(segment(7), start, end)
+        expected = LOG[start:] if end is None else LOG[start : end + 1]
+        assert (found.position, found.length, await found.read()) == (start, len(expected), expected)
+
+
+@on_all_tiers
+async def test_a_fetch_past_the_end_gives_what_there_is(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    assert await contents(tier, segment(7), len(LOG) - 3, len(LOG) + 10_000) == LOG[-3:]
+    for start in (len(LOG), len(LOG) + 5):
+        found = await tier.storage.fetch(segment(7), start)
+        assert (found.position, found.length, found.file, await found.read()) == (start, 0, None, b"")
+
+
+@on_all_tiers
+async def test_an_impossible_range_is_the_callers_fault(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    for start, end in ((-1, 4), (5, 3)):
+        with pytest.raises(ValueError, match="range"):
+            await tier.storage.fetch(segment(7), start, end)
+
+
+@on(folder, simulated_folder)
+async def test_a_folder_gives_ranges_of_files_that_outlive_the_object(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    found = await tier.storage.fetch(segment(7), 100, 299)
+    assert found.file is not None
+    assert (found.file.position, found.file.length) == (100, 200)
+    await tier.storage.delete(segment(7))
+    assert found.file.handle.pread(200, 100) == await found.read() == LOG[100:300]
+
+
+@on_all_tiers
+async def test_missing_objects_are_not_found(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files(txn=False))
+    with pytest.raises(RemoteResourceNotFound):
+        await contents(tier, segment(8))
+    for index in IndexType:
+        with pytest.raises(RemoteResourceNotFound):
+            await tier.storage.fetch_index(segment(8), index)
+    with pytest.raises(RemoteResourceNotFound):
+        await tier.storage.fetch_index(segment(7), IndexType.TRANSACTION)
+
+
+@on_all_tiers
+async def test_a_segment_is_deleted_as_often_as_one_likes(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    await tier.storage.copy(segment(8), tier.files())
+    assert await contents(tier, segment(7)) == LOG
+    for _ in range(2):
+        await tier.storage.delete(segment(7))
+        with pytest.raises(RemoteResourceNotFound):
+            await contents(tier, segment(7))
+    await tier.storage.delete(segment(99))
+    assert await contents(tier, segment(8)) == LOG
+    assert set(tier.objects()) == {object_path(segment(8), suffix) for suffix in CONTENTS}
+
+
+@on_all_tiers
+async def test_segments_are_listed_in_order_with_their_sizes(tier: Tier) -> None:
+    assert await tier.storage.segments() == await tier.storage.segments(PARTITION) == []
+    await tier.storage.copy(segment(7, 1100), tier.files())
+    await tier.storage.copy(segment(9, 1000), tier.files(txn=False))
+    found = await tier.storage.segments()
+    assert found == await tier.storage.segments(PARTITION)
+    assert [(one.start_offset, one.segment_id, one.complete) for one in found] == [
+        (1000, segment(9).segment_id, True),
+        (1100, segment(7).segment_id, True),
+    ]
+    assert found[1].objects == {suffix: len(data) for suffix, data in CONTENTS.items()}
+    assert abs(found[0].modified_ms - tier.it.runtime.clock.time_ms()) < 60_000
+
+
+@on_all_tiers
+async def test_a_copy_whose_own_files_are_missing_leaves_nothing(tier: Tier) -> None:
+    for suffix in CONTENTS:
+        if suffix != ".leader_epoch_checkpoint":
+            with pytest.raises(RemoteStorageError) as raised:
+                await tier.storage.copy(segment(7), tier.files(without=suffix))
+            assert type(raised.value) is RemoteStorageError
+    assert tier.objects() == {}
+
+
+@on_all_tiers
+async def test_a_log_of_another_size_than_its_metadata_is_not_copied(tier: Tier) -> None:
+    for log in (LOG + b"more", LOG[:-1]):
+        with pytest.raises(RemoteStorageError, match=str(len(LOG))):
+            await tier.storage.copy(segment(7), tier.files(log=log))
+    assert tier.objects() == {}
+
+
+@on_tiers_that_can_fail
+async def test_a_full_tier_may_have_room_later_and_keeps_nothing_of_a_failed_copy(tier: Tier) -> None:
+    for step in range(WRITES_OF_A_COPY - 1):
+        tier.door.fail(errno.ENOSPC, after=step)
+        with pytest.raises(RetriableRemoteStorageError):
+            await tier.storage.copy(segment(7), tier.files())
+        tier.door.fail(0, after=0)
+        assert not [found for found in await tier.storage.segments() if found.complete]
+        await tier.storage.delete(segment(7))
+        await tier.storage.sweep_orphans(PARTITION, ())
+        assert tier.objects() == {}
+    await tier.storage.copy(segment(7), tier.files())
+    assert await contents(tier, segment(7)) == LOG
+
+
+@on_tiers_that_can_fail
+async def test_a_read_only_tier_refuses_for_good_and_is_read(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    before = tier.objects()
+    tier.door.fail(errno.EROFS, after=0)
+    for refused in (tier.storage.copy(segment(8), tier.files()), tier.storage.delete(segment(7))):
+        with pytest.raises(RemoteStorageError) as raised:
+            await refused
+        assert type(raised.value) is RemoteStorageError
+    assert await contents(tier, segment(7)) == LOG
+    assert tier.objects() == before
+
+
+@on_file_systems
+async def test_where_the_whole_folder_is_away_nothing_is_missing_in_it(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    tier.door.remove("kafka-tiered-storage")
+    for refused in (
+        tier.storage.copy(segment(8), tier.files()),
+        contents(tier, segment(7)),
+        tier.storage.fetch_index(segment(7), IndexType.TRANSACTION),
+        tier.storage.delete(segment(7)),
+    ):
+        with pytest.raises(RetriableRemoteStorageError):
+            await refused
+    await tier.storage.start()
+    await tier.storage.copy(segment(8), tier.files())
+    assert await contents(tier, segment(8)) == LOG
+
+
+@on_all_tiers
+async def test_a_cut_object_is_an_error(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    tier.door.write(object_path(segment(7), ".log"), LOG[:-1500])
+    with pytest.raises(RemoteStorageError) as raised:
+        await contents(tier, segment(7))
+    assert type(raised.value) is RemoteStorageError
+    assert await contents(tier, segment(7), 100, 199) == LOG[100:200]
+
+
+@on_all_tiers
+async def test_foreign_files_are_passed_over_and_left_alone(tier: Tier) -> None:
+    foreign = {
+        "kafka-tiered-storage/README.txt": b"a file beside the partitions",
+        "kafka-tiered-storage/no partition/file.log": b"a folder that is no partition's",
+        f"{HOME}/notes.log": b"a file that is no segment's",
+        f"{HOME}/00000000000000001000-AAAAAAAAAAAAAAAAAAAABw.log.tmp": b"a suffix of another kind",
+        f"{HOME}/00000000000000001000-too-short.log": b"no id",
+    }
+    await tier.storage.copy(segment(7), tier.files())
+    for path, data in foreign.items():
+        tier.door.write(path, data)
+    assert [found.segment_id for found in await tier.storage.segments()] == [segment(7).segment_id]
+    aged = tier.again(later(tier.it.runtime, 2 * ORPHAN_AGE_MS))
+    assert await aged.sweep_orphans(PARTITION, ()) == []
+    await aged.close()
+    assert await contents(tier, segment(7)) == LOG
+    await tier.storage.delete(segment(7))
+    assert tier.objects() == foreign
+
+
+@on_all_tiers
+async def test_old_unknown_sets_without_a_log_are_orphans_and_whole_ones_are_not(tier: Tier) -> None:
+    for number in (1, 2, 3):
+        await tier.storage.copy(segment(number), tier.files())
+    for number in (1, 2):
+        tier.door.remove(object_path(segment(number), ".log"))
+    assert await tier.storage.sweep_orphans(PARTITION, ()) == []
+    aged = tier.again(later(tier.it.runtime, ORPHAN_AGE_MS + 60_000))
+    assert await aged.sweep_orphans(PARTITION, {UUID(int=2)}) == [segment(1).segment_id]
+    await aged.close()
+    assert [found.segment_id.id.int for found in await tier.storage.segments()] == [2, 3]
+
+
+@on(simulated_folder)
+async def test_what_a_cancelled_copy_left_is_swept(tier: Tier) -> None:
+    files = tier.files()
+    left = 0
+    for tenths in range(80):
+        copy = asyncio.get_running_loop().create_task(tier.storage.copy(segment(7), files))
+        await tier.it.runtime.clock.sleep(tenths / 10_000)
+        copy.cancel()
+        await asyncio.wait([copy])
+        left += any(path.startswith("milena-copying") for path in tier.objects())
+        await tier.storage.sweep_orphans(PARTITION, ())
+        assert set(tier.objects()) <= {object_path(segment(7), suffix) for suffix in CONTENTS}
+        await tier.storage.delete(segment(7))
+    assert left > 10
+
+
+@on_all_tiers
+async def test_what_a_dead_process_left_is_swept(tier: Tier) -> None:
+    tier.door.write("milena-copying/1/AAAAAAAAAAAAAAAAAAAACA.5/log", b"half of a log")
+    await tier.storage.sweep_orphans(PARTITION, ())
+    assert tier.objects() == {}

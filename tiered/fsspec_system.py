@@ -1,0 +1,87 @@
+"""What the tier uses of fsspec's file systems, and where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError, remote_errors
+
+Info = Mapping[str, Any]
+
+OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2", "memory"})
+"""Protocols of stores in which an object appears when it is whole, and folders need not be made."""
+MODIFIED: Final = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+"""Where the file systems say when an object was written, in the order of trust."""
+
+
+class FileSystem(Protocol):
+    """What is used of fsspec's AbstractFileSystem. All calls block and raise OSError, or what their library raises."""
+
+    protocol: str | tuple[str, ...]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes: ...
+    def pipe_file(self, path: str, value: bytes) -> object: ...
+    def put_file(self, lpath: str, rpath: str) -> object: ...
+    def mv(self, path1: str, path2: str) -> object: ...
+    def rm_file(self, path: str) -> object: ...
+    def rm(self, path: str, recursive: bool = False) -> object: ...
+    def exists(self, path: str) -> bool: ...
+    def ls(self, path: str, detail: bool = True) -> list[Info]: ...
+    def makedirs(self, path: str, exist_ok: bool = False) -> object: ...
+    def invalidate_cache(self, path: str | None = None) -> object: ...
+
+
+def is_object_store(system: FileSystem) -> bool:
+    names = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
+    return not OBJECT_STORES.isdisjoint(names)
+
+
+def modified_ms(info: Info, unknown: int) -> int:
+    """When an object was written: seconds, a datetime or ISO text, by file system."""
+    for key in MODIFIED:
+        match info.get(key):
+            case int() | float() as seconds:
+                return int(seconds * 1000)
+            case datetime() as time:
+                return int(time.timestamp() * 1000)
+            case str() as text:
+                with suppress(ValueError):
+                    return int(datetime.fromisoformat(text).timestamp() * 1000)
+    return unknown
+
+
+@contextmanager
+def library_errors(what: str) -> Iterator[None]:
+    """As ``remote_errors``; what a store's library raises beside OSErrors is about the way to the store."""
+    try:
+        with remote_errors(what):
+            yield
+    except (RemoteStorageError, ImportError, ValueError):
+        raise
+    except Exception as error:
+        raise RetriableRemoteStorageError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def put(system: FileSystem, source: str | bytes, path: str) -> None:
+    if isinstance(source, bytes):
+        system.pipe_file(path, source)
+    else:
+        system.put_file(source, path)
+
+
+def list_folder(system: FileSystem, folder: str) -> list[tuple[str, Info]]:
+    """(name, info) of what is in a folder; nothing where there is no folder."""
+    system.invalidate_cache()
+    try:
+        entries = system.ls(folder, detail=True)
+    except FileNotFoundError:
+        return []
+    return [(str(entry["name"]).rstrip("/").rpartition("/")[2], entry) for entry in entries]
+
+
+def remove_tree(system: FileSystem, folder: str) -> None:
+    with suppress(FileNotFoundError):
+        system.rm(folder, recursive=True)

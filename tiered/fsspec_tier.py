@@ -1,0 +1,263 @@
+"""The tier in whatever fsspec reaches: S3, GCS, Azure, HDFS, ... with the names of Kafka's LocalTieredStorage.
+
+For the real world only: fsspec's calls block and run in worker threads. Object stores show an object when it is whole;
+other file systems get it under a name beside Kafka's part of the tree, and it is moved to its own. Nothing is synced
+through fsspec: for a folder of the machine there is ``tiered.local_tier``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from protocol.uuids import to_text
+from runtime.context import Runtime
+from tiered import tier_names
+from tiered.chunk_cache import ChunkCache
+from tiered.fsspec_system import (
+    FileSystem,
+    is_object_store,
+    library_errors,
+    list_folder,
+    modified_ms,
+    put,
+    remove_tree,
+)
+from tiered.remote_storage import (
+    LOG_SUFFIX,
+    ORPHAN_AGE_MS,
+    IndexType,
+    RemoteRange,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+    SegmentFiles,
+    StoredSegment,
+    length_of_range,
+    nothing_at,
+)
+from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FsspecSettings:
+    """Where the tier is, how to get there, and how much of it is read ahead (sizes in bytes)."""
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Given to the file system: keys, endpoints, ..."""
+    chunk: int = 4 << 20
+    cache: int = 64 << 20
+    ahead: int = 6
+    """Chunks on their way before a sequential reader has come to them."""
+
+
+class FsspecTier:
+    """Implements ``tiered.remote_storage.RemoteStorage``. Brokers may share the tree; ``owner`` tells them apart."""
+
+    def __init__(
+        self, runtime: Runtime, settings: FsspecSettings, owner: str, *, system: FileSystem | None = None
+    ) -> None:
+        """``system``: instead of the one that the URL names; the URL is then the path in it."""
+        self._disk = runtime.tier_disk
+        self._clock = runtime.clock
+        self._settings = settings
+        self._owner = owner
+        self._system = system
+        self._top = settings.url.rstrip("/")
+        self._tasks = runtime.new_tasks("tier")
+        self._under_way: dict[str, None] = {}
+        self._copies = 0
+        self._chunks = ChunkCache(
+            self._load,
+            self._tasks,
+            runtime.clock,
+            chunk=settings.chunk,
+            capacity=settings.cache,
+            ahead=settings.ahead,
+        )
+
+    async def start(self) -> None:
+        def make(system: FileSystem) -> None:
+            if not is_object_store(system):
+                system.makedirs(f"{self._top}/{tier_names.ROOT}", exist_ok=True)
+
+        await self._do(f"cannot make {self._settings.url}", make)
+
+    async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
+        what = f"cannot copy segment {to_text(metadata.id)} to {self._settings.url}"
+        objects = tier_names.sources(files)
+        await self._connected()
+        await self._check_sources(what, objects, metadata.size)
+        self._copies += 1
+        folder = f"{self._top}/{tier_names.COPYING}/{self._owner}/{to_text(metadata.id)}.{self._copies}"
+        self._under_way[folder.rpartition("/")[2]] = None
+        try:
+            await self._do(what, self._put, objects, metadata, folder)
+        except RemoteStorageError:
+            with suppress(RemoteStorageError):  # the first error is the one to tell; the rest is swept later
+                await self.delete(metadata)
+                await self._do(what, remove_tree, folder)
+            raise
+        finally:
+            del self._under_way[folder.rpartition("/")[2]]
+        return None
+
+    async def fetch(self, metadata: RemoteLogSegmentMetadata, start: int, end: int | None = None) -> RemoteRange:
+        length = length_of_range(metadata.size, start, end)
+        if not length:
+            return nothing_at(start)
+        await self._connected()
+        path = self._path(metadata, LOG_SUFFIX)
+        return RemoteRange(start, length, None, lambda: self._chunks.read(path, metadata.size, start, length))
+
+    def expect(self, metadata: RemoteLogSegmentMetadata, start: int = 0) -> None:
+        if self._system is not None and start < metadata.size:
+            self._chunks.expect(self._path(metadata, LOG_SUFFIX), metadata.size, start)
+
+    async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
+        await self._connected()
+        path = self._path(metadata, index.value)
+        return await self._do(f"cannot read {path}", lambda system: system.cat_file(path))
+
+    async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        await self._delete(metadata.partition, metadata.start_offset, metadata.id)
+
+    async def segments(self, partition: TopicIdPartition | None = None) -> list[StoredSegment]:
+        await self._connected()
+        root = f"{self._top}/{tier_names.ROOT}"
+        if partition is None:
+            entries = await self._do(f"cannot list {root}", list_folder, root)
+            found = (tier_names.parse_folder(name) for name, _ in entries)
+            partitions = sorted((one for one in found if one is not None), key=tier_names.partition_folder)
+        else:
+            partitions = [partition]
+        return [segment for one in partitions for segment in await self._segments(one)]
+
+    async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
+        await self._connected()
+        copies = f"{self._top}/{tier_names.COPYING}/{self._owner}"
+        for name, _ in await self._do(f"cannot list {copies}", list_folder, copies):
+            if name not in self._under_way:
+                await self._do(f"cannot delete {copies}/{name}", remove_tree, f"{copies}/{name}")
+        limit = self._clock.time_ms() - ORPHAN_AGE_MS
+        orphans = [
+            segment
+            for segment in await self._segments(partition)
+            if not segment.complete and segment.segment_id.id not in known and segment.modified_ms <= limit
+        ]
+        for segment in orphans:
+            await self._delete(partition, segment.start_offset, segment.segment_id.id)
+        return [segment.segment_id for segment in orphans]
+
+    async def close(self) -> None:
+        self._chunks.close()
+        await self._tasks.stop()
+
+    def _path(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
+        return f"{self._top}/{tier_names.object_path(metadata, suffix)}"
+
+    async def _do(self, what: str, work: Callable[..., T], *arguments: object) -> T:
+        """``work(system, *arguments)`` in a thread. Where a file system has not even the tier's root, as when it is not
+        mounted, no object is missing in it: that is an error that may pass."""
+        system = await self._connected()
+        try:
+            with library_errors(what):
+                return await self._disk.offload(work, system, *arguments)
+        except RemoteResourceNotFound:
+            root = f"{self._top}/{tier_names.ROOT}"
+            if is_object_store(system) or await self._disk.offload(system.exists, root):
+                raise
+            raise RetriableRemoteStorageError(f"{what}: {root} is not there") from None
+
+    async def _connected(self) -> FileSystem:
+        """To be called before a path is made: it says what a path begins with."""
+        system = self._system
+        return system if system is not None else await self._disk.offload(self._connect)
+
+    def _connect(self) -> FileSystem:
+        url = self._settings.url
+        try:
+            from fsspec.core import url_to_fs
+
+            with library_errors(f"cannot reach {url}"):
+                found, top = url_to_fs(url, **self._settings.options)
+        except (ImportError, ValueError) as error:
+            raise RemoteStorageError(f"cannot reach {url}: {error}") from error
+        self._top = str(top).rstrip("/")
+        self._system = system = cast("FileSystem", found)
+        return system
+
+    async def _load(self, path: str, start: int, length: int) -> bytes:
+        data: bytes = await self._do(f"cannot read {path}", lambda system: system.cat_file(path, start, start + length))
+        if len(data) < length:
+            raise RemoteStorageError(f"{path} ends at {start + len(data)}, before its segment does")
+        return data
+
+    async def _check_sources(self, what: str, objects: list[tuple[str, str | bytes]], size: int) -> None:
+        """What is wrong with the segment's own files is no fault of the tier's."""
+        for suffix, source in objects:
+            if isinstance(source, str):
+                try:
+                    found = await self._disk.offload(self._disk.size, source)
+                except OSError as error:
+                    raise RemoteStorageError(f"{what}: {source}: {error.strerror}") from error
+                if suffix == LOG_SUFFIX and found != size:
+                    raise RemoteStorageError(f"{what}: {source} has {found} bytes, its metadata says {size}")
+
+    def _put(
+        self,
+        system: FileSystem,
+        objects: list[tuple[str, str | bytes]],
+        metadata: RemoteLogSegmentMetadata,
+        folder: str,
+    ) -> None:
+        if is_object_store(system):
+            for suffix, source in objects:
+                put(system, source, self._path(metadata, suffix))
+            return
+        if not system.exists(f"{self._top}/{tier_names.ROOT}"):
+            raise FileNotFoundError(errno.ENOENT, "the tier's root is missing")
+        system.makedirs(folder, exist_ok=True)
+        for suffix, source in objects:
+            put(system, source, f"{folder}/{suffix[1:]}")
+        system.makedirs(f"{self._top}/{tier_names.partition_folder(metadata.partition)}", exist_ok=True)
+        for suffix, _ in objects:
+            system.mv(f"{folder}/{suffix[1:]}", self._path(metadata, suffix))
+        remove_tree(system, folder)
+
+    async def _delete(self, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
+        await self._connected()
+        home = f"{self._top}/{tier_names.partition_folder(partition)}"
+
+        def remove(system: FileSystem) -> None:
+            if not is_object_store(system) and not system.exists(home):
+                system.ls(f"{self._top}/{tier_names.ROOT}")
+                return
+            for suffix in reversed(tier_names.SUFFIXES):
+                with suppress(FileNotFoundError):
+                    system.rm_file(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
+
+        await self._do(f"cannot delete segment {to_text(segment)} in {self._settings.url}", remove)
+        self._chunks.forget(f"{home}/{tier_names.object_name(start_offset, segment, LOG_SUFFIX)}")
+
+    async def _segments(self, partition: TopicIdPartition) -> list[StoredSegment]:
+        home = f"{self._top}/{tier_names.partition_folder(partition)}"
+        now = self._clock.time_ms()
+        found: dict[tuple[int, bytes], tuple[dict[str, int], list[int]]] = {}
+        for name, info in await self._do(f"cannot list {home}", list_folder, home):
+            parsed = tier_names.parse_object(name)
+            if parsed is not None:
+                sizes, times = found.setdefault((parsed.start_offset, parsed.id.bytes), ({}, []))
+                sizes[parsed.suffix] = int(info["size"])
+                times.append(modified_ms(info, now))
+        return [
+            StoredSegment(RemoteLogSegmentId(partition, UUID(bytes=segment)), start, sizes, max(times))
+            for (start, segment), (sizes, times) in sorted(found.items())
+        ]

@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.follower.truncation import cut_for
 from broker.partition import Partition
+from broker.replication_quotas import Quota
 from protocol.batch import BatchView
 from protocol.errors import KafkaError
 from protocol.types import Offset
@@ -25,6 +26,8 @@ from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
 
 PIECE: Final = 256 << 10
+LONGEST_WAIT: Final = 1.0
+"""Seconds after which a throttled move looks again."""
 LAST_PIECE: Final = 1 << 20
 """So few bytes may be left to be copied within the step that changes the logs."""
 
@@ -57,7 +60,7 @@ class Move:
             cut = cut_for(
                 future.epochs,
                 log_end=future.log_end_offset,
-                fallback=future.log_start_offset,
+                fallback=future.local_log_start_offset,
                 leader_epoch=epoch,
                 end_offset=end,
             )
@@ -72,7 +75,7 @@ class Move:
     @property
     def next(self) -> Offset:
         """What to copy next. (The batch at the log's start may begin before it.)"""
-        return max(self.future.log_end_offset, self.current.log_start_offset)
+        return max(self.future.log_end_offset, self.current.local_log_start_offset)
 
     def left(self) -> int:
         """Bytes to be copied, as far as they lie in the last segment; more than ``LAST_PIECE`` where it is another."""
@@ -83,7 +86,7 @@ class Move:
     def _first_batch(self) -> Offset:
         """Where a copy has to begin so that the batch at the log's start fits."""
         current = self.current
-        start = current.log_start_offset
+        start = current.local_log_start_offset
         if start == current.log_end_offset:
             return start
         found = current.read(start, 1, upper=current.log_end_offset, min_one=True)
@@ -93,8 +96,9 @@ class Move:
 class LogMover:
     """All moves of a broker."""
 
-    def __init__(self, runtime: Runtime, logs: LogManager, moved: Callable[[Partition], None]) -> None:
+    def __init__(self, runtime: Runtime, logs: LogManager, moved: Callable[[Partition], None], quota: Quota) -> None:
         """``moved`` hears of each partition that has another log from now on."""
+        self._quota = quota
         self._runtime = runtime
         self._logs = logs
         self._moved = moved
@@ -172,7 +176,9 @@ class LogMover:
         if not self._goes_on(move):
             return True
         move.align()
-        if move.left() > LAST_PIECE:
+        if self._quota.exceeded:
+            await self._runtime.clock.sleep(self._quota.wait(LONGEST_WAIT))
+        elif move.left() > LAST_PIECE:
             await self._copy(move)
         elif not move.synced:
             await self._sync(move)
@@ -197,6 +203,8 @@ class LogMover:
             return
         began = clock.monotonic()
         future.append_as_follower(memoryview(bytearray(data)))
+        if self._quota.limit is not None:
+            self._quota.record(len(data))
         move.synced = False
         await clock.sleep(clock.monotonic() - began)
 

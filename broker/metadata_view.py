@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from node.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
 from protocol.errors import ErrorCode
-from protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from protocol.types import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
-SHARE_STATE_TOPIC: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))

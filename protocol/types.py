@@ -26,6 +26,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_TOPIC: Final = "__transaction_state"
+SHARE_STATE_TOPIC: Final = "__share_group_state"
 UNASSIGNED_DIR: Final = UUID(int=1)
 LOST_DIR: Final = UUID(int=2)
 MIGRATING_DIR: Final = UUID(int=0)

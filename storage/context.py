@@ -73,5 +73,7 @@ class LogContext:
     """A log has begun a segment: what is before it should be flushed."""
     start_moved: Callable[[PartitionLog], None] = _unheard
     """A log begins later than before: retention, or somebody who asked for it."""
+    tiered: bool = False
+    """The broker has a remote tier."""
     offline: bool = False
     """Set when the directory has gone offline; its logs refuse everything from then on."""

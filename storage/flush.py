@@ -6,11 +6,15 @@ Three steps, so that the waiting can happen elsewhere: a log says what there is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from protocol.types import Offset
 from runtime.disk import Disk, File
+
+if TYPE_CHECKING:
+    from storage.partition_log import PartitionLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,27 @@ class FlushPlan:
         (error,) = run_plans((self,))
         if error is not None:
             raise error
+
+
+def plan_of(log: PartitionLog, upto: Offset, unsynced: Collection[str]) -> FlushPlan | None:
+    """What to sync so that the records before ``upto`` survive, with the small files at ``unsynced``; None for nothing.
+    Raises OSError."""
+    if upto <= log.recovery_point and (not unsynced or upto == log.log_start_offset):
+        return None
+    behind = log.segments.since(log.recovery_point) if upto > log.recovery_point else ()
+    folders: tuple[str, ...] = ()
+    if log.folder_changed:
+        folders = (log.folder, log.folder.rpartition("/")[0])
+    elif unsynced:
+        folders = (log.folder,)  # small files are replaced by renaming
+    return FlushPlan(
+        log.context.disk,
+        upto,
+        log.truncations,
+        tuple(segment.file() for segment in behind if segment.base_offset < upto),
+        tuple(sorted(unsynced)),
+        folders,
+    )
 
 
 def run_plans(plans: Sequence[FlushPlan]) -> list[OSError | None]:

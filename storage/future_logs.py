@@ -15,6 +15,7 @@ from runtime.logging import get_logger
 from storage.log_dir import LogDir
 from storage.names import FolderKind, marked_folder, partition_folder
 from storage.partition_log import PartitionLog
+from storage.tiering import take_bounds
 
 if TYPE_CHECKING:
     from storage.log_manager import LogManager
@@ -59,6 +60,8 @@ class FutureLogs:
         future.take_epochs(current)
         future.set_high_watermark(current.high_watermark)
         future.increment_log_start(current.log_start_offset)
+        if current.remote_enabled:
+            take_bounds(future, current)
         key = (future.topic, future.partition)
         folder = target.file(partition_folder(*key))
         try:

@@ -40,6 +40,7 @@ from storage.recovery import Cut, Recovery
 from storage.replay import rebuild_epochs, replay_producers
 from storage.segment import Segment
 from storage.segments import Segments
+from storage.tiering import may_be_tiered
 
 _REMAINS = (DELETED, CLEANED, TEMPORARY)
 
@@ -274,7 +275,8 @@ def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, c
     if not len(segments):
         segments.add(Segment.create(loading.context, loading.folder, loading.log_start, config))
     log_end = segments.active.next_offset()
-    log_start = max(loading.log_start, segments[0].base_offset)
+    tiered = may_be_tiered(loading.context, loading.topic, config)
+    log_start = loading.log_start if tiered else max(loading.log_start, segments[0].base_offset)
     loading.epochs.truncate_from_end(log_end)
     loading.epochs.truncate_from_start(log_start)
     _load_producers(loading, files, log_start, log_end, clean)

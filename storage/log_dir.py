@@ -209,7 +209,7 @@ class LogDir:
             LOG_STARTS: {
                 key: log.log_start_offset
                 for key, log in logs.items()
-                if log.log_start_offset > log.segments[0].base_offset
+                if log.remote_enabled or log.log_start_offset > log.segments[0].base_offset
             },
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
         }

@@ -48,6 +48,7 @@ class LogManager:
         self._events: EventLog = events or get_logger("storage", node=config.node_id)
         self._failed = failed
         self._metadata_dir = config.metadata_log_dir
+        self._tiered: bool = config.get("remote.log.storage.system.enable")
         self._upkeep = Upkeep(self, runtime, self._times)
         self.futures = FutureLogs(self, runtime)
         self.dirs = [self._directory(path, len(config.log_dirs)) for path in config.log_dirs]
@@ -60,6 +61,7 @@ class LogManager:
             HandleCache(max(DEFAULT_OPEN_FILES // count, 8)),
             HandleCache(max(DEFAULT_OPEN_MAPS // count, 8)),
             producer_expiration_ms=self._times.producer_expiration_ms,
+            tiered=self._tiered,
             jitter=self._runtime.random.below,
             rolled=self._upkeep.flush_soon,
             truncated=self._upkeep.checkpoint_soon,

@@ -24,7 +24,7 @@ from storage.append_info import AppendInfo, Origin
 from storage.checkpoints import encode_epochs, encode_partition_metadata
 from storage.context import LogContext
 from storage.epoch_cache import LeaderEpochCache
-from storage.flush import FlushPlan
+from storage.flush import FlushPlan, plan_of
 from storage.guard import guarded
 from storage.log_read import LogSlice, aborted_between, find_slice
 from storage.log_search import TimedRecord
@@ -33,6 +33,7 @@ from storage.producer_files import ProducerFiles
 from storage.producer_state import ProducerState
 from storage.segment import Segment
 from storage.segments import Segments
+from storage.tiering import may_be_tiered
 from storage.txn_index import AbortedTxn
 
 
@@ -47,6 +48,7 @@ class PartitionLog:
         "folder",
         "folder_changed",
         "high_watermark",
+        "highest_offset_in_remote_storage",
         "last_flush_ms",
         "local_log_start_offset",
         "log_end_offset",
@@ -55,6 +57,7 @@ class PartitionLog:
         "producer_files",
         "producers",
         "recovery_point",
+        "remote_enabled",
         "retired",
         "segments",
         "topic",
@@ -90,15 +93,17 @@ class PartitionLog:
         self.producers = producers
         self.producer_files = producer_files
         self.log_start_offset = log_start
-        self.local_log_start_offset = log_start
+        self.local_log_start_offset = max(log_start, segments[0].base_offset)
         self.log_end_offset = log_end
-        self.high_watermark = log_start
+        self.high_watermark = self.local_log_start_offset
         self.recovery_point = max(recovery_point, log_start)
         self.last_flush_ms = context.clock.time_ms()
         self.truncations = 0
         self.retired = False
         self.folder_changed = False
         self._unsynced: set[str] | None = None
+        self.highest_offset_in_remote_storage = Offset(-1)
+        self.remote_enabled = may_be_tiered(context, topic, config)
 
     @classmethod
     def open(
@@ -148,6 +153,7 @@ class PartitionLog:
 
     def update_config(self, config: TopicConfig) -> None:
         self.config = config
+        self.remote_enabled = may_be_tiered(self.context, self.topic, config)
 
     @guarded
     def assign_topic_id(self, topic_id: UUID) -> None:
@@ -267,7 +273,7 @@ class PartitionLog:
 
     def set_high_watermark(self, offset: Offset) -> None:
         """Take ``offset``, or the bound of the log that it lies beyond. It may move back only by the owner's will."""
-        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.high_watermark = min(max(offset, self.local_log_start_offset), self.log_end_offset)
         self.producers.replicated_to(self.high_watermark)
 
     @guarded
@@ -324,25 +330,10 @@ class PartitionLog:
     @guarded
     def plan_flush(self, upto: Offset | None = None) -> FlushPlan | None:
         """What to sync so that the records before ``upto`` (the log end) survive; None where all do."""
-        upto = self.log_end_offset if upto is None else upto
-        if upto <= self.recovery_point and (not self._unsynced or upto == self.log_start_offset):
-            return None
-        behind = self.segments.since(self.recovery_point) if upto > self.recovery_point else ()
-        folders: tuple[str, ...] = ()
-        if self.folder_changed:
-            folders = (self.folder, self.folder.rpartition("/")[0])
-        elif self._unsynced:
-            folders = (self.folder,)  # small files are replaced by renaming
-        plan = FlushPlan(
-            self.context.disk,
-            upto,
-            self.truncations,
-            tuple(segment.file() for segment in behind if segment.base_offset < upto),
-            tuple(sorted(self._unsynced or ())),
-            folders,
-        )
-        self._unsynced = None
-        self.folder_changed = False
+        plan = plan_of(self, self.log_end_offset if upto is None else upto, self._unsynced or ())
+        if plan is not None:
+            self._unsynced = None
+            self.folder_changed = False
         return plan
 
     def flushed(self, plan: FlushPlan) -> None:

@@ -34,10 +34,15 @@ class ProducerFiles:
         """Write the state as it is at ``offset``, not yet synced; the path, or None where there is nothing new."""
         if offset <= self.newest:
             return None
+        self.newest = offset
+        return self.put(folder, state, offset)
+
+    def put(self, folder: str, state: ProducerState, offset: Offset) -> str:
+        """Write what the state was at ``offset``, where there is no snapshot; its path."""
         path = _path(folder, offset)
         self._context.disk.write_atomic(path, encode_snapshot(state), sync=False)
-        insort(self._offsets, offset)
-        self.newest = offset
+        if offset not in self._offsets:
+            insort(self._offsets, offset)
         return path
 
     def load(self, folder: str, state: ProducerState, *, upto: Offset, log_start: Offset) -> Offset:

@@ -33,7 +33,8 @@ def truncate_to(log: PartitionLog, offset: Offset) -> bool:
             high_watermark=log.high_watermark,
         )
     if offset < log.segments[0].base_offset:
-        start_over(log, offset, None)
+        # What is in the tier still belongs to the log, as far as the epochs say.
+        start_over(log, offset, min(log.log_start_offset, offset) if log.remote_enabled else None)
         return True
     log.truncations += 1
     log.drop(log.segments.take_beyond(offset))
@@ -41,6 +42,7 @@ def truncate_to(log: PartitionLog, offset: Offset) -> bool:
     log.log_end_offset = offset
     log.log_start_offset = min(log.log_start_offset, offset)
     log.local_log_start_offset = min(log.local_log_start_offset, offset)
+    _forget_copied(log, offset)
     log.epochs.truncate_from_end(offset)
     log.save_epochs()
     _reload_producers(log)
@@ -56,6 +58,7 @@ def start_over(log: PartitionLog, offset: Offset, log_start: Offset | None) -> N
     log.folder_changed = True
     log.log_end_offset = log.local_log_start_offset = offset
     log.log_start_offset = offset if log_start is None else log_start
+    _forget_copied(log, offset)
     log.epochs.clear()
     log.save_epochs()
     log.producers.clear()
@@ -84,6 +87,11 @@ def _reload_producers(log: PartitionLog) -> None:
     snapshot = log.producer_files.take(log.folder, log.producers, log.log_end_offset)
     if snapshot is not None:
         log.must_sync(snapshot)
+
+
+def _forget_copied(log: PartitionLog, offset: Offset) -> None:
+    """What comes at ``offset`` now may be another record than the one in the tier."""
+    log.highest_offset_in_remote_storage = min(log.highest_offset_in_remote_storage, Offset(offset - 1))
 
 
 def _lower_bounds(log: PartitionLog) -> None:

@@ -68,6 +68,8 @@ class LogFolder:
     """Opens, and opens again, one log in a folder of its own."""
 
     def __init__(self, path: object, **config: Any) -> None:
+        self.tiered = False
+        """Whether the broker has a remote tier, when the log is opened next."""
         self.path = f"{path}/topic-0"
         self.clock = HandClock()
         self.disk = RealDisk()
@@ -77,7 +79,7 @@ class LogFolder:
 
     def open(self, *, clean: bool = True, recovery_point: int = 0, log_start: int = 0) -> PartitionLog:
         self.events = Events()
-        self.context = LogContext(self.disk, self.clock, self.events)
+        self.context = LogContext(self.disk, self.clock, self.events, tiered=self.tiered)
         return open_log(
             self.context,
             self.path,

@@ -1,0 +1,172 @@
+"""A log with a remote tier: where it begins, what goes from the local disk, what a restart leaves (A1, A16)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.types import Offset
+from storage import tiering
+from storage.log_dir import LogDir
+from storage.partition_log import PartitionLog
+from tests.unit.storage.logs import START_MS, LogFolder, append, values_of
+
+SIZE = 73
+"""Bytes of a batch with the key ``k`` and the value ``xxxx``."""
+
+
+def tiered(path: Path, count: int, **config: Any) -> tuple[LogFolder, PartitionLog]:
+    """A tiered log of ``count`` segments with one record each, one second apart, all committed."""
+    defaults = {"remote_storage_enable": True, "retention_ms": -1, "retention_bytes": -1}
+    folder = LogFolder(path, **{**defaults, **config})
+    folder.tiered = True
+    log = folder.open()
+    for number in range(count):
+        log.roll()
+        append(log, b"xxxx", keys=(b"k",), timestamp=START_MS + 1000 * number, epoch=number)
+    log.set_high_watermark(log.log_end_offset)
+    return folder, log
+
+
+def bases(log: PartitionLog) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+@pytest.mark.parametrize(
+    ("config", "topic", "expected"),
+    [
+        ({}, "topic", True),
+        ({"remote_storage_enable": False}, "topic", False),
+        ({"cleanup_policy": ("compact",)}, "topic", False),
+        ({"cleanup_policy": ()}, "topic", True),
+        ({}, "__consumer_offsets", False),
+        ({}, "__transaction_state", False),
+        ({}, "__share_group_state", False),
+        ({}, "__remote_log_metadata", False),
+        ({}, "__cluster_metadata", False),
+    ],
+)
+def test_which_logs_may_be_tiered(tmp_path: Path, config: dict[str, Any], topic: str, expected: bool) -> None:
+    folder = LogFolder(tmp_path, **{"remote_storage_enable": True, **config})
+    assert not tiering.may_be_tiered(folder.context, topic, folder.config)
+    folder.context.tiered = True
+    assert tiering.may_be_tiered(folder.context, topic, folder.config) is expected
+
+
+@pytest.mark.parametrize(("copied", "deleted"), [(-1, 0), (0, 1), (2, 3)])
+def test_only_what_is_in_the_tier_leaves_the_disk(tmp_path: Path, copied: int, deleted: int) -> None:
+    _, log = tiered(tmp_path, 4, local_retention_bytes=1)
+    tiering.note_copied(log, Offset(copied))
+    assert log.delete_old_segments(START_MS) == deleted
+    assert bases(log) == list(range(deleted, 4))
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, deleted)
+
+
+def test_the_local_limits_rule_where_segments_are_copied(tmp_path: Path) -> None:
+    _, log = tiered(tmp_path, 5, retention_ms=1 << 40, local_retention_ms=1000)
+    tiering.note_copied(log, Offset(4))
+    assert log.delete_old_segments(START_MS + 3001) == 3
+    _, log = tiered(tmp_path / "size", 5, retention_bytes=1 << 40, local_retention_bytes=2 * SIZE)
+    tiering.note_copied(log, Offset(4))
+    assert log.delete_old_segments(START_MS) == 3
+
+
+def test_the_limits_of_the_whole_log_rule_where_nothing_is_copied_any_more(tmp_path: Path) -> None:
+    """KAFKA-17236."""
+    _, log = tiered(tmp_path, 5, retention_bytes=2 * SIZE, remote_log_copy_disable=True)
+    assert log.delete_old_segments(START_MS) == 3
+    assert (log.log_start_offset, log.local_log_start_offset) == (3, 3)
+
+
+def test_what_lies_before_the_log_start_goes_without_having_been_copied(tmp_path: Path) -> None:
+    _, log = tiered(tmp_path, 5)
+    log.increment_log_start(Offset(2))
+    assert log.delete_old_segments(START_MS) == 2
+    assert (log.log_start_offset, log.local_log_start_offset) == (2, 2)
+
+
+def test_the_active_segment_is_closed_once_it_is_due_so_that_it_can_be_copied_and_then_go(tmp_path: Path) -> None:
+    """KAFKA-15272."""
+    _, log = tiered(tmp_path, 2, local_retention_ms=1000)
+    tiering.note_copied(log, Offset(0))
+    assert log.delete_old_segments(START_MS + 10_000) == 1
+    assert bases(log) == [1, 2]
+    assert log.delete_old_segments(START_MS + 10_000) == 0
+    tiering.note_copied(log, Offset(1))
+    assert log.delete_old_segments(START_MS + 10_000) == 1
+    assert (bases(log), log.log_start_offset, log.local_log_start_offset) == ([2], 0, 2)
+
+
+def test_the_epochs_of_what_is_in_the_tier_stay(tmp_path: Path) -> None:
+    folder, log = tiered(tmp_path, 4, local_retention_bytes=1)
+    tiering.note_copied(log, Offset(2))
+    log.delete_old_segments(START_MS)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    log.close()
+    again = folder.open()
+    assert (again.log_start_offset, again.local_log_start_offset, again.high_watermark) == (0, 3, 3)
+    assert [tuple(entry) for entry in again.epochs.entries] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert values_of(again, 3) == [b"xxxx"]
+
+
+def test_a_log_that_is_tiered_no_more_begins_with_its_first_local_record(tmp_path: Path) -> None:
+    folder, log = tiered(tmp_path, 4, local_retention_bytes=1)
+    tiering.note_copied(log, Offset(2))
+    log.delete_old_segments(START_MS)
+    log.close()
+    folder.tiered = False
+    again = folder.open()
+    assert (again.log_start_offset, again.local_log_start_offset) == (3, 3)
+
+
+def test_the_checkpoint_always_has_the_start_of_a_tiered_log(tmp_path: Path) -> None:
+    folder, log = tiered(tmp_path, 2)
+    directory = LogDir(str(tmp_path), folder.context)
+    directory.logs["topic", 0] = log
+    assert [data for path, data in directory.checkpoints().files if "log-start" in path] == [b"0\n1\ntopic 0 0\n"]
+
+
+def test_the_tier_moves_the_log_start_and_not_beyond_what_is_committed(tmp_path: Path) -> None:
+    _, log = tiered(tmp_path, 5)
+    assert tiering.update_log_start(log, Offset(3))
+    assert (log.log_start_offset, log.local_log_start_offset) == (3, 3)
+    assert not tiering.update_log_start(log, Offset(2))
+    log.remote_enabled = False
+    assert not tiering.update_log_start(log, Offset(4))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_a_log_that_is_cut_forgets_what_was_copied_from_there_on(tmp_path: Path, cut: int) -> None:
+    """The next record at these offsets may be another one: it must not count as copied."""
+    _, log = tiered(tmp_path, 4, local_retention_bytes=3 * SIZE)
+    tiering.note_copied(log, Offset(2))
+    assert log.delete_old_segments(START_MS) == 1
+    log.truncate_to(Offset(cut))
+    assert log.highest_offset_in_remote_storage == min(cut - 1, 2)
+    assert (log.log_start_offset, log.log_end_offset) == (0, cut)
+    assert log.local_log_start_offset == min(cut, 1)
+
+
+def test_what_is_not_in_the_tier(tmp_path: Path) -> None:
+    _, log = tiered(tmp_path, 4)
+    assert [segment.base_offset for segment in tiering.only_local(log)] == [0, 1, 2, 3]
+    tiering.note_copied(log, Offset(1))
+    tiering.note_copied(log, Offset(0))
+    assert [segment.base_offset for segment in tiering.only_local(log)] == [2, 3]
+
+
+def test_a_lost_snapshot_of_the_producers_is_made_anew(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path, remote_storage_enable=True)
+    log = folder.open()
+    for sequence in range(6):
+        append(log, b"value", producer=(7, 0, sequence))
+        if sequence % 2:
+            log.roll()
+    path = Path(tiering.snapshot_at(log, Offset(4)))
+    written = path.read_bytes()
+    path.unlink()
+    assert tiering.snapshot_at(log, Offset(4)) == str(path)
+    assert path.read_bytes() == written
+    assert log.producer_files.newest == 6

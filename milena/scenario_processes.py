@@ -24,9 +24,9 @@ from storage.names import META_PROPERTIES
 
 QUICK: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "1",
-    "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
+"""A process that has gone is fenced at once. Where a scenario waits for the session, its file makes that short."""
 
 Peer = Sequence[str]
 """The command that starts a test peer, without its last word, which is the node's properties file."""

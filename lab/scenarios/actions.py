@@ -6,7 +6,8 @@
     begin: B                                         start it, and go on before it serves; ``start`` is the end of it
     replace: {controller: null}                      a node that is down comes back as another test peer, or as ours
     topic: {replicas: [A, B]}                        the one topic, of one partition
-    produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"}
+    produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"};
+                                                     ``error``: what comes of it; ``meanwhile``: a list of actions
     elect: B                                         preferred: B becomes the first replica, and leads
     wait: {conditions}                               see ``lab.scenarios.conditions``
     hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}    ``from``: or a client id
@@ -21,7 +22,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from lab.scenarios.conditions import missing
@@ -101,8 +103,20 @@ async def _topic(stage: Stage, arguments: Mapping[str, Any]) -> None:
 
 async def _produce(stage: Stage, arguments: Mapping[str, Any]) -> None:
     broker = arguments["to"]
-    acks = ACKS[str(arguments.get("acks", "all"))]
     await stage.until(f"{broker} to lead", lambda: missing(stage, {"leader": broker}))
+    await asyncio.gather(_write(stage, broker, arguments), _each_of(stage, arguments.get("meanwhile", ())))
+    await stage.observe()
+
+
+async def _each_of(stage: Stage, actions: Sequence[Mapping[str, Any]]) -> None:
+    for action in actions:
+        for name, arguments in action.items():
+            await carry_out(stage, name, arguments)
+
+
+async def _write(stage: Stage, broker: str, arguments: Mapping[str, Any]) -> None:
+    acks = ACKS[str(arguments.get("acks", "all"))]
+    expected = ErrorCode[arguments.get("error", "NONE")]
     for value in _values(arguments["values"]):
         batch = build_batch([Record(0, 0, None, value.encode())], base_timestamp=stage.driver.runtime.clock.time_ms())
         request = ProduceRequest(None, acks, TIMEOUT_MS, [(TOPIC, None, [(PARTITION, memoryview(batch))])])
@@ -113,12 +127,10 @@ async def _produce(stage: Stage, arguments: Mapping[str, Any]) -> None:
             lambda body: decode_produce_response(PRODUCE_VERSION, body),
         )
         answer = response.topics[0][2][0]
-        expected = ErrorCode[arguments.get("error", "NONE")]
         if answer.error_code != expected:
             raise ScenarioFailed(f"{value!r}: {ErrorCode(answer.error_code).name}, not {expected.name}")
         if acks == ACKS["all"] and expected is ErrorCode.NONE:
             stage.acknowledged[value] = answer.base_offset
-    await stage.observe()
 
 
 def _values(values: Any) -> list[str]:

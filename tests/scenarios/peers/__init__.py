@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from broker.server import Broker
@@ -13,6 +14,7 @@ from protocol.api_versions import ApiVersionsAnswers
 from protocol.registry import Role, VersionRange, served
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
+from tests.scenarios.peers.alter_partition_behind import Behind
 
 NO_EPOCHS_OF_MEMBERS: Final = 2
 """The last version of AlterPartition before KIP-903."""
@@ -39,6 +41,19 @@ def alter_partition_v2_controller(runtime: Runtime, config: NodeConfig) -> Contr
     return controller
 
 
+def counts_diverging_leader(runtime: Runtime, config: NodeConfig) -> Broker:
+    """Counts the offset of a fetch that it answers with a divergence."""
+    return _broker(runtime, config, {ApiKey.FETCH: "fetch_counting_divergence"})
+
+
+def behind_controller(runtime: Runtime, config: NodeConfig, *, fences: bool = False) -> Controller:
+    """Answers its first AlterPartition as it would have before the last change of leader."""
+    modules = {key: key.name.lower() for key in served(Role.CONTROLLER)}
+    modules[ApiKey.API_VERSIONS] = "node.apis.api_versions"
+    modules[ApiKey.ALTER_PARTITION] = "tests.scenarios.peers.alter_partition_behind"
+    return Behind(runtime, config, ApiTable("controller.apis", modules), fences=fences)
+
+
 class _Older(ApiVersionsAnswers):
     def __init__(self, role: Role, supported: Mapping[str, VersionRange | tuple[int, int]]) -> None:
         super().__init__(role, supported)
@@ -56,6 +71,9 @@ def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]
 PEERS: Final[Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]]] = {
     "kip101": kip101_leader,
     "metadata_epochs": metadata_epochs_leader,
+    "counts_diverging": counts_diverging_leader,
     "alter_partition_v2": alter_partition_v2_controller,
+    "behind": behind_controller,
+    "behind_fences": partial(behind_controller, fences=True),
 }
 """By the names that scenarios call them by."""

@@ -1,0 +1,60 @@
+"""AlterPartition at a controller that was just behind: its first answers are those of before the last change of leader.
+
+Before KAFKA-14154 a controller called every leader epoch fenced that was not its own, a later one too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller.alter_partition import Proposal, check
+from controller.apis import alter_partition
+from controller.server import Controller
+from node.api import Answer, ApiTable, RequestContext
+from protocol.errors import ErrorCode
+from protocol.types import LeaderEpoch, NodeId
+from runtime.config.node_config import NodeConfig
+from runtime.context import Runtime
+
+
+class Behind(Controller):
+    """``fences``: as before KAFKA-14154."""
+
+    def __init__(self, runtime: Runtime, config: NodeConfig, apis: ApiTable, *, fences: bool) -> None:
+        super().__init__(runtime, config, apis=apis)
+        self.fences = fences
+        self.behind = True
+
+
+def handle(node: Behind, ctx: RequestContext, request: Any) -> Answer:
+    if not node.behind:
+        return alter_partition.handle(node, ctx, request)
+    node.behind = False
+    topics = [
+        {
+            "topic_id": topic.topic_id,
+            "partitions": [
+                {"partition_index": one.partition_index, "error_code": int(refusal(node, request, topic, one))}
+                for one in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    return {"error_code": 0, "topics": topics}
+
+
+def refusal(node: Behind, request: Any, topic: Any, partition: Any) -> ErrorCode:
+    """What the rules say where the controller has the epoch before."""
+    image = node.state.image
+    present = image.topics_by_id[topic.topic_id].partitions[partition.partition_index]
+    older = replace(present, leader_epoch=LeaderEpoch(present.leader_epoch - 1))
+    proposal = Proposal(
+        partition=partition.partition_index,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        isr=tuple((NodeId(one.broker_id), one.broker_epoch) for one in partition.new_isr_with_epochs),
+    )
+    refused = check(image.brokers, request.broker_id, older, proposal)
+    assert refused is not None, "its leader epoch is above the older one"
+    return ErrorCode.FENCED_LEADER_EPOCH if node.fences else refused.code

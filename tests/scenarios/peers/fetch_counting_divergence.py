@@ -1,0 +1,30 @@
+"""Fetch before KAFKA-13141: a follower's offset counts, even where the answer will say that its log diverges."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.apis import fetch
+from broker.server import Broker
+from node.api import RequestContext
+from protocol.fetch_request import decode_fetch_request
+from protocol.types import BrokerEpoch, NodeId, Offset
+
+RAW: Final = True
+
+
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+    request = decode_fetch_request(ctx.version, body)
+    for _, topic_id, partitions in request.topics if request.replica_id >= 0 else ():
+        assert topic_id is not None
+        for one in partitions:
+            partition = node.partitions.get(node.partitions.name_of(topic_id), one.partition)
+            partition.follower_fetched(
+                NodeId(request.replica_id),
+                broker_epoch=BrokerEpoch(request.replica_epoch),
+                offset=Offset(one.fetch_offset),
+                log_start=Offset(one.log_start_offset),
+                leader_log_end=partition.online_log.log_end_offset,
+                now_ms=node.replication.now_ms(),
+            )
+    fetch.handle(node, ctx, body)

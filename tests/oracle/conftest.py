@@ -1,4 +1,4 @@
-"""One cluster with some data for all of Kafka's tools; everything is skipped where Kafka cannot be run."""
+"""One cluster with three replicas of everything for all of Kafka's tools; skipped where Kafka cannot be run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from tests.oracle.tools import Tools
 
 RECORDS = int(os.environ.get("MILENA_RECORDS", "2000"))
 """How many records go through the clients. `make oracle` without SHORT=1 sends 100,000."""
+
+REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+"""What a topic has by default in clusters of three brokers."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,7 +37,7 @@ def tools(kafka_answers: None) -> Iterator[Tools]:
 @pytest.fixture(scope="session")
 def cluster(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     # Groups of one member need not wait for others.
-    overrides = {"group.initial.rebalance.delay.ms": "0"}
+    overrides = REPLICATED | {"group.initial.rebalance.delay.ms": "0"}
     with LocalCluster.start(tmp_path_factory.mktemp("oracle"), brokers=3, overrides=overrides) as running:
         yield running
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from milena.local_cluster import LocalCluster
-from tests.oracle.conftest import RECORDS
-from tests.oracle.kafka import java, tool
+from tests.oracle.conftest import RECORDS, REPLICATED
+from tests.oracle.kafka import java
 from tests.oracle.tools import VERIFIABLE_CONSUMER, VERIFIABLE_PRODUCER
+from tests.wire.admin import Places
+from tests.wire.waiting import wait_until
 
 TOPIC = "verified"
 PARTITIONS = 6
@@ -24,35 +27,55 @@ PACE = max(RECORDS // 20, 500)
 
 pytestmark = pytest.mark.timeout(180)
 
+Values = dict[tuple[int, int], str]
+"""By partition and offset."""
+
 
 def events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    return (json.loads(line) for line in lines if line.startswith("{"))
+    return (json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n"))
 
 
 def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(tmp_path: Path) -> None:
-    # A broker is not registered anew before its earlier session has run out.
-    sessions = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
-    overrides = sessions | {"group.initial.rebalance.delay.ms": "0"}
-    topics = [f"{TOPIC}:{PARTITIONS}:1"]
+    overrides = REPLICATED | {"group.initial.rebalance.delay.ms": "0"}
+    topics = [f"{TOPIC}:{PARTITIONS}:3"]
     with LocalCluster.start(tmp_path, brokers=3, topics=topics, overrides=overrides) as cluster:
-        arguments = ("--bootstrap-server", cluster.bootstrap, "--topic", TOPIC, "--max-messages", str(RECORDS))
+        arguments = ("--bootstrap-server", cluster.bootstrap, "--topic", TOPIC)
         # By itself the tool does not try again.
         config = tmp_path / "producer.properties"
         config.write_text("retries=2147483647\nenable.idempotence=true\n")
         options = ("--acks", "-1", "--throughput", str(PACE), "--repeating-keys", "50", "--command-config", str(config))
-        acknowledged = produce(cluster, *arguments, *options)
-        assert Counter(acknowledged.values()) == Counter(map(str, range(RECORDS)))
-        assert everything(cluster) == acknowledged
-        group = ("--group-id", "verifiers", "--reset-policy", "earliest", "--verbose")
-        said = tool(VERIFIABLE_CONSUMER, *arguments, *group, timeout=60)
-        read = [event for event in events(iter(said.splitlines())) if event["name"] == "record_data"]
-        assert {(event["partition"], event["offset"]): event["value"] for event in read} == acknowledged
+        # Among the killed is the group's coordinator, for the brokers are killed in turn.
+        with reading(tmp_path / "consumer.out", *arguments) as read:
+            acknowledged = produce(cluster, *arguments, "--max-messages", str(RECORDS), *options)
+            assert Counter(acknowledged.values()) == Counter(map(str, range(RECORDS)))
+            assert everything(cluster) == acknowledged
+            wait_until(lambda: len(read()) >= RECORDS, "the group to have read all", 60)
+            assert read() == acknowledged
 
 
-def produce(cluster: LocalCluster, *arguments: str) -> dict[tuple[int, int], str]:
-    """Values by partition and offset. Between any two fifths of the records one node is killed and comes back."""
+@contextmanager
+def reading(said: Path, *arguments: str) -> Iterator[Any]:
+    """A consumer in a group of its own; what is called for what it has read so far."""
+    group = ("--group-id", "verifiers", "--reset-policy", "earliest", "--verbose")
+
+    def read() -> Values:
+        with said.open() as lines:
+            found = [event for event in events(lines) if event["name"] == "record_data"]
+        return {(event["partition"], event["offset"]): event["value"] for event in found}
+
+    with said.open("w") as out:
+        consumer = subprocess.Popen(java(VERIFIABLE_CONSUMER, *arguments, *group), stdout=out)
+        try:
+            yield read
+        finally:
+            consumer.kill()
+            consumer.wait()
+
+
+def produce(cluster: LocalCluster, *arguments: str) -> Values:
+    """What was acknowledged. Between any two fifths of the records one node is killed and comes back."""
     victims = iter([*(node.id for node in cluster.brokers), cluster.controller.id])
-    acknowledged: dict[tuple[int, int], str] = {}
+    acknowledged: Values = {}
     with subprocess.Popen(java(VERIFIABLE_PRODUCER, *arguments), stdout=subprocess.PIPE, text=True) as producer:
         assert producer.stdout is not None
         for event in events(producer.stdout):
@@ -60,13 +83,24 @@ def produce(cluster: LocalCluster, *arguments: str) -> dict[tuple[int, int], str
             if event["name"] == "producer_send_success":
                 acknowledged[event["partition"], event["offset"]] = event["value"]
                 if len(acknowledged) % (RECORDS // 5) == 0 and (victim := next(victims, None)) is not None:
-                    cluster.kill(victim)
-                    cluster.restart(victim)
+                    kill_and_bring_back(cluster, victim)
     return acknowledged
 
 
-def everything(cluster: LocalCluster) -> dict[tuple[int, int], str]:
-    """All records that are in the topic, by partition and offset."""
+def kill_and_bring_back(cluster: LocalCluster, victim: int) -> None:
+    """A broker until the others have gone on without it, and until it is in sync again."""
+    cluster.kill(victim)
+    places = Places(cluster.bootstrap, TOPIC)
+    is_broker = victim != cluster.controller.id
+    if is_broker:
+        wait_until(lambda: places.none_has(victim), f"the others to go on without {victim}")
+    cluster.restart(victim)
+    if is_broker:
+        wait_until(lambda: places.all_have(victim), f"broker {victim} to be in sync")
+
+
+def everything(cluster: LocalCluster) -> Values:
+    """All records that are in the topic."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none", "auto.offset.reset": "earliest"})
     partitions = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
     ends = {one.partition: consumer.get_watermark_offsets(one, timeout=20)[1] for one in partitions}

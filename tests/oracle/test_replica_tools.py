@@ -17,7 +17,7 @@ from protocol import messages
 from protocol.api_keys import ApiKey
 from tests.oracle import kafka
 from tests.oracle.differential.sides import Line, Side
-from tests.oracle.tools import CLUSTER, DUMP, ELECT, REASSIGN, TOPICS, VERIFY_REPLICAS, Tools
+from tests.oracle.tools import CLUSTER, CONFIGS, DUMP, ELECT, REASSIGN, TOPICS, VERIFY_REPLICAS, Tools
 
 SETTINGS = {"auto.leader.rebalance.enable": "false"}
 LIMIT = 30.0
@@ -129,6 +129,24 @@ def test_replicas_are_reassigned(tools: Tools, own: LocalCluster, topic: str, tm
     assert "Clearing broker-level throttles" in shown and "Clearing topic-level throttles" in shown
     described = tools(TOPICS, *made.server, "--describe", "--topic", topic)
     assert "throttled" not in described
+
+
+def test_a_throttle_slows_a_reassignment_down(tools: Tools, own: LocalCluster, topic: str, tmp_path: Path) -> None:
+    made = Topic(tools, own, topic, "1")
+    producer = Producer({"bootstrap.servers": own.bootstrap, "log_level": 0})
+    for _ in range(200):
+        producer.produce(topic, b" " * 50_000, partition=0)
+    assert producer.flush(20) == 0
+    file = plan(tmp_path / "plan.json", topic, {0: [1, 3]})
+    tools(REASSIGN, *made.server, *file, "--execute", "--throttle", "200000")  # 10 MB: 50 s
+    shown = tools(CONFIGS, *made.server, "--describe", "--entity-type", "brokers", "--entity-name", "3")
+    assert "follower.replication.throttled.rate=200000" in shown
+    shown = tools(REASSIGN, *made.server, *file, "--verify", "--preserve-throttles")
+    assert f"Reassignment of partition {topic}-0 is still in progress." in shown
+    shown = tools(REASSIGN, *made.server, *file, "--execute", "--additional", "--throttle", "100000000")
+    assert "The inter-broker throttle limit was set to 100000000 B/s" in shown
+    made.until(("1", "1,3", "1,3"))
+    assert "Clearing topic-level throttles" in tools(REASSIGN, *made.server, *file, "--verify")
 
 
 def test_a_reassignment_is_listed_and_cancelled(tools: Tools, own: LocalCluster, topic: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -30,8 +31,10 @@ pytestmark = pytest.mark.timeout(150)
 def running_milena(file: Path) -> Iterator[None]:
     """A node that stops in order."""
     command = [sys.executable, "-I", "-m", "milena", "node", str(file)]
+    # KAFKA_* are configuration to a node, also the tests' KAFKA_LIBS.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
     with file.with_name("milena.err").open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready "), file.with_name("milena.err").read_text()

@@ -50,7 +50,7 @@ def test_a_topic_is_created_described_grown_and_deleted(tools: Tools, server: Se
     tools(TOPICS, *server, "--create", "--if-not-exists", *one)
     described = tools(TOPICS, *server, "--describe", *one)
     assert re.search(r"TopicId: \S{22}\tPartitionCount: 3\tReplicationFactor: 2\t", described)
-    assert "Configs: segment.bytes=1048576" in described
+    assert "Configs: min.insync.replicas=2,segment.bytes=1048576" in described
     assert len(re.findall(r"Leader: ([123])\tReplicas: (\1,[123])\tIsr: \2\t", described)) == 3
     tools(TOPICS, *server, "--alter", *one, "--partitions", "5")
     assert "PartitionCount: 5" in tools(TOPICS, *server, "--describe", *one)
@@ -63,7 +63,8 @@ def test_a_topic_is_created_described_grown_and_deleted(tools: Tools, server: Se
 
 def test_replicas_are_placed_as_told(tools: Tools, server: Server, topic: str) -> None:
     one = ("--topic", topic)
-    tools(TOPICS, *server, "--create", *one, "--replica-assignment", "1:2,2:3,3:1")
+    few = ("--config", "min.insync.replicas=1")
+    tools(TOPICS, *server, "--create", *one, "--replica-assignment", "1:2,2:3,3:1", *few)
     tools(TOPICS, *server, "--alter", *one, "--partitions", "4", "--replica-assignment", "1:2,2:3,3:1,2:1")
     described = tools(TOPICS, *server, "--describe", *one)
     assert re.findall(r"Replicas: (\S+)", described) == ["1,2", "2,3", "3,1", "2,1"]

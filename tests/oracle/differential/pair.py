@@ -111,27 +111,27 @@ class Pair:
         for answer in answers.both:
             assert answer["topics"][0]["error_code"] == 0, answer
         name = answers.learn(f"id of {topic}", lambda answer: answer["topics"][0]["topic_id"])
-        self.until_led(topic, partitions)
+        self.until_led(topic, *range(partitions))
         return name
 
     def delete(self, topic: str) -> None:
         """Delete a topic on both sides and wait until the brokers know it."""
         for answer in self.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[topic], timeout_ms=TIMEOUT_MS).both:
             assert answer["responses"][0]["error_code"] == 0, answer
-        self._until(lambda error: error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic, 1)
+        self._until(lambda error: error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic, 0)
 
     def id_of(self, topic: str) -> Name:
         """The name of the id of a topic that is there."""
         answers = self.ask(ApiKey.METADATA, 12, topics=[{"name": topic}], allow_auto_topic_creation=False)
         return answers.learn(f"id of {topic}", lambda answer: answer["topics"][0]["topic_id"])
 
-    def until_led(self, topic: str, partitions: int) -> None:
-        """Wait until both brokers lead all partitions."""
-        self._until(lambda error: not error, topic, partitions)
+    def until_led(self, topic: str, *partitions: int) -> None:
+        """Wait until both brokers lead these partitions. Kafka's metadata say so a moment before."""
+        self._until(lambda error: not error, topic, *partitions)
 
-    def _until(self, enough: Callable[[int], bool], topic: str, partitions: int) -> None:
+    def _until(self, enough: Callable[[int], bool], topic: str, *partitions: int) -> None:
         """Wait for both brokers: the answer to a change comes as soon as the controller knows it."""
-        asked = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
+        asked = [{"partition_index": index, "timestamp": -1} for index in partitions]
         request = messages.encode_request(
             ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
         )
@@ -149,8 +149,8 @@ class Pair:
         for batch in batches:
             data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
             answers = self.ask(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=data)
-            for answer in answers.both:
-                assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0, answer
+            for side, answer in zip(answers.sides, answers.both, strict=True):
+                assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0, f"{side.title}: {answer}"
 
 
 def versions(key: ApiKey, *, since: int = 0, until: int = 99) -> range:

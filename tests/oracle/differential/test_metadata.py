@@ -90,7 +90,7 @@ def test_auto_creation(pair: Pair, topic: str) -> None:
     for version in (1, 4, 9, 12):
         name = f"{topic}-{version}"
         pair.same(ApiKey.METADATA, version, topics=named(name, "a b"), allow_auto_topic_creation=True)
-        pair.until_led(name, 2)
+        pair.until_led(name, 0, 1)
         pair.same(ApiKey.METADATA, version, topics=named(name), allow_auto_topic_creation=True)
     colliding = topic.replace("-", ".") + ".x"
     pair.create(colliding)

@@ -38,6 +38,7 @@ class Trio:
         for index, ids in enumerate(replicas):
             for broker in BROKERS:
                 self.until(topic, index, at=broker, leader_id=ids[0], isr_nodes=sorted(ids))
+            self.at(ids[0]).until_led(topic, index)
         return name
 
     def until(self, topic: str, partition: int, *, at: int = 1, **expected: Any) -> None:
@@ -52,6 +53,26 @@ class Trio:
                 now = found[partition] | {"isr_nodes": sorted(found[partition]["isr_nodes"])}
                 for field, value in expected.items():
                     assert now[field] == value, f"{side.title}: {field} of {topic}-{partition} is {now[field]}"
+
+        eventually(look)
+
+    def until_committed(self, topic: str, partition: int, offset: int, *, at: int) -> None:
+        """Wait until a replica's high watermark is there, on both sides: a follower hears of it with a later fetch."""
+        part = {"partition": partition, "current_leader_epoch": -1, "fetch_offset": offset, "partition_max_bytes": 1}
+        asked: dict[str, Any] = {
+            "replica_id": -1,
+            "max_wait_ms": 0,
+            "min_bytes": 0,
+            "max_bytes": 1,
+            "session_epoch": -1,
+        }
+        topics = [{"topic": topic, "partitions": [part | {"log_start_offset": -1}]}]
+
+        def look() -> None:
+            answers = self.at(at).ask(ApiKey.FETCH, 11, topics=topics, **asked)
+            for side, answer in zip(answers.sides, answers.both, strict=True):
+                found = answer["responses"][0]["partitions"][0]["high_watermark"]
+                assert found == offset, f"{side.title}: the high watermark of {topic}-{partition} is {found}"
 
         eventually(look)
 

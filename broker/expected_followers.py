@@ -9,8 +9,7 @@ every follower must have heard of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.purgatory import Purgatory
 from protocol.types import NodeId
@@ -21,8 +20,7 @@ EXPECTED: Final = 0.5
 SHORT_WAIT: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class FetchesOf:
+class FetchesOf(NamedTuple):
     """The key in the purgatory of one follower's waiting fetches."""
 
     replica: NodeId

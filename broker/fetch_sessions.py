@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from broker.replica_state import Visits
@@ -161,21 +161,26 @@ class Session:
             wanted.source = source
             source.listeners[wanted] = self
 
+    def has(self, wanted: Wanted) -> bool:
+        """Whether this partition is, still, of this session."""
+        return wanted.visits is self.visits
+
     def note_changed(self, wanted: Wanted) -> None:
         """The source of ``wanted`` has changed, and listens no longer."""
         wanted.source = None
-        if not self.closed and self.partitions.get(wanted.key) is wanted:
+        if not self.closed and self.has(wanted):
             self.hot[wanted] = None
             self._changed[wanted] = None
 
     def warm(self, wanted: Wanted) -> None:
         """There is news of it that nobody waits for: it is read next time."""
-        if self.partitions.get(wanted.key) is wanted:
+        if self.has(wanted):
             self.hot[wanted] = None
 
     def take_changed(self) -> list[Wanted]:
         """Those that have changed since this was last asked."""
-        changed, self._changed = list(self._changed), {}
+        changed = list(self._changed)
+        self._changed.clear()
         return changed
 
     def served(self, wanted: Wanted) -> None:
@@ -187,7 +192,7 @@ class Session:
     def cool(self, wanted: Wanted, source: Source) -> None:
         """All has been told: it is read again when it changes."""
         self.hot.pop(wanted, None)
-        if self.partitions.get(wanted.key) is wanted:
+        if self.has(wanted):
             self.listen(wanted, source)
 
     def close(self) -> None:
@@ -196,8 +201,7 @@ class Session:
             wanted.ignore()
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPlan:
+class FetchPlan(NamedTuple):
     """What to read for one request. ``session`` is None for a sessionless one, which reads ``wanted``."""
 
     session: Session | None

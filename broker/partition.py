@@ -21,7 +21,7 @@ from broker.leading import Leading
 from broker.metadata_view import INTERNAL_TOPICS
 from broker.meters import TopicMeters
 from broker.purgatory import OffsetReached, Purgatory, Ticket
-from broker.replica_state import Visited
+from broker.replica_state import ReplicaState, Visited
 from broker.replication import Replication
 from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
@@ -208,12 +208,14 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return log
 
-    def require_follower(self, replica: NodeId, broker_epoch: BrokerEpoch, *, current_leader_epoch: int | None) -> None:
-        """Raises KafkaError unless this replica leads and ``replica`` may follow it: those of ``require`` and of
-        ``Leading.follower``."""
+    def require_follower(
+        self, replica: NodeId, broker_epoch: BrokerEpoch, *, current_leader_epoch: int | None
+    ) -> ReplicaState:
+        """What is known of a follower. Raises KafkaError unless this replica leads and ``replica`` may follow it: those
+        of ``require`` and of ``Leading.follower``."""
         self.require(current_leader_epoch)
         assert self.leading is not None
-        self.leading.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
+        return self.leading.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
 
     def may_join(self, replica: NodeId) -> bool:
         """Whether this is a follower outside of the ISR: then each of its fetches is an occasion to join."""
@@ -249,8 +251,10 @@ class Partition:
         now_ms: int,
         named_epoch: bool = False,
         visited: Visited | None = None,
+        state: ReplicaState | None = None,
     ) -> None:
-        """A follower has everything before ``offset`` and asks for more (C3). ``leader_log_end``: when it was read.
+        """A follower has everything before ``offset`` and asks for more (C3). ``leader_log_end``: when it was read;
+        ``state``: what ``require_follower`` has just given.
         Tells those who wait if that may move the high or the low watermark. Raises KafkaError, changing nothing:
         NOT_LEADER_OR_FOLLOWER for a broker epoch older than known, and for a node that is no replica unless its
         request named a leader epoch; UNKNOWN_LEADER_EPOCH then."""
@@ -259,7 +263,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if leading.fetched(
             replica,
-            leading.follower(replica, broker_epoch, named_epoch=named_epoch),
+            state or leading.follower(replica, broker_epoch, named_epoch=named_epoch),
             broker_epoch=broker_epoch,
             offset=offset,
             log_start=log_start,
@@ -341,7 +345,10 @@ class Partition:
         log = self.require(current_leader_epoch, leader=only_leader)
         high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         upper = log.log_end_offset if follower else stable if committed else high_watermark
-        if last_fetched_epoch is not None:
+        # In the latest epoch, within the log: most readers are, and do not diverge.
+        if last_fetched_epoch is not None and not (
+            last_fetched_epoch == log.epochs.latest and start <= offset <= log.log_end_offset
+        ):
             epoch, end = log.leader_epoch_end_offset(last_fetched_epoch)
             if epoch is None or end is None or offset < start:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

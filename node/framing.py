@@ -14,6 +14,10 @@ class KafkaFramer(FrameDecoder):
     __slots__ = ()
 
     def buffer_updated(self, count: int) -> Iterator[memoryview]:
+        only = self.only_frame(count)
+        return self._frames(count) if only is None else iter((only,))
+
+    def _frames(self, count: int) -> Iterator[memoryview]:
         try:
             yield from super().buffer_updated(count)
         except BadFrame as error:

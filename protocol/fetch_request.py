@@ -18,6 +18,7 @@ from protocol.scan import (
     tags_end,
     text_at,
     uuid_at,
+    uuid_of,
     uvarint_at,
 )
 from protocol.topics import topic_at, write_topic
@@ -70,12 +71,20 @@ _WANTED_V4: Final = Struct(">iqi")
 _WANTED_V5: Final = Struct(">iqqi")
 _WANTED_V9: Final = Struct(">iiqqi")
 _WANTED_V12: Final = Struct(">iiqiqi")
+_NEWS: Final = Struct(">iiibiiB16sBiiqiqi7siqB")
+"""A follower's fetch with news of one partition, as nearly all are that carry any: the whole request from v15 on."""
+_ONE: Final = 2
+"""The length of an array of one."""
+_PLAIN: Final = bytes((0, 0, 1, 1, 1, 1, 13))
+"""Between partition and replica state: no tags, no tags, nothing forgotten, no rack; one tag, number 1, 13 bytes."""
 
 
 @decoding
 def decode_fetch_request(version: int, body: Data) -> FetchRequest:
     """The request in ``body``. Bytes left over are ignored. Raises DecodeError."""
     data = body if isinstance(body, memoryview) else memoryview(body)
+    if len(data) == _NEWS.size and version >= 15 and (news := _read_news(data)) is not None:
+        return news
     flexible = version >= 12
     pos = 0
     replica_id, replica_epoch = -1, -1
@@ -115,6 +124,47 @@ def decode_fetch_request(version: int, body: Data) -> FetchRequest:
         replica_id,
         replica_epoch,
         cluster_id,
+    )
+
+
+def _read_news(data: memoryview) -> FetchRequest | None:
+    """The request, if it has the form of ``_NEWS``: field by field it takes ten times as long."""
+    (
+        max_wait,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        topics,
+        topic_id,
+        partitions,
+        index,
+        epoch,
+        offset,
+        last_epoch,
+        log_start,
+        partition_bytes,
+        between,
+        replica_id,
+        replica_epoch,
+        tags,
+    ) = _NEWS.unpack(data)
+    if topics != _ONE or partitions != _ONE or between != _PLAIN or tags:
+        return None
+    wanted = FetchPartition(index, offset, partition_bytes, epoch, last_epoch, log_start)
+    return FetchRequest(
+        max_wait,
+        min_bytes,
+        max_bytes,
+        [(None, uuid_of(topic_id), [wanted])],
+        isolation,
+        session_id,
+        session_epoch,
+        (),
+        "",
+        replica_id,
+        replica_epoch,
     )
 
 
@@ -199,6 +249,8 @@ def _read_tags(data: memoryview, pos: int, version: int) -> tuple[str | None, tu
 
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     """The body of a request. Topics need a name below v13 and an id from v13 on; old versions drop what they lack."""
+    if version >= 15 and (news := _write_news(version, request)) is not None:
+        return news
     flexible, by_id = version >= 12, version >= 13
     out = Writer()
     if version < 15:
@@ -230,6 +282,40 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     if flexible:
         _write_tags(out, version, request)
     return bytes(out)
+
+
+def _write_news(version: int, request: FetchRequest) -> bytes | None:
+    """The request in the form of ``_NEWS``, if it has it."""
+    topics = request.topics
+    if len(topics) != 1 or request.forgotten_topics or request.rack_id or request.cluster_id is not None:
+        return None
+    _, topic_id, partitions = topics[0]
+    if topic_id is None or len(partitions) != 1 or request.replica_id < 0:
+        return None
+    index, offset, partition_bytes, epoch, last_epoch, log_start, directory, high_watermark = partitions[0]
+    if version >= 17 and (directory is not ZERO_UUID or high_watermark != NO_HIGH_WATERMARK):
+        return None
+    return _NEWS.pack(
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+        _ONE,
+        topic_id.bytes,
+        _ONE,
+        index,
+        epoch,
+        offset,
+        last_epoch,
+        log_start,
+        partition_bytes,
+        _PLAIN,
+        request.replica_id,
+        request.replica_epoch,
+        0,
+    )
 
 
 def _write_wanted(out: Writer, version: int, wanted: FetchPartition) -> None:

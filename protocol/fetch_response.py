@@ -17,7 +17,7 @@ from protocol.leaders import (
     encode_node_endpoints,
 )
 from protocol.primitives import Data, Writer
-from protocol.scan import count_at, decoding, expect_end, length_at, tag_at, tags_end, uvarint_at
+from protocol.scan import count_at, decoding, expect_end, length_at, tag_at, tags_end, uuid_of, uvarint_at
 from protocol.topics import topic_at, write_topic
 
 
@@ -81,6 +81,14 @@ _STATE_V4: Final = Struct(">ihqq")
 _STATE_V5: Final = Struct(">ihqqq")
 _STATE_V12: Final = Struct(">ihqqqBi")
 """The state, no aborted transactions, the preferred read replica."""
+_ONE_V13: Final = Struct(">ihiB16sBihqqqBi")
+"""Up to the records of the only partition of the only topic."""
+_ONE: Final = 2
+"""The length of an array of one."""
+_NOTHING_SPECIAL: Final = [None, None, None]
+"""Neither a divergence, nor a leader, nor a snapshot."""
+_NO_TAGS: Final = b"\0\0\0"
+"""Of the partition, its topic, and the answer."""
 
 
 def encode_fetch_response(
@@ -97,6 +105,10 @@ def encode_fetch_response(
     """
     if version < 12:
         return _encode_legacy(version, topics, error_code, session_id, throttle_time_ms)
+    if version >= 13 and len(topics) == 1 and not node_endpoints and len(topics[0][2]) == 1:
+        one = _encode_one(topics[0], error_code, session_id, throttle_time_ms)
+        if one is not None:
+            return one
     parts: list[Part] = []
     out = Writer(_TOP.pack(throttle_time_ms, error_code, session_id))
     out.compact_array(len(topics))
@@ -131,6 +143,34 @@ def encode_fetch_response(
         out.append(0)
     parts.append(out)
     return parts
+
+
+def _encode_one(topic: FetchedTopic, error_code: int, session_id: int, throttle_time_ms: int) -> list[Part] | None:
+    """An answer with records of one partition and nothing special: most of those that carry any."""
+    _, topic_id, ((index, code, watermark, stable, start, records, aborted, preferred, *special),) = topic
+    size = 0 if records is None else part_length(records)
+    if topic_id is None or not size or aborted or special != _NOTHING_SPECIAL:
+        return None
+    assert records is not None
+    head = Writer(
+        _ONE_V13.pack(
+            throttle_time_ms,
+            error_code,
+            session_id,
+            _ONE,
+            topic_id.bytes,
+            _ONE,
+            index,
+            code,
+            watermark,
+            stable,
+            start,
+            0 if aborted is None else 1,
+            preferred,
+        )
+    )
+    head.uvarint(size + 1)
+    return [head, records, _NO_TAGS]
 
 
 def _write_aborted(out: Writer, fetched: FetchedPartition) -> None:
@@ -187,6 +227,8 @@ def decode_fetch_response(version: int, body: Data) -> FetchResponse:
     """The response in ``body``; its records are views of ``body``. Raises DecodeError."""
     data = body if isinstance(body, memoryview) else memoryview(body)
     flexible, by_id = version >= 12, version >= 13
+    if version >= 13 and (one := _decode_one(data)) is not None:
+        return one
     error_code = session_id = 0
     if version >= 7:
         throttle_time_ms, error_code, session_id = _TOP.unpack_from(data, 0)
@@ -215,6 +257,23 @@ def decode_fetch_response(version: int, body: Data) -> FetchResponse:
                 endpoints = decode_node_endpoints(data[start:pos])
     expect_end(data, pos)
     return FetchResponse(topics, error_code, session_id, throttle_time_ms, endpoints)
+
+
+def _decode_one(data: memoryview) -> FetchResponse | None:
+    """What ``_encode_one`` makes, else None."""
+    if len(data) <= _ONE_V13.size or data[10] != _ONE or data[27] != _ONE or bytes(data[-3:]) != _NO_TAGS:
+        return None
+    throttle, error, session, _, topic_id, _, index, code, watermark, stable, start, aborted, preferred = (
+        _ONE_V13.unpack_from(data)
+    )
+    if aborted:
+        return None
+    size, pos = uvarint_at(data, _ONE_V13.size)
+    if size < 1 or pos + size + 2 != len(data):
+        return None
+    records = data[pos : pos + size - 1]
+    fetched = FetchedPartition(index, code, watermark, stable, start, records, None, preferred)
+    return FetchResponse([(None, uuid_of(topic_id), [fetched])], error, session, throttle)
 
 
 def _read_flexible(data: memoryview, pos: int) -> tuple[FetchedPartition, int]:

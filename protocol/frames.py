@@ -126,6 +126,15 @@ class FrameDecoder:
         self._tail = b""
         return self._cut_shared(end)
 
+    def only_frame(self, count: int) -> memoryview | None:
+        """The frame that ``count`` new bytes are, where they are one and no more, as they are mostly: a short way
+        instead of ``buffer_updated``. None where they are something else, and nothing has happened."""
+        if self._own is not None or self._tail or count < 4:
+            return None
+        shared = self._buffers.shared
+        size = _LENGTH.unpack_from(shared)[0]
+        return shared[4:count] if size == count - 4 and size <= self._max_size else None
+
     def closed(self) -> None:
         """The connection is gone: give back what is held. Idempotent."""
         self._tail = b""

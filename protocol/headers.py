@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.api_keys import ApiKey
-from protocol.primitives import Data, DecodeError, Reader, Writer
+from protocol.primitives import Data, DecodeError, Reader
 from protocol.registry import REGISTRY
 
 _FIXED: Final = Struct(">hhih")
@@ -64,14 +64,11 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
 
 def request_header(key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """The header that this API version wants. Raises KeyError for an unknown key."""
-    out = Writer()
-    out.int16(key)
-    out.int16(version)
-    out.int32(correlation_id)
-    out.nullable_string(client_id)
-    if version >= _FLEXIBLE_FROM[key]:
-        out.append(0)
-    return bytes(out)
+    tags = b"\0" if version >= _FLEXIBLE_FROM[key] else b""
+    if client_id is None:
+        return _FIXED.pack(key, version, correlation_id, -1) + tags
+    name = client_id.encode()
+    return _FIXED.pack(key, version, correlation_id, len(name)) + name + tags
 
 
 def response_header(key: int, version: int, correlation_id: int) -> bytes:
@@ -89,7 +86,10 @@ def parse_response_header(key: int, version: int, frame: Data) -> tuple[int, mem
     reader = Reader(frame)
     correlation_id = reader.int32()
     if version >= _FLEXIBLE_FROM[key] and key != ApiKey.API_VERSIONS:
-        reader.skip_tags()
+        if reader.remaining and frame[4] == 0:
+            reader.pos = 5
+        else:
+            reader.skip_tags()
     return correlation_id, reader.rest()
 
 

@@ -96,11 +96,11 @@ def uuid_at(data: Data, pos: int) -> tuple[UUID, int]:
     end = pos + 16
     if end > len(data):
         raise DecodeError("the bytes end within a UUID")
-    return _uuid(bytes(data[pos:end])), end
+    return uuid_of(bytes(data[pos:end])), end
 
 
 @lru_cache(1024)
-def _uuid(data: bytes) -> UUID:
+def uuid_of(data: bytes) -> UUID:
     """Making a UUID takes a microsecond, and the same few topics are asked for again and again."""
     return UUID(bytes=data)
 

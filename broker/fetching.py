@@ -7,13 +7,14 @@ re-evaluates that partition alone, and when it is time everything is read once m
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.expected_followers import FetchesOf
 from broker.fetch_sessions import FetchPlan, Wanted
-from broker.partition import Partition, ReadResult
+from broker.partition import NOTHING, Partition, ReadResult
 from broker.partitions import PartitionSet
+from broker.replication_quotas import ReplicaQuota
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
 
@@ -38,6 +39,13 @@ class FetchLimits:
     rack: str
     """Of a consumer that may be sent to a nearer replica, which it finds by ``listener``; else empty."""
     listener: str
+    throttle: ReplicaQuota | None = None
+    """For a follower, while there is a limit on what followers take."""
+
+    def holds_back(self, partition: Partition) -> bool:
+        """Whether a follower out of sync gets nothing of ``partition`` for now (KIP-73)."""
+        quota = self.throttle
+        return quota is not None and self.replica not in partition.isr and quota.throttles(partition) and quota.exceeded
 
 
 @dataclass(slots=True)
@@ -170,6 +178,8 @@ class Fetch:
             )
             if notes and result.diverging is None:  # one that diverges has not what its offset says (KAFKA-13141)
                 self._note_progress(partition, wanted, result)
+            if self._limits.throttle is not None and self._limits.holds_back(partition):
+                result = replace(result, slice=NOTHING)
         except KafkaError as error:
             return Found(wanted, partition, None, error.code)
         return Found(wanted, partition, result)

@@ -32,6 +32,7 @@ from broker.partitions import PartitionSet
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.replication import Replication
+from broker.replication_quotas import ReplicationQuotas
 from node.api import ApiTable, RequestContext
 from node.image import Delta, MetadataImage
 from node.metrics import Metrics
@@ -88,6 +89,7 @@ class Broker:
         self.configs = ConfigStore(config, lambda: self.image, self.partitions)
         self.configs.on_change(self._config_changed)
         self.meters = BrokerMeters(self.metrics)
+        self.quotas = ReplicationQuotas(runtime.clock, config, self.metrics)
         self.sessions = FetchSessions(
             runtime.clock, runtime.random, config.get("max.incremental.fetch.session.cache.slots")
         )
@@ -115,7 +117,9 @@ class Broker:
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._fetching(config)
         self.replication = self._replicating(config)
-        self.log_mover = LogMover(runtime, self.logs, lambda partition: self._applier.log_moved(partition))
+        self.log_mover = LogMover(
+            runtime, self.logs, lambda partition: self._applier.log_moved(partition), self.quotas.moves
+        )
         self._applier = self._carrying_out()
         register_gauges(self)
 
@@ -136,6 +140,7 @@ class Broker:
             self.metrics,
             image=lambda: self.image,
             broker_epoch=lambda: None if self._lifecycle is None else self._lifecycle.epoch,
+            quota=self.quotas.follower,
         )
 
     def _replicating(self, config: NodeConfig) -> Replication:
@@ -336,6 +341,7 @@ class Broker:
 
     def _config_changed(self, config: NodeConfig) -> None:
         self.fetch_max_bytes = config.get("fetch.max.bytes")
+        self.quotas.update(config)
         self.fetchers.resize(config.get("num.replica.fetchers"))
 
     def _log_start_moved(self, log: PartitionLog) -> None:

@@ -21,7 +21,7 @@ from node.image import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_names import topic_name_problem
-from runtime.config.broker_config import KEYS, SYNONYMS, defaults
+from runtime.config.broker_config import DYNAMIC_KEYS, KEYS, SYNONYMS, defaults
 from runtime.config.definitions import Key, Mode
 from runtime.config.node_config import NodeConfig
 from runtime.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_value
@@ -114,7 +114,7 @@ class ConfigView:
             return [
                 self._entry(
                     key_name,
-                    KEYS.get(key_name),
+                    DYNAMIC_KEYS.get(key_name),
                     value,
                     [one for one in self._synonyms(key_name) if one["source"] == Source.DYNAMIC_DEFAULT_BROKER],
                     read_only=not _is_dynamic(key_name),
@@ -122,10 +122,17 @@ class ConfigView:
                 for key_name, value in self._wanted(self.config.dynamic_default.items())
             ]
         self._require_own_id(name, " or empty string")
-        values = dict(self.config.originals) | {key: render(self.config.get(key)) for key in KEYS.keys() - _HIDDEN}
+        config = self.config
+        values = {**config.originals, **config.dynamic_default, **config.dynamic_broker} | {
+            key: render(config.get(key)) for key in KEYS.keys() - _HIDDEN
+        }
         return [
             self._entry(
-                key_name, KEYS.get(key_name), value, self._synonyms(key_name), read_only=not _is_dynamic(key_name)
+                key_name,
+                DYNAMIC_KEYS.get(key_name),
+                value,
+                self._synonyms(key_name),
+                read_only=not _is_dynamic(key_name),
             )
             for key_name, value in self._wanted(values.items())
         ]
@@ -153,7 +160,7 @@ class ConfigView:
             (Source.DYNAMIC_BROKER, config.dynamic_broker.get),
             (Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_default.get),
             (Source.STATIC_BROKER, config.originals.get),
-            (Source.DEFAULT, lambda key: render(defaults().get(key))),
+            (Source.DEFAULT, lambda key: render(defaults().get(key)) if key in KEYS else None),
         ]
         found = [
             _synonym(key, None if _is_sensitive(key) else value, source)
@@ -213,5 +220,5 @@ def _is_dynamic(name: str) -> bool:
 
 def _is_sensitive(name: str) -> bool:
     """Kafka hides what it does not know, since it may be a secret."""
-    key = KEYS.get(name)
+    key = DYNAMIC_KEYS.get(name)
     return key is None or key.sensitive

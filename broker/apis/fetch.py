@@ -76,6 +76,7 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
         only_leader=follows or (replica == CONSUMER and ctx.version < _ANY_REPLICA_SINCE),
         rack="" if follows or not node.selects_replicas else request.rack_id,
         listener=ctx.listener_name,
+        throttle=node.quotas.leader if follows and node.quotas.leader.limit is not None else None,
     )
     fetch = Fetch(node.partitions, plan, limits, lambda found: _answer(node, ctx, plan, limits, found), now_ms=now_ms)
     node.purgatory.hold()
@@ -138,6 +139,8 @@ def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLim
     for one in found:
         wanted = one.wanted
         fetched = _fetched(one, ctx.version, limits, hints)
+        if limits.throttle is not None and one.size and one.partition and limits.throttle.throttles(one.partition):
+            limits.throttle.record(one.size)
         if not _is_news(plan, limits, one, fetched):
             continue
         if not topics or wanted.topic != name or wanted.topic_id != topic_id:

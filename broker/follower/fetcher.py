@@ -16,6 +16,7 @@ from broker.follower.following import Following
 from broker.follower.leader_link import EpochEnd, LeaderLink, LinkSettings, ListedOffset
 from broker.follower.rate import Rate
 from broker.follower.session import FollowerSession, SessionFetch
+from broker.replication_quotas import ReplicaQuota
 from node.metrics import Counter
 from node.outgoing import ChannelError
 from protocol.errors import ErrorCode, KafkaError
@@ -53,6 +54,7 @@ class Fetcher:
         clock: Clock,
         bytes_in: Counter,
         topic_id_of: Callable[[str], UUID | None],
+        quota: ReplicaQuota,
     ) -> None:
         self.name: Final = name
         self.leader: Final = leader
@@ -65,6 +67,7 @@ class Fetcher:
         self._clock = clock
         self._bytes_in = bytes_in
         self._topic_id_of = topic_id_of
+        self._quota = quota
         self._session = FollowerSession()
         self._truncating: dict[Following, None] = {}
         self._locating: dict[Following, None] = {}
@@ -213,7 +216,17 @@ class Fetcher:
         await self._link.fetch(self._next_fetch, self._take)
 
     def _next_fetch(self) -> SessionFetch | None:
+        if self._quota.exceeded:
+            self._hold_back()
         return self._session.next_fetch() if self._session.pending else None
+
+    def _hold_back(self) -> None:
+        """Throttled replicas that are out of sync wait as after an error (KIP-73)."""
+        for one in self._session.ready():
+            if not one.caught_up and self._quota.throttles(one.partition):
+                one.paused = True
+                self._displace(one)
+                self._place(one)
 
     def _take(self, response: FetchResponse, may_go_on: bool) -> SessionFetch | None:
         """Called while the records lie in the receive buffer. What to fetch next, where nothing else comes first.
@@ -238,6 +251,8 @@ class Fetcher:
 
     def _take_one(self, one: Following, fetched: FetchedPartition) -> None:
         event = one.take(fetched, self._bytes_in)
+        if event is Event.RECORDS and isinstance(fetched.records, memoryview) and self._quota.throttles(one.partition):
+            self._quota.record(len(fetched.records))
         self._advance(one, event)
         if event is Event.DIVERGED or (event is Event.RECORDS and fetched.records):
             self._session.served(one)

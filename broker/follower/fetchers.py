@@ -10,6 +10,7 @@ from broker.follower.fetcher import Fetcher
 from broker.follower.following import Following
 from broker.follower.leader_link import LeaderLink, LinkSettings
 from broker.partition import Partition
+from broker.replication_quotas import ReplicaQuota
 from node.image import MetadataImage
 from node.metrics import Metrics
 from protocol.errors import KafkaError
@@ -36,8 +37,10 @@ class Fetchers:
         *,
         image: Callable[[], MetadataImage],
         broker_epoch: Callable[[], BrokerEpoch | None],
+        quota: ReplicaQuota,
     ) -> None:
         """``broker_epoch``: this broker's of now, sent with each fetch (KIP-903)."""
+        self._quota = quota
         self._runtime = runtime
         self._tasks = tasks
         self._node_id = NodeId(config.node_id)
@@ -148,6 +151,7 @@ class Fetchers:
                 self._runtime.clock,
                 self._bytes_in,
                 self._topic_id_of,
+                self._quota,
             )
             self._fetchers[leader, number] = fetcher
             fetcher.start(self._tasks)

@@ -31,6 +31,7 @@ class Following:
 
     __slots__ = (
         "_log_events",
+        "caught_up",
         "lag",
         "leader_epoch",
         "log",
@@ -51,6 +52,8 @@ class Following:
         """None while the leader was not asked for records in this session."""
         self.lag = 0
         """Records up to the leader's high watermark."""
+        self.caught_up = False
+        """Nothing was left up to it when the leader last answered: in sync, as far as a follower can tell."""
         self._log_events = get_logger("follower")
         log = self.log
         self.state, cut = beginning(
@@ -141,6 +144,7 @@ class Following:
             info = log.append_as_follower(records, leader_epoch=self.leader_epoch)
             bytes_in.value += info.size
         self.lag = max(0, fetched.high_watermark - log.log_end_offset)
+        self.caught_up = self.lag == 0
         high_watermark = Offset(min(fetched.high_watermark, log.log_end_offset))
         moved = high_watermark > log.high_watermark
         if moved:

@@ -73,6 +73,9 @@ class FollowerSession:
             if key in self._known:
                 self._gone[key] = None
 
+    def ready(self) -> list[Following]:
+        return list(self._ready.values())
+
     def find(self, key: PartitionKey) -> Following | None:
         return self._ready.get(key)
 

@@ -24,6 +24,9 @@ KEYS: Final[Mapping[str, Key]] = {
     for key in keys
 }
 
+DYNAMIC_KEYS: Final[Mapping[str, Key]] = {**KEYS, **{key.name: key for key in keys_replication.DYNAMIC_ONLY}}
+"""What dynamic configuration may hold: a file may not hold all of it."""
+
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.roll.ms": ("log.roll.hours",),
     "log.roll.jitter.ms": ("log.roll.jitter.hours",),
@@ -61,7 +64,7 @@ ROLE_SYNONYMS: Final = (("node.id", "broker.id"), ("broker.id", "node.id"))
 
 @cache
 def defaults() -> dict[str, Value]:
-    return {key.name: key.default for key in KEYS.values() if key.default is not REQUIRED}
+    return {key.name: key.default for key in DYNAMIC_KEYS.values() if key.default is not REQUIRED}
 
 
 def parse_settings(settings: Settings) -> tuple[dict[str, Value], list[str]]:

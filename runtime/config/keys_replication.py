@@ -155,14 +155,21 @@ KEYS: Final = (
     ),
     Key("quota.window.num", Type.INT, 11, Range(1), Mode.READ_ONLY, "Accepted; quotas are not there yet."),
     Key("quota.window.size.seconds", Type.INT, 1, Range(1), Mode.READ_ONLY, "Accepted; quotas are not there yet."),
-    Key("replication.quota.window.num", Type.INT, 11, Range(1), Mode.READ_ONLY, "Accepted; quotas are not there yet."),
+    Key(
+        "replication.quota.window.num",
+        Type.INT,
+        11,
+        Range(1),
+        Mode.READ_ONLY,
+        "Samples kept for replication throttles.",
+    ),
     Key(
         "replication.quota.window.size.seconds",
         Type.INT,
         1,
         Range(1),
         Mode.READ_ONLY,
-        "Accepted; quotas are not there yet.",
+        "Length of one sample for replication throttles.",
     ),
     Key(
         "alter.log.dirs.replication.quota.window.num",
@@ -170,7 +177,7 @@ KEYS: Final = (
         11,
         Range(1),
         Mode.READ_ONLY,
-        "Accepted; quotas are not there yet.",
+        "Samples kept for the throttle of moves between log directories.",
     ),
     Key(
         "alter.log.dirs.replication.quota.window.size.seconds",
@@ -178,7 +185,7 @@ KEYS: Final = (
         1,
         Range(1),
         Mode.READ_ONLY,
-        "Accepted; quotas are not there yet.",
+        "Length of one sample for the throttle of moves between log directories.",
     ),
     Key("controller.quota.window.num", Type.INT, 11, Range(1), Mode.READ_ONLY, "Accepted; quotas are not there yet."),
     Key(
@@ -190,3 +197,33 @@ KEYS: Final = (
         "Accepted; quotas are not there yet.",
     ),
 )
+
+UNLIMITED: Final = 2**63 - 1
+
+DYNAMIC_ONLY: Final = (
+    Key(
+        "leader.replication.throttled.rate",
+        Type.LONG,
+        UNLIMITED,
+        Range(0),
+        Mode.CLUSTER_WIDE,
+        "Bytes a second for the followers of leader.replication.throttled.replicas.",
+    ),
+    Key(
+        "follower.replication.throttled.rate",
+        Type.LONG,
+        UNLIMITED,
+        Range(0),
+        Mode.CLUSTER_WIDE,
+        "Bytes a second fetched for follower.replication.throttled.replicas.",
+    ),
+    Key(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Type.LONG,
+        UNLIMITED,
+        Range(0),
+        Mode.CLUSTER_WIDE,
+        "Bytes a second that moves between log directories may copy.",
+    ),
+)
+"""Kafka takes these from dynamic configuration alone, and does not list them among a broker's keys."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from runtime.config.broker_config import KEYS, defaults, parse_settings, require
+from runtime.config.broker_config import DYNAMIC_KEYS, defaults, parse_settings, require
 from runtime.config.definitions import Mode
 from runtime.config.listeners import Endpoint, ip_overrides
 from runtime.config.sources import Settings, plain
@@ -103,7 +103,7 @@ def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
 
     ``per_broker`` is False for the defaults of all brokers.
     """
-    keys = {name: KEYS[name] for name in overrides if name in KEYS}
+    keys = {name: DYNAMIC_KEYS[name] for name in overrides if name in DYNAMIC_KEYS}
     fixed = sorted(name for name, key in keys.items() if key.mode is Mode.READ_ONLY)
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
@@ -117,7 +117,7 @@ def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
 def _usable(overrides: Mapping[str, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for name, text in overrides.items():
-        key = KEYS.get(name)
+        key = DYNAMIC_KEYS.get(name)
         if key is None or key.mode is Mode.READ_ONLY:
             continue
         try:

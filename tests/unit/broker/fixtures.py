@@ -18,6 +18,7 @@ from broker.partition import Partition
 from broker.partitions import PartitionSet
 from broker.purgatory import Purgatory
 from broker.replication import Replication
+from broker.replication_quotas import ReplicationQuotas
 from node.api import Caller, RequestContext, ServedApi
 from node.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
 from node.metrics import Counter, Metrics, Timing
@@ -137,6 +138,7 @@ class Bench:
         self.partitions = PartitionSet(lambda: self.image)
         self.metrics = Metrics()
         self.meters = BrokerMeters(self.metrics)
+        self.quotas = ReplicationQuotas(self.clock, self.config, self.metrics)
         self.proposals = HandProposals()
         self.replication = Replication(
             ME,

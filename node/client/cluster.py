@@ -121,6 +121,10 @@ class Cluster:
             raise KafkaError(ErrorCode(known.error), f"topic {name!r}")
         return known
 
+    def remembered(self, name: str) -> TopicView | None:
+        """A topic as it was last seen, unless it was forgotten since."""
+        return self._topics.get(name)
+
     def forget_topic(self, name: str) -> None:
         """The next look at this topic asks the cluster."""
         self._topics.pop(name, None)

@@ -96,6 +96,7 @@ class Consumer:
             if known is None or offset is not None:
                 known = _Assigned(topic, partition, offset)
             self._assigned[topic, partition] = known
+        self._arrived.set()
 
     def seek(self, topic: str, partition: int, offset: int | None) -> None:
         """Go to an offset; what was fetched is forgotten. Raises KeyError for a partition that is not assigned."""
@@ -243,7 +244,7 @@ class Consumer:
         )
         return refused
 
-    def _keep(self, assigned: _Assigned, fetched: FetchedPartition) -> KafkaError | None:
+    def _keep(self, assigned: _Assigned, fetched: FetchedPartition) -> Exception | None:
         """Take what was fetched, or say why there is nothing."""
         if self._assigned.get((assigned.topic, assigned.partition)) is not assigned:
             return None
@@ -262,7 +263,10 @@ class Consumer:
             return None
         assert isinstance(data, bytes | bytearray | memoryview)
         view = memoryview(data)
-        records, assigned.offset = read_records(assigned.topic, assigned.partition, view, start)
+        try:
+            records, assigned.offset = read_records(assigned.topic, assigned.partition, view, start)
+        except CorruptBatch as error:
+            return error  # the other partitions of the answer are taken all the same
         if assigned.offset > start:
             assigned.epoch = max(batch.leader_epoch for batch in iter_batches(view))
         assigned.records.extend(records)

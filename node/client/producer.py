@@ -133,10 +133,14 @@ class Producer:
         while any(lane.batches for lane in self._lanes.values()):
             await self._wait_for_progress()
 
-    async def close(self) -> None:
-        """Send what is queued, then stop."""
-        await self.flush()
+    async def close(self, *, flush: bool = True) -> None:
+        """Send what is queued, then stop. Without ``flush`` what is queued ends with OutcomeUnknown."""
+        if flush:
+            await self.flush()
         await self._tasks.stop()
+        for lane in self._lanes.values():
+            for batch in lane.batches:
+                batch.fail(OutcomeUnknown(ErrorCode.NETWORK_EXCEPTION, "the producer was closed"))
 
     async def _wait_for_progress(self) -> None:
         self._progress.clear()

@@ -1,0 +1,423 @@
+"""The metadata of remote segments in its topic, beside brokers that come and go (kafka-behaviour A9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from lab.cluster import BROKER_PORT, SimulatedCluster, host_of, start_cluster
+from lab.world import World, simulate
+from node.client import admin
+from node.client.cluster import Cluster
+from node.client.producer import Producer
+from protocol.types import NodeId, Offset
+from tests.simulation.steps import QUICK, until
+from tests.unit.tiered.segments import KIP405_5, segment, update
+from tiered.metadata_manager import MetadataNotReady, RemoteLogMetadataError
+from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from tiered.topic_metadata.manager import TopicMetadataManager
+from tiered.topic_metadata.serialization import serialize
+from tiered.topic_metadata.settings import MetadataTopicSettings
+from tiered.topic_metadata.snapshot import FILE_NAME, Snapshot, encode_snapshot
+
+STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
+SETTINGS = MetadataTopicSettings(partitions=3)
+TOPIC = UUID(int=77)
+PARTITIONS = [TopicIdPartition(TOPIC, "t", number) for number in range(8)]
+P0 = PARTITIONS[0]
+
+
+class Tier:
+    """Managers on machines of their own, as brokers would have them."""
+
+    def __init__(self, cluster: SimulatedCluster, client: Cluster) -> None:
+        self.cluster = cluster
+        self.client = client
+
+    def manager(self, number: int = 1, settings: MetadataTopicSettings = SETTINGS) -> TopicMetadataManager:
+        """One that has begun, with all brokers for its addresses."""
+        runtime = self.cluster.world.machine(f"tier-{number}").start()
+        for partition in PARTITIONS:
+            runtime.disk.make_folders(folder(partition))
+        addresses = [(host_of(broker), BROKER_PORT) for broker in self.cluster.brokers]
+        manager = TopicMetadataManager(runtime, NodeId(number), settings, lambda: addresses, folder)
+        manager.start()
+        return manager
+
+    async def ready(self, number: int = 1, partitions: list[TopicIdPartition] = PARTITIONS) -> TopicMetadataManager:
+        manager = self.manager(number)
+        manager.assign(partitions, [])
+        for partition in partitions:
+            assert await manager.wait_ready(partition, 60)
+        return manager
+
+    async def end(self, manager: TopicMetadataManager, number: int = 1) -> None:
+        await manager.stop()
+        await self.cluster.kill(f"tier-{number}")
+
+    def files(self, number: int = 1) -> list[str]:
+        """The snapshots on a machine."""
+        return sorted(path for path in self.cluster.world.machine(f"tier-{number}").storage.files if FILE_NAME in path)
+
+    async def publish(self, *values: bytes, partition: TopicIdPartition = P0) -> None:
+        """Records that no manager of ours wrote."""
+        producer = Producer(self.client, request_timeout=2.0)
+        number = metadata_partition(partition, SETTINGS.partitions)
+        for value in values:
+            await producer.enqueue(REMOTE_LOG_METADATA_TOPIC, value, partition=number)
+        await producer.close()
+
+
+def folder(partition: TopicIdPartition) -> str:
+    return f"/data/{partition.topic}-{partition.partition}"
+
+
+def beside_brokers(
+    scenario: Callable[[Tier], Awaitable[None]], *, brokers: int = 3, seed: int = 1, alive: bool = True
+) -> None:
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, brokers, QUICK)
+        async with cluster.client() as client:
+            await scenario(Tier(cluster, client))
+        if alive:
+            cluster.check_alive()
+
+    simulate(run, seed=seed)
+
+
+async def copy(manager: TopicMetadataManager, one: RemoteLogSegmentMetadata) -> None:
+    await manager.add(one)
+    await manager.update(update(one, FINISHED))
+
+
+def of(partition: TopicIdPartition, number: int, start: int = 0) -> RemoteLogSegmentMetadata:
+    return segment(number, start, start + 9, {0: start}, partition=partition)
+
+
+def known(manager: TopicMetadataManager, partition: TopicIdPartition = P0) -> list[tuple[int, str]]:
+    return [(one.id.int, one.state.name) for one in manager.cache(partition).segments()]
+
+
+# -- publishing and reading
+
+
+def test_the_first_that_needs_it_creates_the_topic() -> None:
+    async def scenario(tier: Tier) -> None:
+        idle = tier.manager(2)
+        await asyncio.sleep(5)
+        assert REMOTE_LOG_METADATA_TOPIC not in (await tier.client.metadata()).topics
+        manager = await tier.ready()
+        view = await tier.client.topic(REMOTE_LOG_METADATA_TOPIC, fresh=True)
+        assert len(view.partitions) == 3
+        assert all(len(one.replicas) == 3 for one in view.partitions.values())
+        configs = {one.name: one.value for one in await admin.describe_configs(tier.client, 2, view.name)}
+        expected = {"cleanup.policy": "delete", "retention.ms": "-1", "min.insync.replicas": "2"}
+        assert {name: configs[name] for name in expected} == expected
+        for one in (idle, manager):
+            await one.stop()
+
+    beside_brokers(scenario)
+
+
+def test_what_is_published_is_in_the_cache_when_the_call_returns_and_soon_in_those_of_others() -> None:
+    async def scenario(tier: Tier) -> None:
+        one, other = await tier.ready(1), await tier.ready(2)
+        for number, metadata in enumerate(KIP405_5, start=1):
+            await copy(one, metadata)
+            assert known(one)[-1] == (number, "COPY_SEGMENT_FINISHED")
+        await until(lambda: known(other) == known(one), 5)
+        await other.update(update(KIP405_5[1], DELETING))
+        await other.update(update(KIP405_5[1], DELETED))
+        assert [number for number, _ in known(other)] == [1, 3]
+        await until(lambda: known(other) == known(one), 5)
+
+    beside_brokers(scenario)
+
+
+def test_a_partition_is_ready_once_everything_from_before_its_assignment_is_read() -> None:
+    async def scenario(tier: Tier) -> None:
+        one = await tier.ready(1)
+        every = [of(P0, number, 10 * number) for number in range(600)]
+        await tier.publish(*(data for each in every for data in (serialize(each), serialize(update(each, FINISHED)))))
+        late = tier.manager(2)
+        late.assign([], [P0])
+        with pytest.raises(MetadataNotReady):
+            late.cache(P0)
+        assert not late.is_ready(P0) and not await late.wait_ready(P0, 0)
+        assert await late.wait_ready(P0, 30)
+        assert known(late) == known(one) and len(known(late)) == 600
+        assert not late.is_ready(PARTITIONS[1])
+
+    beside_brokers(scenario)
+
+
+def test_partitions_that_come_later_are_read_from_the_beginning_and_the_others_see_nothing_twice() -> None:
+    """With 3 partitions of the metadata topic most of the 8 share one with another."""
+
+    async def scenario(tier: Tier) -> None:
+        one = await tier.ready(1)
+        for round_ in range(4):
+            for partition in PARTITIONS:
+                await copy(one, of(partition, 10 * partition.partition + round_, 10 * round_))
+        await one.update(update(of(P0, 0), DELETING))
+        await one.update(update(of(P0, 0), DELETED))
+        late = tier.manager(2)
+        for partition in PARTITIONS:
+            late.assign([partition], [])
+            assert await late.wait_ready(partition, 30)
+            assert all(late.is_ready(before) for before in PARTITIONS[: partition.partition])
+        assert all(known(late, partition) == known(one, partition) for partition in PARTITIONS)
+        assert [number for number, _ in known(late)] == [1, 2, 3]
+
+    beside_brokers(scenario)
+
+
+def test_of_a_partition_that_left_nothing_more_is_kept() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready()
+        await copy(manager, of(P0, 1))
+        manager.unassign([P0])
+        with pytest.raises(MetadataNotReady):
+            manager.cache(P0)
+        await manager.update(update(of(P0, 1), DELETING))
+        manager.assign([P0], [])
+        assert await manager.wait_ready(P0, 10)
+        assert known(manager) == [(1, "DELETE_SEGMENT_STARTED")]
+
+    beside_brokers(scenario)
+
+
+def test_only_the_start_of_a_copy_is_added_and_it_is_no_update() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready()
+        with pytest.raises(ValueError, match="not with COPY_SEGMENT_FINISHED"):
+            await manager.add(replace(of(P0, 1), state=FINISHED))
+        with pytest.raises(ValueError, match="no update"):
+            await manager.update(update(of(P0, 1), STARTED))
+
+    beside_brokers(scenario)
+
+
+# -- records that others wrote
+
+
+def test_records_of_an_unknown_version_are_passed_over_and_the_rest_is_read() -> None:
+    async def scenario(tier: Tier) -> None:
+        one = await tier.ready(1)
+        await copy(one, of(P0, 1))
+        await tier.publish(b"\x01\x00\x07 of the future", b"\x02\x00\x00", b"\x01\x63\x00", b"", b"\xff" * 50)
+        await copy(one, of(P0, 2, 10))
+        assert [number for number, _ in known(one)] == [1, 2]
+        late = await tier.ready(2)
+        assert known(late) == known(one)
+        await tier.end(late, 2)
+        assert folder(P0) + "/" + FILE_NAME not in tier.files(2), "a newer version must read those records"
+
+    beside_brokers(scenario)
+
+
+def test_a_segment_that_is_listed_twice_is_there_once() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready()
+        await copy(manager, of(P0, 1))
+        await tier.publish(serialize(of(P0, 1)), serialize(update(of(P0, 1), FINISHED)), serialize(of(P0, 1)))
+        await copy(manager, of(P0, 2, 10))
+        assert known(manager) == [(1, "COPY_SEGMENT_FINISHED"), (2, "COPY_SEGMENT_FINISHED")]
+        assert [one.id.int for one in manager.cache(P0).find(of(P0, 1).epochs[0].epoch, Offset(3))] == [1]
+
+    beside_brokers(scenario)
+
+
+def test_an_update_that_must_not_follow_is_dropped() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready()
+        await copy(manager, of(P0, 1))
+        await manager.update(update(of(P0, 1), DELETED))
+        await manager.update(update(of(P0, 9), FINISHED))
+        assert known(manager) == [(1, "COPY_SEGMENT_FINISHED")]
+
+    beside_brokers(scenario)
+
+
+# -- trouble
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_published_outlives_any_broker(seed: int) -> None:
+    async def scenario(tier: Tier) -> None:
+        one, other = await tier.ready(1), await tier.ready(2)
+        published = 0
+        for broker in (1, 2, 3):
+            await tier.cluster.kill(host_of(broker))
+            for _ in range(5):
+                await copy(one, of(PARTITIONS[published % 8], published, 10 * published))
+                published += 1
+            await tier.cluster.start_broker(broker)
+        every = [known(one, partition) for partition in PARTITIONS]
+        assert sorted(number for of_one in every for number, _ in of_one) == list(range(15))
+        await until(lambda: [known(other, partition) for partition in PARTITIONS] == every, 30)
+        third = await tier.ready(3)
+        assert [known(third, partition) for partition in PARTITIONS] == every
+
+    beside_brokers(scenario, seed=seed)
+
+
+def test_a_record_that_is_written_and_not_read_back_in_time_is_an_error() -> None:
+    async def scenario(tier: Tier) -> None:
+        settings = replace(SETTINGS, consume_wait=3.0)
+        manager = tier.manager(settings=settings)
+        manager.assign([P0], [])
+        assert await manager.wait_ready(P0, 60)
+        held = [
+            await broker.verbs.call("hold", api="Fetch", peer="__remote_log_metadata_client_1_consumer")
+            for broker in tier.cluster.brokers.values()
+        ]
+        with pytest.raises(RemoteLogMetadataError, match=r"offset 0 .* not read within 3 s"):
+            await manager.add(of(P0, 1))
+        for broker, rule in zip(tier.cluster.brokers.values(), held, strict=True):
+            await broker.verbs.call("release", rule=rule["rule"])
+        await manager.update(update(of(P0, 1), FINISHED))
+        assert known(manager) == [(1, "COPY_SEGMENT_FINISHED")]
+
+    beside_brokers(scenario)
+
+
+def test_who_waits_when_the_manager_stops_hears_of_it() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready()
+        for broker in (1, 2, 3):
+            await tier.cluster.kill(host_of(broker))
+        adding = asyncio.ensure_future(manager.add(of(P0, 1)))
+        await asyncio.sleep(1)
+        await manager.stop()
+        with pytest.raises(RemoteLogMetadataError):
+            await adding
+        with pytest.raises(RemoteLogMetadataError):
+            await manager.add(of(P0, 1))
+
+    beside_brokers(scenario)
+
+
+def test_a_topic_with_another_number_of_partitions_ends_the_node_with_both_numbers() -> None:
+    async def scenario(tier: Tier) -> None:
+        await tier.ready(1)
+        manager = tier.manager(2, replace(SETTINGS, partitions=50))
+        manager.assign([P0], [])
+        machine = tier.cluster.world.machine("tier-2")
+        await until(lambda: not machine.alive, 10)
+        assert "has 3 partitions" in machine.failures[0][0] and "says 50" in machine.failures[0][0]
+
+    beside_brokers(scenario, alive=False)
+
+
+def test_the_topic_is_created_once_there_are_brokers_enough() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = tier.manager()
+        manager.assign([P0], [])
+        await asyncio.sleep(20)
+        assert not manager.is_ready(P0)
+        with pytest.raises(RemoteLogMetadataError):
+            await manager.add(of(P0, 1))
+        await tier.cluster.start_broker(2)
+        await tier.cluster.start_broker(3)
+        assert await manager.wait_ready(P0, 10)
+
+    beside_brokers(scenario, brokers=1)
+
+
+def test_a_topic_that_cannot_be_created_for_as_long_as_is_said_ends_the_node() -> None:
+    async def scenario(tier: Tier) -> None:
+        tier.manager(settings=replace(SETTINGS, retry_timeout=20.0)).assign([P0], [])
+        machine = tier.cluster.world.machine("tier-1")
+        await asyncio.sleep(19)
+        assert machine.alive
+        await until(lambda: not machine.alive, 10)
+        assert "cannot be used" in machine.failures[0][0]
+
+    beside_brokers(scenario, brokers=1, alive=False)
+
+
+@pytest.mark.parametrize("more", [1, 10], ids=["shorter", "longer"])
+def test_a_topic_that_was_made_anew_is_read_anew(more: int) -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready()
+        for number in range(5):
+            await copy(manager, of(P0, number, 10 * number))
+        await admin.delete_topics(tier.client, [REMOTE_LOG_METADATA_TOPIC])
+        await asyncio.sleep(2)
+        again = await tier.ready(2)
+        for number in range(more):
+            await copy(again, of(P0, 50 + number, 10 * number))
+        await until(lambda: manager.is_ready(P0) and known(manager) == known(again), 90)
+
+    beside_brokers(scenario)
+
+
+# -- restarts
+
+
+def test_a_restart_begins_with_the_snapshot_and_reads_what_came_since() -> None:
+    async def scenario(tier: Tier) -> None:
+        one, other = await tier.ready(1), await tier.ready(2)
+        await copy(one, of(P0, 1))
+        await tier.end(one)
+        await copy(other, of(P0, 2, 10))
+        put(tier, of(P0, 55, 50), topic_id=(await tier.client.topic(REMOTE_LOG_METADATA_TOPIC, fresh=True)).id)
+        again = await tier.ready(1)
+        assert [number for number, _ in known(again)] == [2, 55], "55 is in the snapshot alone"
+
+    def put(tier: Tier, one: RemoteLogSegmentMetadata, topic_id: UUID | None) -> None:
+        runtime = tier.cluster.world.machine("tier-1").start()
+        assert f"{folder(P0)}/{FILE_NAME}" in tier.files()
+        data = encode_snapshot(P0, Snapshot(topic_id, Offset(2), [replace(one, state=FINISHED)], {}))
+        runtime.disk.write_atomic(f"{folder(P0)}/{FILE_NAME}", data)
+        tier.cluster.world.machine("tier-1").kill()
+
+    beside_brokers(scenario)
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut", "of another topic", "beyond the end", "a folder"])
+def test_without_a_usable_snapshot_everything_is_read_from_the_topic(damage: str) -> None:
+    async def scenario(tier: Tier) -> None:
+        one = await tier.ready(1)
+        for number in (1, 2, 3):
+            await copy(one, of(P0, number, 10 * number))
+        before = known(one)
+        await tier.end(one)
+        disk = tier.cluster.world.machine("tier-1").start().disk
+        path = f"{folder(P0)}/{FILE_NAME}"
+        data = disk.read(path)
+        topic_id = (await tier.client.topic(REMOTE_LOG_METADATA_TOPIC, fresh=True)).id
+        disk.remove(path)
+        if damage == "cut":
+            disk.write_atomic(path, data[:-1])
+        elif damage == "of another topic":
+            disk.write_atomic(path, encode_snapshot(P0, Snapshot(UUID(int=1), Offset(0), [of(P0, 55)], {})))
+        elif damage == "beyond the end":
+            disk.write_atomic(path, encode_snapshot(P0, Snapshot(topic_id, Offset(99), [of(P0, 55)], {})))
+        elif damage == "a folder":
+            disk.make_folders(path)
+        tier.cluster.world.machine("tier-1").kill()
+        assert known(await tier.ready(1)) == before
+
+    beside_brokers(scenario)
+
+
+def test_snapshots_are_written_every_minute_and_a_crash_costs_nothing() -> None:
+    async def scenario(tier: Tier) -> None:
+        one = await tier.ready(1)
+        await copy(one, of(P0, 1))
+        assert tier.files() == []
+        await asyncio.sleep(70)
+        assert tier.files() == [f"{folder(P0)}/{FILE_NAME}"]
+        await copy(one, of(P0, 2, 10))
+        before = known(one)
+        await tier.cluster.lose_power("tier-1")
+        assert known(await tier.ready(1)) == before
+
+    beside_brokers(scenario)

@@ -1,0 +1,234 @@
+"""Reads the metadata topic for the partitions that are assigned to this broker (kafka-behaviour A9.3).
+
+Two tasks: one finds out where each metadata partition begins and ends, loads snapshots, and makes the consumer go
+there; the other reads. Neither ends with an error of a partition: it is tried again, with a growing pause, while the
+others go on. (Kafka asks again for offsets after 30 s, and its consumer ends with the first error that is not
+retriable.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from node.client.cluster import Cluster
+from node.client.consumer import ConsumedRecord, Consumer
+from node.client.offsets import EARLIEST, LATEST, find_offset
+from node.outgoing import ChannelError
+from protocol.errors import ErrorCode, KafkaError
+from protocol.remote_log_records import UnreadableRemoteLogRecord
+from protocol.types import Offset
+from runtime.logging import get_logger
+from runtime.tasks import Tasks
+from tiered.metadata_cache import RemoteLogMetadataCache
+from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
+from tiered.segment_metadata import TopicIdPartition
+from tiered.topic_metadata.progress import FollowedPartition, MetadataPartition
+from tiered.topic_metadata.serialization import deserialize
+from tiered.topic_metadata.snapshot import Snapshot
+from tiered.topic_metadata.snapshot_files import SnapshotFiles
+
+POLL_SECONDS: Final = 10.0
+RECORDS_AT_ONCE: Final = 100
+"""A record takes 30 us: so many hold up the loop for a few milliseconds."""
+
+
+class Consumption:
+    """The metadata of the partitions of one broker. ``partitions`` is the number of the topic's."""
+
+    def __init__(self, node_id: int, partitions: int, snapshots: SnapshotFiles) -> None:
+        self._partitions = partitions
+        self._snapshots = snapshots
+        self._by_number: dict[int, MetadataPartition] = {}
+        self._followed: dict[TopicIdPartition, FollowedPartition] = {}
+        self._shared: dict[TopicIdPartition, TopicIdPartition] = {}
+        self._changed = asyncio.Event()
+        self._log = get_logger("remote log metadata", node=node_id)
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    @property
+    def partitions(self) -> Iterable[TopicIdPartition]:
+        """The assigned ones."""
+        return self._followed.keys()
+
+    def find(self, partition: TopicIdPartition) -> FollowedPartition | None:
+        return self._followed.get(partition)
+
+    def assign(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Read the metadata of these too."""
+        for partition in partitions:
+            if partition in self._followed:
+                continue
+            number = metadata_partition(partition, self._partitions)
+            source = self._by_number.get(number)
+            if source is None:
+                source = self._by_number[number] = MetadataPartition(number)
+            self._followed[partition] = source.followed[partition] = FollowedPartition(partition)
+            self._shared[partition] = partition
+            self._changed.set()
+
+    def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
+        for partition in partitions:
+            followed = self._followed.pop(partition, None)
+            if followed is None:
+                continue
+            del self._shared[partition]
+            number = metadata_partition(partition, self._partitions)
+            source = self._by_number[number]
+            del source.followed[partition]
+            if not source.followed:
+                del self._by_number[number]
+                self._changed.set()
+            followed.leave()
+
+    def start(self, tasks: Tasks, cluster: Cluster) -> None:
+        """Begin to read."""
+        consumer = Consumer(cluster, reset=None, max_wait_ms=500)
+        tasks.spawn(self._locate_all(cluster, consumer), name="locate remote log metadata")
+        tasks.spawn(self._read(cluster, consumer), name="read remote log metadata")
+
+    async def save(self) -> None:
+        """Write the snapshots that are behind."""
+        for source in list(self._by_number.values()):
+            for one in list(source.followed.values()):
+                if one.next is None or not one.ready or source.skipped or not one.outdated:
+                    continue
+                taken = Snapshot(source.topic_id, one.next, one.cache.segments(), one.cache.highest_offsets())
+                one.saved()
+                await self._snapshots.save(one.partition, taken)
+
+    # -- where to begin
+
+    async def _locate_all(self, cluster: Cluster, consumer: Consumer) -> None:
+        attempt = 0
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            failed = False
+            for source in [one for one in self._by_number.values() if one.unlocated]:
+                try:
+                    await self._locate(source, cluster)
+                except (KafkaError, ChannelError) as error:
+                    failed = True
+                    self._log.debug("remote log metadata not found yet", partition=source.number, error=str(error))
+            self._steer(consumer)
+            if not failed:
+                attempt = 0
+                continue
+            await cluster.pause(attempt)
+            attempt += 1
+            self._changed.set()
+
+    async def _locate(self, source: MetadataPartition, cluster: Cluster) -> None:
+        """Tell the partitions that are new to ``source`` where they begin. Raises KafkaError, ChannelError."""
+        begin = (await find_offset(cluster, REMOTE_LOG_METADATA_TOPIC, source.number, EARLIEST)).offset
+        end = (await find_offset(cluster, REMOTE_LOG_METADATA_TOPIC, source.number, LATEST)).offset
+        topic_id = (await cluster.topic(REMOTE_LOG_METADATA_TOPIC)).id
+        if source.topic_id not in (None, topic_id):
+            source.forget()
+        source.topic_id = topic_id
+        for one in [followed for followed in source.followed.values() if followed.next is None]:
+            kept = await self._snapshots.load(one.partition)
+            if one.gone or one.next is not None:
+                continue
+            if kept is not None and kept.topic_id == topic_id and begin <= kept.next_offset <= end:
+                one.begin(kept.cache(), kept.next_offset, Offset(end))
+            else:
+                one.begin(RemoteLogMetadataCache(), Offset(begin), Offset(end))
+
+    def _steer(self, consumer: Consumer) -> None:
+        """Make the consumer read what is followed, each from where it is needed."""
+        offsets: dict[tuple[str, int], int | None] = {}
+        for number, source in self._by_number.items():
+            if all(one.next is None for one in source.followed.values()):
+                source.assigned = False
+                continue
+            at = consumer.position(REMOTE_LOG_METADATA_TOPIC, number) if source.assigned else None
+            back = at is None or source.beginning < at or source.position is None
+            offsets[REMOTE_LOG_METADATA_TOPIC, number] = source.beginning if back else None
+            source.assigned = True
+            if back:
+                source.advance(source.beginning)
+        consumer.assign(offsets)
+
+    # -- reading
+
+    async def _read(self, cluster: Cluster, consumer: Consumer) -> None:
+        failures = 0
+        try:
+            while True:
+                try:
+                    records = await consumer.poll(POLL_SECONDS, RECORDS_AT_ONCE)
+                except KafkaError as error:
+                    self._log.warning("remote log metadata cannot be read", error=str(error))
+                    if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                        self._begin_anew(consumer)
+                    await cluster.pause(failures)
+                    failures += 1
+                    continue
+                failures = 0
+                if not (self._is_same(cluster) and all(self._take(one) for one in records) and self._advance(consumer)):
+                    self._begin_anew(consumer)
+                await cluster.runtime.clock.sleep(0)
+        finally:
+            await consumer.close()
+
+    def _is_same(self, cluster: Cluster) -> bool:
+        """Whether the topic that is read is the one that was found."""
+        seen = cluster.remembered(REMOTE_LOG_METADATA_TOPIC)
+        return seen is None or all(one.topic_id in (None, seen.id) for one in self._by_number.values())
+
+    def _take(self, record: ConsumedRecord) -> bool:
+        """Take a record in. False where its place was read before: the log is another one than it was."""
+        offset = Offset(record.offset)
+        source = self._by_number.get(record.partition)
+        if source is None:
+            return True
+        if source.position is not None and offset < source.position:
+            return False
+        try:
+            event = deserialize(record.value, offset, self._shared)
+        except UnreadableRemoteLogRecord as error:
+            source.skipped = True
+            self._log.warning(
+                "remote log metadata record skipped", partition=record.partition, offset=offset, error=str(error)
+            )
+            return True
+        followed = None if event is None else self._followed.get(event.segment_id.partition)
+        if event is None or followed is None or followed.take(offset, event):
+            return True
+        known = followed.cache.get(event.segment_id.id)
+        self._log.warning(
+            "remote log metadata record dropped: this state must not follow",
+            topic=followed.partition.topic,
+            partition=followed.partition.partition,
+            segment=str(event.segment_id.id),
+            offset=offset,
+            before=None if known is None else known.state.name,
+            state=event.state.name,
+        )
+        return True
+
+    def _advance(self, consumer: Consumer) -> bool:
+        """Tell how far the consumer is. False where it has gone back by itself: the log it has read is another one."""
+        for number, source in self._by_number.items():
+            if source.assigned:
+                position = consumer.position(REMOTE_LOG_METADATA_TOPIC, number)
+                if position is None or source.position is None:
+                    continue
+                if position < source.position:
+                    return False
+                source.advance(Offset(position))
+        return True
+
+    def _begin_anew(self, consumer: Consumer) -> None:
+        """The topic is not what it was (records were lost, or it was made anew): look at all of it again."""
+        self._log.warning("the remote log metadata topic is not what it was, and is read anew")
+        consumer.assign({})
+        for source in self._by_number.values():
+            source.assigned = False
+            source.forget()
+        self._changed.set()

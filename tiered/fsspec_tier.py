@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -50,11 +50,11 @@ class FsspecSettings:
     """Where the tier is, how to get there, and how much of it is read ahead (sizes in bytes)."""
 
     url: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any]
     """Given to the file system: keys, endpoints, ..."""
-    chunk: int = 4 << 20
-    cache: int = 64 << 20
-    ahead: int = 6
+    chunk: int
+    cache: int
+    ahead: int
     """Chunks on their way before a sequential reader has come to them."""
 
 

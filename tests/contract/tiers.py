@@ -239,7 +239,7 @@ def _fsspec(tier: TierScenario, url: str) -> Scenario:
         faulty = Faulty(system)
 
         def make(runtime: Runtime) -> RemoteStorage:
-            settings = FsspecSettings(top, chunk=1000, cache=5000, ahead=2)
+            settings = FsspecSettings(top, {}, chunk=1000, cache=5000, ahead=2)
             return FsspecTier(runtime, settings, "1", system=cast("FileSystem", faulty))
 
         await _play(tier, Tier(it, make(it.runtime), FsspecDoor(faulty, top), make))

@@ -1,0 +1,104 @@
+"""The indexes of one remote segment, as files of the index cache: names, checks, look-ups (kafka-behaviour A13)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from protocol.types import Offset
+from protocol.uuids import from_text, to_text
+from runtime.disk import Disk
+from storage.handle_cache import HandleCache
+from storage.index_file import CorruptIndex
+from storage.names import OFFSET_INDEX, TIME_INDEX, TXN_INDEX
+from storage.offset_index import OffsetIndex
+from storage.time_index import TimeIndex
+from storage.txn_index import AbortedTxn, read_aborted
+
+SUFFIXES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+_OFFSET_ENTRY: Final = Struct(">ii")
+_TIME_ENTRY: Final = Struct(">qi")
+
+
+class IndexSet(NamedTuple):
+    """Names one segment's files: ``<start offset>_<segment id><suffix>``."""
+
+    start_offset: Offset
+    id: UUID
+
+    def file(self, suffix: str) -> str:
+        return f"{self.start_offset}_{to_text(self.id)}{suffix}"
+
+
+class SegmentIndexes:
+    """Look-ups in a cached set. For use on the loop, with no await since the cache gave it: it may go then."""
+
+    __slots__ = ("aborted", "key", "offsets", "size", "times", "used_at")
+
+    def __init__(
+        self, disk: Disk, maps: HandleCache, folder: str, key: IndexSet, size: int, aborted: list[AbortedTxn]
+    ) -> None:
+        self.key = key
+        self.size = size
+        """Bytes of the three files."""
+        self.used_at = 0.0
+        """On the monotonic clock."""
+        self.offsets = OffsetIndex(disk, maps, f"{folder}/{key.file(OFFSET_INDEX)}", key.start_offset, exists=True)
+        self.times = TimeIndex(disk, maps, f"{folder}/{key.file(TIME_INDEX)}", key.start_offset, exists=True)
+        self.aborted = aborted
+        """Transactions aborted by markers in the segment."""
+
+    def release(self) -> None:
+        """Let the maps of the files go."""
+        self.offsets.release()
+        self.times.release()
+
+
+class Checked(NamedTuple):
+    """What a check has read."""
+
+    size: int
+    aborted: list[AbortedTxn]
+
+
+def parse_name(name: str) -> tuple[IndexSet, str] | None:
+    """(set, suffix) of a file in the cache's folder, None for others. The suffix may be one of ``SUFFIXES`` or longer,
+    as ``.index.deleted`` is."""
+    offset, underscore, rest = name.partition("_")
+    text, dot, suffix = rest.partition(".")
+    if not underscore or not dot or not offset.isascii() or not offset.isdecimal():
+        return None
+    try:
+        return IndexSet(Offset(int(offset)), from_text(text)), f".{suffix}"
+    except ValueError:
+        return None
+
+
+def check(disk: Disk, folder: str, key: IndexSet, log_size: int) -> Checked:
+    """Read a set's files whole. Raises CorruptIndex where they cannot be a segment's, FileNotFoundError. Blocks.
+
+    The entries must rise: after a loss of power there may be zeros in between, which a look-up would believe.
+    """
+    offsets = disk.read(f"{folder}/{key.file(OFFSET_INDEX)}")
+    times = disk.read(f"{folder}/{key.file(TIME_INDEX)}")
+    positions = _rising(offsets, _OFFSET_ENTRY, key.file(OFFSET_INDEX))
+    if positions and (positions[0][0] < 0 or positions[0][1] < 0 or positions[-1][1] >= max(log_size, 1)):
+        raise CorruptIndex(f"{key.file(OFFSET_INDEX)} points out of a log of {log_size} bytes")
+    timestamps = _rising(times, _TIME_ENTRY, key.file(TIME_INDEX))
+    if timestamps and timestamps[0][1] < 0:
+        raise CorruptIndex(f"{key.file(TIME_INDEX)} begins before its segment")
+    path = f"{folder}/{key.file(TXN_INDEX)}"
+    txn_size = disk.size(path)
+    return Checked(len(offsets) + len(times) + txn_size, read_aborted(disk, path) if txn_size else [])
+
+
+def _rising(data: bytes, entry: Struct, name: str) -> list[tuple[int, int]]:
+    """Entries whose first number rises, and whose second does not fall."""
+    if len(data) % entry.size:
+        raise CorruptIndex(f"{name} has {len(data)} bytes, no multiple of {entry.size}")
+    entries: list[tuple[int, int]] = list(entry.iter_unpack(data))
+    if any(one[0] >= other[0] or one[1] > other[1] for one, other in pairwise(entries)):
+        raise CorruptIndex(f"{name} is not in order")
+    return entries

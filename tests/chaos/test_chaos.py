@@ -1,7 +1,8 @@
-"""Two clients write at acks=all while every node is killed, stopped and shut down in turn: nothing is lost."""
+"""Two clients write at acks=all while nodes are killed, stopped, isolated and shut down in turn: nothing is lost."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from pathlib import Path
@@ -14,17 +15,24 @@ from milena.local_cluster import LocalCluster
 from tests.chaos.clients import ConfluentWriter, KafkaPythonWriter, Load, Reader, Writer, final_logs
 from tests.chaos.faults import Faults
 from tests.chaos.journal import Journal
-from tests.wire.admin import create_topic
+from tests.wire.admin import Places, create_topic
+from tests.wire.waiting import wait_until
 
 SECONDS = float(os.environ.get("MILENA_CHAOS_SECONDS", "60"))
 TOPIC, PARTITIONS = "chaos", 6
-SESSIONS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+KINDS = 6
+"""How many faults a round has, which is the least of a short run."""
+PAUSE = 1.0
+"""Seconds without a fault after all are in sync again."""
+SESSION = 3.0
+"""Seconds."""
+SESSIONS = {"broker.session.timeout.ms": f"{SESSION * 1000:.0f}", "broker.heartbeat.interval.ms": "500"}
 
 pytestmark = pytest.mark.timeout(SECONDS + 240)
 
 
 def test_no_acknowledged_record_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with LocalCluster.start(tmp_path, brokers=3, overrides=SESSIONS) as cluster:
+    with LocalCluster.start(tmp_path, brokers=3, overrides=SESSIONS, lab=True) as cluster:
         create_topic(cluster.bootstrap, TOPIC, PARTITIONS, replicas=3, config={"min.insync.replicas": "2"})
         journal = Journal()
         writers: list[Writer] = [writer(cluster.bootstrap, journal) for writer in (ConfluentWriter, KafkaPythonWriter)]
@@ -49,18 +57,16 @@ def test_no_acknowledged_record_is_lost(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def run_faults(cluster: LocalCluster, journal: Journal) -> None:
-    """Kinds and nodes in turn until the time is over: a short run has each kind, a long one each kind at each node."""
-    faults = Faults(cluster, journal, hold=4)
-    kinds = (faults.kill, faults.stop, faults.terminate)
+    """Each kind of fault once, also in a short run, and on until the time is over."""
     brokers = [node.id for node in cluster.brokers]
-    turns = [
-        (kind, brokers[(at + turn) % len(brokers)]) for turn in range(len(brokers)) for at, kind in enumerate(kinds)
-    ]
-    turns.insert(len(kinds), (faults.kill, cluster.controller.id))
-    while journal.now() < SECONDS:
-        kind, node = turns[len(journal.faults) % len(turns)]
-        kind(node)
-        time.sleep(2)
+    places = Places(cluster.bootstrap, TOPIC)
+    faults = Faults(cluster, journal, session=SESSION).rounds(brokers, cluster.controller.id)
+    for at, (fault, node) in enumerate(itertools.chain.from_iterable(faults)):
+        if at >= KINDS and journal.now() >= SECONDS:
+            return
+        fault(node)
+        wait_until(lambda: all(map(places.all_have, brokers)), f"all to be in sync after {journal.faults[-1]}")
+        time.sleep(PAUSE)
 
 
 def counts(journal: Journal) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from milena.up.ports import free
 from tests.oracle import kafka
 from tests.oracle.kafka_node import wait_until_listening
 from tests.oracle.tools import TOPICS, Tools
+from tests.wire.admin import Places, place_topic
+from tests.wire.load import PARTITIONS, Load, read_all
+from tests.wire.waiting import wait_until
 
 KAFKA = 3
 TOPIC = "kin"
@@ -25,54 +29,124 @@ LIMIT = 30.0
 pytestmark = pytest.mark.timeout(150)
 
 
-@contextlib.contextmanager
-def joined_kafka(cluster: LocalCluster, folder: Path) -> Iterator[Path]:
-    """Kafka's broker, once our controller has let it in; its log directory. It is stopped in order at the end."""
-    controller = cluster.controller
-    meta = Path(controller.log_dirs[0], "meta.properties").read_text().splitlines()
-    cluster_id = next(line.partition("=")[2] for line in meta if line.startswith("cluster.id="))
-    port = free("127.0.0.1", 1)[0]
-    settings = {
-        "process.roles": "broker",
-        "node.id": KAFKA,
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "log.dirs": folder / "data",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"{controller.id}@{next(iter(controller.listeners.values()))}",
-    }
-    folder.mkdir()
-    file, log = folder / "kafka.properties", folder / "kafka.out"
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    kafka.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(file))
-    with log.open("w") as out:
-        process = subprocess.Popen(kafka.java("kafka.Kafka", str(file), heap="350m"), stdout=out, stderr=out)
-    try:
-        wait_until_listening(process, ("127.0.0.1", port), log)
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+class JoiningKafka:
+    """Kafka's broker on the controller of a cluster of ours, formatted."""
+
+    def __init__(self, cluster: LocalCluster, folder: Path) -> None:
+        controller = cluster.controller
+        meta = Path(controller.log_dirs[0], "meta.properties").read_text().splitlines()
+        cluster_id = next(line.partition("=")[2] for line in meta if line.startswith("cluster.id="))
+        self.data = folder / "data"
+        self._cluster = cluster
+        self._port = free("127.0.0.1", 1)[0]
+        self._file, self._log = folder / "kafka.properties", folder / "kafka.out"
+        self._process: subprocess.Popen[bytes] | None = None
+        settings = {
+            "process.roles": "broker",
+            "node.id": KAFKA,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "log.dirs": self.data,
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"{controller.id}@{next(iter(controller.listeners.values()))}",
+        }
+        folder.mkdir()
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        kafka.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._file))
+
+    def start(self) -> None:
+        """Until our controller has let it in."""
+        with self._log.open("a") as out:
+            command = kafka.java("kafka.Kafka", str(self._file), heap="350m")
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
+        wait_until_listening(self._process, ("127.0.0.1", self._port), self._log)
+        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap, "log_level": 0})
         deadline = time.monotonic() + LIMIT
         while KAFKA not in admin.list_topics(timeout=5).brokers:
-            assert time.monotonic() < deadline, log.read_text()[-2000:]
-        yield folder / "data"
-        process.terminate()
-        process.wait(LIMIT)
+            assert time.monotonic() < deadline, self._log.read_text()[-2000:]
+
+    def stop(self) -> None:
+        """In order."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(LIMIT)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def joined_kafka(cluster: LocalCluster, folder: Path) -> Iterator[JoiningKafka]:
+    """It runs, and is stopped in order at the end."""
+    kin = JoiningKafka(cluster, folder)
+    try:
+        kin.start()
+        yield kin
+        kin.stop()
     finally:
-        process.kill()
-        process.wait()
+        kin.kill()
+
+
+def same_logs(cluster: LocalCluster, kin: JoiningKafka) -> None:
+    """After all have stopped."""
+    for partition in range(PARTITIONS):
+        folders = [
+            folder / f"{TOPIC}-{partition}" for folder in (*(Path(b.log_dirs[0]) for b in cluster.brokers), kin.data)
+        ]
+        first, *others = ({file.name: file.read_bytes() for file in sorted(folder.glob("*.log"))} for folder in folders)
+        assert any(first.values()) and all(other == first for other in others), f"logs of {TOPIC}-{partition} differ"
 
 
 def test_kafka_follows_us_and_leads_us(tools: Tools, tmp_path: Path) -> None:
     with LocalCluster.start(tmp_path / "milena", brokers=2) as cluster:
-        ours = {node.id: Path(node.log_dirs[0]) for node in cluster.brokers}
-        with joined_kafka(cluster, tmp_path / "kafka") as data:
+        with joined_kafka(cluster, tmp_path / "kafka") as kin:
             server = ("--bootstrap-server", cluster.bootstrap)
             plan = ("--replica-assignment", "1:2:3,2:3:1,3:1:2", "--config", "min.insync.replicas=3")
             tools(TOPICS, *server, "--create", "--topic", TOPIC, *plan)
             producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
             for number in range(3000):
-                producer.produce(TOPIC, f"record {number}", partition=number % 3)
+                producer.produce(TOPIC, f"record {number}", partition=number % PARTITIONS)
             assert producer.flush(LIMIT) == 0
             assert TOPIC not in tools(TOPICS, *server, "--describe", "--under-replicated-partitions")
-    for partition in range(3):
-        folders = [folder / f"{TOPIC}-{partition}" for folder in (*ours.values(), data)]
-        first, *others = ({file.name: file.read_bytes() for file in sorted(folder.glob("*.log"))} for folder in folders)
-        assert any(first.values()) and all(other == first for other in others), f"logs of {TOPIC}-{partition} differ"
+        cluster.stop()
+        same_logs(cluster, kin)
+
+
+def test_kafka_takes_over_from_us_and_we_from_it(tmp_path: Path) -> None:
+    overrides = {"auto.leader.rebalance.enable": "false"}
+    with LocalCluster.start(tmp_path / "milena", brokers=2, overrides=overrides) as cluster:
+        with joined_kafka(cluster, tmp_path / "kafka") as kin:
+            place_topic(cluster.bootstrap, TOPIC, [[1, KAFKA, 2]] * PARTITIONS, {"min.insync.replicas": "2"})
+            places = Places(cluster.bootstrap, TOPIC)
+
+            def led_by(leader: int, isr: set[int]) -> None:
+                wait_until(
+                    lambda: all(place.leader == leader and place.isr == isr for place in places.now()),
+                    f"{leader} to lead {isr}",
+                )
+
+            with Load(cluster.bootstrap, TOPIC) as load:
+
+                def more() -> None:
+                    enough = len(load.acknowledged) + 2000
+                    wait_until(lambda: len(load.acknowledged) > enough, "2000 more writes")
+
+                led_by(1, {1, 2, KAFKA})
+                more()
+                cluster.kill(1)
+                led_by(KAFKA, {2, KAFKA})
+                more()
+                cluster.restart(1)
+                led_by(KAFKA, {1, 2, KAFKA})
+                more()
+                kin.kill()
+                led_by(1, {1, 2})
+                more()
+                kin.start()
+                led_by(1, {1, 2, KAFKA})
+                more()
+            assert load.errors == []
+            assert read_all(cluster.bootstrap, TOPIC) == Counter(load.acknowledged)
+        cluster.stop()
+        same_logs(cluster, kin)

@@ -16,9 +16,12 @@ def create_topic(
     _create(bootstrap, NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config or {}))
 
 
-def place_topic(bootstrap: str, name: str, replicas: Sequence[Sequence[int]]) -> None:
+def place_topic(
+    bootstrap: str, name: str, replicas: Sequence[Sequence[int]], config: dict[str, str] | None = None
+) -> None:
     """A topic with these replicas for each partition, the first of which leads."""
-    _create(bootstrap, NewTopic(name, num_partitions=len(replicas), replica_assignment=[list(ids) for ids in replicas]))
+    plan = [list(ids) for ids in replicas]
+    _create(bootstrap, NewTopic(name, num_partitions=len(plan), replica_assignment=plan, config=config or {}))
 
 
 def _create(bootstrap: str, topic: NewTopic) -> None:

@@ -142,7 +142,8 @@ def open_descriptor(path: str, *, create: bool, read_only: bool) -> int:
 class RealDisk:
     """Implements ``runtime.disk.Disk``. Call ``close`` at the end to stop its threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = OFFLOAD_THREADS) -> None:
+        self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
@@ -223,7 +224,7 @@ class RealDisk:
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            self._executor = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="disk")
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="disk")
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
 
     def close(self) -> None:

@@ -28,6 +28,8 @@ ORPHAN_GRACE: Final = 10.0
 PARENT_GONE: Final = "parent is gone"
 """The reason of a stop."""
 FATAL_EXIT: Final = 1
+TIER_THREADS: Final = 32
+"""They wait for a store more than they work. Threads are made when there is work."""
 
 
 class Stop:
@@ -56,7 +58,7 @@ def real_runtime(fatal: Callable[[str, BaseException | None], None] | None = Non
         random=Randomness(),
         network=TcpNetwork(clock),
         disk=RealDisk(),
-        tier_disk=RealDisk(),
+        tier_disk=RealDisk(TIER_THREADS),
         new_tasks=lambda name: TaskScope(name, ending),
         fatal=ending,
     )

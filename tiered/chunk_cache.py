@@ -2,8 +2,7 @@
 
 A store that answers after 50 ms and then sends 500 MB/s is used well only by several requests at a time. Each step of
 a sequential reader doubles how many chunks are asked for ahead of it, up to a limit. Readers of one chunk share one
-request. Memory is bounded: chunks least recently used go first, and reading ahead does not drive out chunks that were
-read ahead for others and still wait for them.
+request. Memory is bounded: chunks that their readers have passed go first, and reading ahead drives out no others.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Load = Callable[[str, int, int], Awaitable[bytes]]
 """(path, start, length) -> exactly these bytes. Raises RemoteStorageError."""
 
 FORSAKEN: Final = 30.0
-"""Seconds after which a chunk that was read ahead and not asked for makes room for others."""
+"""Seconds after which a chunk that nobody came to, or went on from, counts as passed."""
 READERS: Final = 1000
 """So many sequential readers are remembered."""
 
@@ -36,14 +35,15 @@ class Chunk(NamedTuple):
 class Slot:
     """A chunk that is here, or on its way."""
 
-    __slots__ = ("asked", "data", "size", "wanted")
+    __slots__ = ("data", "passed", "size", "touched")
 
     def __init__(self, data: asyncio.Future[bytes], size: int, now: float) -> None:
         self.data = data
         self.size = size
-        self.asked = now
-        self.wanted = False
-        """A reader has come for it."""
+        self.touched = now
+        """When it was asked for, or last read."""
+        self.passed = False
+        """A reader has come to its end."""
 
 
 class ChunkCache:
@@ -77,6 +77,7 @@ class ChunkCache:
             # Shielded: the chunk stays of use where this reader gives up.
             data = await asyncio.shield(slot.data)
             begin = index * self._chunk
+            slot.passed = slot.passed or start + length >= begin + slot.size
             parts.append(data[max(start - begin, 0) : start + length - begin])
         self._remember(Chunk(path, last), window, at_end=start + length == (last + 1) * self._chunk)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -113,7 +114,7 @@ class ChunkCache:
             length = self._length(chunk, size)
             self._make_room(length, for_reader=True)
             slot = self._ask(chunk, length)
-        slot.wanted = True
+        slot.touched = self._clock.monotonic()
         self._slots.move_to_end(chunk)
         return slot
 
@@ -130,17 +131,15 @@ class ChunkCache:
         return min(self._chunk, size - chunk.number * self._chunk)
 
     def _make_room(self, length: int, *, for_reader: bool) -> bool:
-        """Let chunks go, used ones first, until ``length`` bytes more fit; whether they do. A reader gets its chunk in
-        any case: there are not many readers, and each waits for one."""
+        """Let chunks go until ``length`` bytes more fit; whether they do. A reader gets its chunk in any case: there
+        are not many readers, and each waits for one."""
         forsaken = self._clock.monotonic() - FORSAKEN
-        for only_used in (True, False) if for_reader else (True,):
-            if self.used + length <= self._capacity:
-                return True
+        for any_chunk in (False, True) if for_reader else (False,):
             for chunk, slot in list(self._slots.items()):
-                if slot.data.done() and (slot.wanted or slot.asked <= forsaken or not only_used):
+                if self.used + length <= self._capacity:
+                    return True
+                if slot.data.done() and (any_chunk or slot.passed or slot.touched <= forsaken):
                     self._drop(chunk)
-                    if self.used + length <= self._capacity:
-                        return True
         return self.used + length <= self._capacity
 
     def _ask(self, chunk: Chunk, length: int) -> Slot:

@@ -8,7 +8,8 @@
     config, nodes              configuration of the topic, and of all nodes
     release_version            the cluster's metadata version at its beginning, as in 3.5-IV0
     log_dirs: 2                of each broker
-    variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names); the three above
+    variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names), and of the above
+                               ``config``, ``nodes``, ``release_version``
     steps:
       - title
         in: [variant]          only there
@@ -49,6 +50,7 @@ KEYS: Final = frozenset(
 VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version"})
 STEP_KEYS: Final = frozenset({"title", "in", "do", "expect", "exchanges", "note"})
 BROKERS: Final = "ABCDE"
+PLAIN: Final = "plain"
 
 
 class ScriptError(ValueError):
@@ -92,25 +94,42 @@ def node_id(broker: str) -> int:
     return BROKERS.index(broker) + 1
 
 
-def variants(scenario: str) -> list[str]:
-    """The first is the plain one."""
-    return list(_read(scenario).get("variants") or {"plain": {}})
-
-
 def all_scenarios() -> list[str]:
     """The ids of all files."""
     names = (entry.name for entry in resources.files("lab.scenarios").iterdir())
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
+def variants(scenario: str) -> list[str]:
+    """In the order of the file."""
+    return list(_variants(source(scenario)))
+
+
 def load(scenario: str, variant: str | None = None) -> Script:
-    """Raises ScriptError."""
-    data = _read(scenario)
-    known = data.get("variants") or {"plain": {}}
+    """The first variant where none is named. Raises ScriptError."""
+    return script_of(source(scenario), variant)
+
+
+@cache
+def source(scenario: str) -> Mapping[str, Any]:
+    """What the file of a scenario holds. Raises ScriptError."""
+    file = resources.files("lab.scenarios").joinpath(f"{scenario}.yaml")
+    if not file.is_file():
+        raise ScriptError(f"no scenario {scenario!r}; there are {', '.join(all_scenarios())}")
+    data: dict[str, Any] = yaml.safe_load(file.read_text())
+    if data["id"] != scenario:
+        raise ScriptError(f"{scenario}.yaml calls itself {data['id']}")
+    return data
+
+
+def script_of(data: Mapping[str, Any], variant: str | None = None) -> Script:
+    """One variant of a scenario that is given as data. Raises ScriptError."""
+    scenario, known = data["id"], _variants(data)
+    _check(data, known)
     variant = variant or next(iter(known))
     if variant not in known:
         raise ScriptError(f"{scenario} has no variant {variant!r}; it has {', '.join(known)}")
-    chosen = known[variant] or {}
+    chosen = known[variant]
     return Script(
         id=scenario,
         variant=variant,
@@ -127,30 +146,26 @@ def load(scenario: str, variant: str | None = None) -> Script:
     )
 
 
+def _variants(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {name: chosen or {} for name, chosen in (data.get("variants") or {PLAIN: {}}).items()}
+
+
+def _check(data: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> None:
+    _check_keys(data["id"], data, KEYS)
+    for name, chosen in known.items():
+        _check_keys(f"variant {name}", chosen, VARIANT_KEYS)
+    for step in data["steps"]:
+        _check_keys("a step", step, STEP_KEYS)
+        if strangers := [name for name in step.get("in", ()) if name not in known]:
+            raise ScriptError(f"{data['id']} has no variant {', '.join(strangers)}, which a step is for")
+
+
 def _step(data: Mapping[str, Any]) -> Step:
-    _check_keys("a step", data, STEP_KEYS)
     actions = []
     for action in data.get("do") or []:
         ((name, arguments),) = action.items() if isinstance(action, dict) else ((action, None),)
         actions.append((name, arguments))
     return Step(data["title"], actions, data.get("expect") or {}, data.get("exchanges") or {})
-
-
-@cache
-def _read(scenario: str) -> Mapping[str, Any]:
-    file = resources.files("lab.scenarios").joinpath(f"{scenario}.yaml")
-    if not file.is_file():
-        raise ScriptError(f"no scenario {scenario!r}; there are {', '.join(all_scenarios())}")
-    data = yaml.safe_load(file.read_text())
-    _check_keys(scenario, data, KEYS)
-    if data["id"] != scenario:
-        raise ScriptError(f"{scenario}.yaml calls itself {data['id']}")
-    for name, chosen in (data.get("variants") or {}).items():
-        _check_keys(f"variant {name}", chosen or {}, VARIANT_KEYS)
-    for step in data["steps"]:
-        if unknown := set(step.get("in", ())) - set(data.get("variants") or {"plain": {}}):
-            raise ScriptError(f"{scenario} has no variant {', '.join(sorted(unknown))}, which a step is for")
-    return dict(data)
 
 
 def _check_keys(what: str, data: Mapping[str, Any], keys: frozenset[str]) -> None:

@@ -22,6 +22,9 @@ PARTITION: Final = 0
 LIMIT: Final = 30.0
 """Seconds on the scenario's clock that anything may take to come about."""
 PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.25
+PATIENCE: Final = 0.05
+"""A pause is this part of the time waited so far: what takes long is looked at less often."""
 CLIENT: Final = "scenario"
 """The client id of what the scenario itself asks."""
 
@@ -186,11 +189,12 @@ class Stage:
     async def until(self, what: str, condition: Callable[[], Awaitable[str | None]]) -> None:
         """Wait until ``condition`` finds nothing missing. Raises ScenarioFailed with what it says at the end."""
         clock = self.driver.runtime.clock
-        deadline = clock.monotonic() + LIMIT
+        began = clock.monotonic()
         while (missing := await _tried(condition)) is not None:
-            if clock.monotonic() > deadline:
+            waited = clock.monotonic() - began
+            if waited > LIMIT:
                 raise ScenarioFailed(f"{what}: after {LIMIT:g} s {missing}")
-            await clock.sleep(PAUSE)
+            await clock.sleep(min(max(waited * PATIENCE, PAUSE), LONGEST_PAUSE))
 
     def close(self) -> None:
         for node in list(self._channels):

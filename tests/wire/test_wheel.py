@@ -108,3 +108,10 @@ def test_the_wheel_has_the_rooms_and_nothing_else(environment: Path) -> None:
     tops = {name for name in installed.split() if not name.startswith(("milena-", ".."))}
     assert tops == ROOMS
     assert os.path.exists(environment / "milena")
+
+
+def test_the_wheel_has_the_scenarios(environment: Path) -> None:
+    """Data beside the code: the files must be named to get there."""
+    read = "import lab.scenarios.script as s; print(*(s.load(one).id for one in s.all_scenarios()))"
+    installed = run(str(environment / "python"), "-I", "-c", read, cwd=environment)
+    assert installed.split() == sorted(path.stem for path in (ROOT / "lab" / "scenarios").glob("*.yaml"))

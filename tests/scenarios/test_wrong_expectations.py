@@ -1,0 +1,73 @@
+"""A scenario that expects something else than what comes fails, and says where and what."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from lab.scenarios.script import script_of, source
+from lab.scenarios.simulated import play_simulated
+from lab.scenarios.stage import ScenarioFailed
+from tests.scenarios.peers import PEERS
+
+LAST = "A comes back, truncates below its own high watermark in two rounds, and has what B has"
+
+
+def played_with(title: str, **changes: Any) -> str:
+    """What kip279_unclean says where it fails with another expectation at one step."""
+    data = deepcopy(dict(source("kip279_unclean")))
+    step = next(step for step in data["steps"] if step["title"] == title)
+    step |= changes
+    with pytest.raises(ScenarioFailed) as failed:
+        play_simulated(script_of(data), PEERS)
+    return str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"log": {0: ["A:0", 1], 1: ["B:1", 3]}}, "A: log: expected"),
+        ({"log": {0: ["B:0", 1]}}, "A: log: expected"),
+        ({"epochs": {0: 0, 3: 1}}, "A: epochs: expected {0: 0, 3: 1}, found {1: 0, 3: 1}"),
+        ({"committed": 0}, "A: committed: expected 0, found 1"),
+        ({"in_isr": False}, "A: in_isr: expected False, found True"),
+        ({"stopped": True}, "A: it is running"),
+    ],
+)
+def test_a_wrong_table(table: dict[str, Any], said: str) -> None:
+    failed = played_with(LAST, expect={"A": table})
+    assert failed.startswith(f"kip279_unclean (plain), step 5: {LAST}\n")
+    assert said in failed
+    assert "0: B:0 LE-1" in failed, "the replicas are drawn"
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ({"differ": {"between": ["A", "B"], "at": [0, 0]}}, "the logs differ at [], expected 0 to 0"),
+        ({"lost": []}, "acknowledged and lost are ['A:0', 'A:1'], expected []"),
+        ({"partition": {"isr": [2]}}, "partition.isr: expected [2], found [2, 1]"),
+        ({"describe": {"B": {"role": "follower"}}}, "B.role: expected 'follower', found 'leader'"),
+    ],
+)
+def test_something_else_that_is_wrong(expect: dict[str, Any], said: str) -> None:
+    assert said in played_with(LAST, expect=expect)
+
+
+def test_a_step_is_not_passed_by_what_comes_later() -> None:
+    failed = played_with("epoch 3: B takes B:1", expect={"B": {"log": {0: ["B:0", 1]}}})
+    assert "step 4: epoch 3: B takes B:1" in failed
+
+
+def test_one_round_too_few() -> None:
+    rounds = [{"request": {"leader_epoch": 2}, "response": {"leader_epoch": 1, "end_offset": 1}}]
+    assert "1 exchanges expected, 2 found" in played_with(LAST, exchanges={"rounds": rounds})
+
+
+def test_a_control_experiment_without_its_peer() -> None:
+    data = deepcopy(dict(source("kip279_unclean")))
+    data["variants"]["kip101"] = {}
+    with pytest.raises(ScenarioFailed, match="as KIP-101 did, and keeps A:0"):
+        play_simulated(script_of(data, "kip101"), PEERS)

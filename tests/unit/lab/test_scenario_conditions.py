@@ -1,0 +1,168 @@
+"""What a scenario waits for, and its names for values, on a cluster that answers as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lab.scenarios.conditions import missing
+from lab.scenarios.script import Script
+from lab.scenarios.stage import ScenarioFailed, Stage
+from lab.scenarios.tables import TableError
+from lab.world import World, simulate
+from node.verbs import VerbError
+from runtime.context import Runtime
+
+
+class Told:
+    """A cluster of two brokers (``lab.scenarios.driver.Driver`` as far as it is asked): verbs by node and name."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.partition: dict[str, Any] = {"leader": 1, "isr": [1, 2], "leader_epoch": 3, "partition_epoch": 4}
+        self.brokers: dict[str, Any] = {"1": {"epoch": 10, "fenced": False}, "2": {"epoch": 12, "fenced": True}}
+        self.replicas: dict[str, Any] = {
+            "A": {"role": "leader", "leader": 1, "log_end_offset": 5, "high_watermark": 3},
+            "B": {"role": "follower", "leader": 1, "log_end_offset": 3, "high_watermark": 2},
+        }
+        self.known = {"A": 7, "B": 6, "controller": 7}
+        self.rules = [{"rule": 1, "hits": 2}]
+
+    async def verb(self, node: str, verb: str, /, **arguments: Any) -> Any:
+        match verb:
+            case "partitions":
+                return {"t-0": self.partition}
+            case "brokers":
+                return self.brokers
+            case "image":
+                return {"offset": self.known[node]}
+            case "rules":
+                return self.rules
+            case _:
+                assert verb == "describe_partition"
+                return self.replicas[node]
+
+
+def on_stage(run: Callable[[Stage, Told], Awaitable[None]]) -> None:
+    async def play(world: World) -> None:
+        told = Told(world.machine("scenario").start())
+        script = Script("some", "plain", "Some scenario", ("A", "B"), [], values={"n": 15})
+        stage = Stage(script, told)  # type: ignore[arg-type]
+        stage.up = {"A", "B"}
+        await run(stage, told)
+
+    simulate(play, seed=0)
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {},
+        {"leader": "A"},
+        {"isr": ["B", "A"]},
+        {"active": ["A"], "fenced": ["B"]},
+        {"follows": {"B": "A"}},
+        {"log_end": {"A": 5, "B": 3}},
+        {"committed": {"A": 2}},
+        {"registered": {"B": 11}},
+        {"in_step": ["A"]},
+        {"hits": {"held": 2}},
+    ],
+)
+def test_what_holds_misses_nothing(conditions: dict[str, Any]) -> None:
+    async def run(stage: Stage, told: Told) -> None:
+        stage.rules["held"] = "A", 1
+        assert await missing(stage, conditions) is None
+
+    on_stage(run)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ({"leader": "B"}, "the leader is 1"),
+        ({"leader": "none"}, "the leader is 1"),
+        ({"isr": ["A"]}, "the ISR is [1, 2]"),
+        ({"fenced": ["A"]}, "A is active"),
+        ({"active": ["B"]}, "B is fenced"),
+        ({"active": ["C"]}, "C is unknown"),
+        ({"follows": {"A": "B"}}, "A is leader, its leader 1"),
+        ({"log_end": {"A": 5, "B": 5}}, "B's log ends at 3"),
+        ({"committed": {"A": 3}}, "A has 2 as committed"),
+        ({"registered": {"B": 12}}, "B is not registered anew"),
+        ({"in_step": ["A", "B"]}, "B knows the metadata up to 6 of 7"),
+        ({"hits": {"held": 3}}, "held was hit 2 times"),
+        ({"leader": "A", "isr": ["A"]}, "the ISR is [1, 2]"),
+    ],
+)
+def test_what_does_not_hold_is_told(conditions: dict[str, Any], said: str) -> None:
+    async def run(stage: Stage, told: Told) -> None:
+        stage.rules["held"] = "A", 1
+        assert await missing(stage, conditions) == said
+
+    on_stage(run)
+
+
+def test_a_leader_must_know_that_it_leads() -> None:
+    async def run(stage: Stage, told: Told) -> None:
+        told.replicas["A"]["role"] = "follower"
+        assert await missing(stage, {"leader": "A"}) == "A is follower"
+        stage.up.discard("A")
+        assert await missing(stage, {"leader": "A"}) is None
+
+    on_stage(run)
+
+
+def test_there_is_no_condition_that_is_not_known() -> None:
+    async def run(stage: Stage, told: Told) -> None:
+        with pytest.raises(TableError, match="no condition 'leads'"):
+            await missing(stage, {"leads": "A"})
+
+    on_stage(run)
+
+
+def test_waiting_ends_with_what_is_missing() -> None:
+    async def run(stage: Stage, told: Told) -> None:
+        with pytest.raises(ScenarioFailed, match="B to lead: after 30 s the leader is 1"):
+            await stage.until("B to lead", lambda: missing(stage, {"leader": "B"}))
+
+    on_stage(run)
+
+
+def test_what_cannot_be_asked_yet_is_waited_for() -> None:
+    async def run(stage: Stage, told: Told) -> None:
+        asked = 0
+
+        async def condition() -> str | None:
+            nonlocal asked
+            asked += 1
+            if asked < 3:
+                raise VerbError("nobody listens")
+            return None
+
+        await stage.until("an answer", condition)
+        assert asked == 3
+
+    on_stage(run)
+
+
+def test_names_stand_for_values_and_their_neighbours() -> None:
+    async def run(stage: Stage, told: Told) -> None:
+        stage.memory["B1"] = 9
+        found = await stage.resolve(
+            {"list": ["$B1", "$B1 + 1", "$B1 - 1"], "n": "$n", "epoch": "$A.epoch", "of": "$leader_epoch", "text": "n"}
+        )
+        assert found == {"list": [9, 10, 8], "n": 15, "epoch": 10, "of": 3, "text": "n"}
+
+    on_stage(run)
+
+
+@pytest.mark.parametrize("name", ["$B1", "$C.epoch", "$A.rack", "$"])
+def test_a_name_that_stands_for_nothing_ends_the_scenario(name: str) -> None:
+    async def run(stage: Stage, told: Told) -> None:
+        with pytest.raises(ScenarioFailed, match="nothing is called"):
+            await stage.resolve(name)
+
+    on_stage(run)

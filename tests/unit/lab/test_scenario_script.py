@@ -1,0 +1,99 @@
+"""Scenario files: what is read from them for a variant, and what is refused."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from lab.scenarios.script import ScriptError, all_scenarios, load, node_id, script_of, variants
+
+DATA: dict[str, Any] = {
+    "id": "some",
+    "title": "Some scenario",
+    "replicas": ["A", "B"],
+    "epochs": [0, 2],
+    "config": {"min.insync.replicas": 1},
+    "variants": {
+        "plain": None,
+        "strict": {"config": {"min.insync.replicas": 2}, "set": {"n": 15}, "peers": {"B": "old"}},
+    },
+    "steps": [
+        {"title": "all do this", "do": [{"start": ["A", "B"]}, {"kill": "B"}]},
+        {"title": "one does this", "in": ["strict"], "expect": {"A": {"committed": 3}}},
+    ],
+}
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return deepcopy(DATA) | fields
+
+
+def test_a_variant_has_the_steps_that_are_for_it() -> None:
+    assert [step.title for step in script_of(DATA).steps] == ["all do this"]
+    assert [step.title for step in script_of(DATA, "strict").steps] == ["all do this", "one does this"]
+
+
+def test_actions_stay_in_order() -> None:
+    assert list(script_of(DATA).steps[0].actions) == [("start", ["A", "B"]), ("kill", "B")]
+
+
+def test_a_variants_configuration_wins_and_is_text() -> None:
+    assert script_of(DATA).config == {"min.insync.replicas": "1"}
+    assert script_of(DATA, "strict").config == {"min.insync.replicas": "2"}
+
+
+def test_a_variant_brings_its_peers_and_values() -> None:
+    script = script_of(DATA, "strict")
+    assert (script.peers, script.values) == ({"B": "old"}, {"n": 15})
+
+
+def test_a_yes_of_yaml_is_a_true_of_kafka() -> None:
+    script = script_of(changed(nodes={"broker.connection.loss.fencing.enable": False}))
+    assert script.nodes == {"broker.connection.loss.fencing.enable": "false"}
+
+
+def test_without_variants_there_is_the_plain_one() -> None:
+    data = changed(steps=DATA["steps"][:1])
+    del data["variants"]
+    assert script_of(data).variant == "plain"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"replica": ["A"]}, "some has no replica"),
+        ({"variants": {"plain": {"sets": {}}}}, "variant plain has no sets"),
+        ({"steps": [{"title": "t", "expects": {}}]}, "a step has no expects"),
+        ({"steps": [{"title": "t", "in": ["lax"]}]}, "no variant lax"),
+    ],
+)
+def test_what_a_file_cannot_say_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScriptError, match=said):
+        script_of(changed(**fields))
+
+
+def test_there_is_no_variant_that_is_not_named() -> None:
+    with pytest.raises(ScriptError, match="it has plain, strict"):
+        script_of(DATA, "lax")
+
+
+def test_there_is_no_scenario_without_a_file() -> None:
+    with pytest.raises(ScriptError, match="there are kafka_13141"):
+        load("kafka_1")
+
+
+def test_brokers_are_letters() -> None:
+    assert [node_id(letter) for letter in "ABE"] == [1, 2, 5]
+    for name in ("F", "AB", "controller", ""):
+        with pytest.raises(ScriptError):
+            node_id(name)
+
+
+def test_all_files_are_read_in_all_variants() -> None:
+    for scenario in all_scenarios():
+        for variant in variants(scenario):
+            script = load(scenario, variant)
+            assert script.id == scenario
+            assert script.steps

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from broker.config_store import ConfigStore
@@ -30,6 +30,9 @@ from runtime.clock import Clock
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
 from storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from tiered.tier_manager import RemoteLogManager
 
 AT_ONCE: Final = 16
 """So many partitions are done within a publication, and in one slice of a longer work."""
@@ -63,6 +66,7 @@ class Applier:
         fetchers: Fetchers,
         expected_followers: ExpectedFollowers,
         mover: LogMover,
+        tier: RemoteLogManager | None,
         clock: Clock,
     ) -> None:
         self.applied_offset = -1
@@ -81,6 +85,7 @@ class Applier:
         self._fetchers = fetchers
         self._expected_followers = expected_followers
         self._mover = mover
+        self._tier = tier
         self._clock = clock
         self._todo: dict[tuple[str, int], None] = {}
         self._work = asyncio.Event()
@@ -166,6 +171,8 @@ class Applier:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)
         self._mover.forget(partition)
+        if self._tier is not None:
+            self._tier.drop(partition)
         partition.take_offline()
 
     def log_moved(self, partition: Partition) -> None:
@@ -236,6 +243,8 @@ class Applier:
                 self._expected_followers.expect(partition.replicas)
         else:
             self._fetchers.follow(partition)
+        if self._tier is not None:
+            self._tier.take_up(partition)
         if partition.topic == OFFSETS_TOPIC:
             leads_in = partition.leader_epoch if partition.is_leader else None
             if led_in is not None and leads_in is None:
@@ -249,6 +258,9 @@ class Applier:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)
         self._mover.cancel(partition)
+        if self._tier is not None:
+            is_deleted = partition.topic_id not in self._image().topics_by_id
+            self._tier.drop(partition, erase_remote=is_deleted and partition.is_leader)
         self._partitions.remove(partition)
         if topic_is_gone:
             self._meters.forget(partition.topic)

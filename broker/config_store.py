@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from broker.partition import Partition
 from broker.partitions import PartitionSet
 from node.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
 from runtime.config.node_config import NodeConfig
+from runtime.config.tiered_rules import ENABLE
 from runtime.config.topic_config import TopicConfig
+from runtime.config.values import ConfigError
 from runtime.logging import get_logger
 
 
@@ -22,6 +25,7 @@ class ConfigStore:
         self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._warned_of_compaction: set[str] = set()
         self._listeners: list[Callable[[NodeConfig], None]] = []
+        self._topic_listeners: list[Callable[[Partition], None]] = []
         self._log = get_logger("config")
 
     def get(self, key: str) -> Any:
@@ -31,6 +35,10 @@ class ConfigStore:
     def on_change(self, listener: Callable[[NodeConfig], None]) -> None:
         """Call ``listener`` with the new configuration of the broker whenever it changes."""
         self._listeners.append(listener)
+
+    def on_topic_change(self, listener: Callable[[Partition], None]) -> None:
+        """Call ``listener`` with each hosted partition whose topic's configuration may have changed."""
+        self._topic_listeners.append(listener)
 
     def topic(self, name: str) -> TopicConfig:
         """A topic's effective values on this broker."""
@@ -43,6 +51,17 @@ class ConfigStore:
             self._warned_of_compaction.add(name)
             self._log.warning("cleanup.policy=compact is accepted, but nothing is compacted yet", topic=name)
         return config
+
+    def check_tier(self) -> None:
+        """Raises ConfigError where topics need the tier that this broker has not."""
+        if not self.node.get("remote.log.storage.system.enable") and any(
+            kind == TOPIC_RESOURCE and values.get(ENABLE, "").lower() == "true"
+            for (kind, _), values in self._image().configs.items()
+        ):
+            raise ConfigError(
+                "You have to delete all topics with the property remote.storage.enable=true "
+                "before disabling tiered storage cluster-wide"
+            )
 
     def publish(self, delta: Delta) -> None:
         """Take up what has changed, and hand it to the logs at once."""
@@ -67,3 +86,5 @@ class ConfigStore:
         for partition in self._partitions:
             if partition.log is not None and concerned(partition.topic):
                 partition.log.update_config(self.topic(partition.topic))
+                for listener in self._topic_listeners:
+                    listener(partition)

@@ -51,6 +51,7 @@ from storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from node.verbs import Verbs
+    from tiered.tier_manager import RemoteLogManager
 
 CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
@@ -120,6 +121,7 @@ class Broker:
         self.log_mover = LogMover(
             runtime, self.logs, lambda partition: self._applier.log_moved(partition), self.quotas.moves
         )
+        self.tier = self._tiering(config)
         self._applier = self._carrying_out()
         register_gauges(self)
 
@@ -155,6 +157,16 @@ class Broker:
             broker_epoch=lambda: self.lifecycle.epoch,
         )
 
+    def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
+        """None without a remote tier: most brokers have none. Raises ConfigError."""
+        if not config.get("remote.log.storage.system.enable"):
+            return None
+        from broker.tiering import remote_log_manager
+
+        tier = remote_log_manager(self, config)
+        self.configs.on_topic_change(tier.take_up)
+        return tier
+
     def _carrying_out(self) -> Applier:
         return Applier(
             self.node_id,
@@ -170,6 +182,7 @@ class Broker:
             self.fetchers,
             self.expected_followers,
             self.log_mover,
+            self.tier,
             self.runtime.clock,
         )
 
@@ -264,7 +277,10 @@ class Broker:
         lifecycle.start(self._tasks)
         await lifecycle.caught_up.wait()
         self.configs.renew()
+        self.configs.check_tier()
         await self.logs.load(self.configs.topic)
+        if self.tier is not None:
+            await self.tier.start()
         self._applier.start(self._tasks)
         self._assigner.start(self._tasks)
         self.log_mover.start(self._tasks)
@@ -283,6 +299,8 @@ class Broker:
         self.ready = False
         if self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
             await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
+        if self.tier is not None:
+            await self.tier.stop()
         self.server.stop_accepting()
         self.fetchers.close()
         self.purgatory.close()
@@ -343,6 +361,8 @@ class Broker:
         self.fetch_max_bytes = config.get("fetch.max.bytes")
         self.quotas.update(config)
         self.fetchers.resize(config.get("num.replica.fetchers"))
+        if self.tier is not None:
+            self.tier.renew_quotas()
 
     def _log_start_moved(self, log: PartitionLog) -> None:
         partition = self.partitions.find(log.topic, log.partition)

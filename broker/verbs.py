@@ -30,6 +30,7 @@ class BrokerVerbs:
             "read_log": self.read_log,
             "roll": self.roll,
             "retention": self.retention,
+            "tiering": self.tiering,
             "fetchers": self._broker.fetchers.describe,
             "image": self.image,
         }
@@ -82,6 +83,13 @@ class BrokerVerbs:
         deleted = {f"{log.topic}-{log.partition}": log.delete_old_segments(now) for log in list(self._broker.logs)}
         return {name: count for name, count in deleted.items() if count}
 
+    async def tiering(self, topic: str, partition: int) -> dict[str, int]:
+        """topic, partition: copy to the tier and expire there now, or, on a follower, learn what is copied"""
+        found = self._broker.partitions.get(topic, partition)
+        if self._broker.tier is not None:
+            await self._broker.tier.run_now(found)
+        return _bounds_in_tier(found.online_log)
+
     def image(self) -> dict[str, Any]:
         """the metadata as it is known here: offset, epoch, digest"""
         image = self._broker.image
@@ -92,6 +100,14 @@ def _role(partition: Partition) -> str:
     if partition.log is None:
         return "offline"
     return "leader" if partition.is_leader else "follower"
+
+
+def _bounds_in_tier(log: PartitionLog) -> dict[str, int]:
+    return {
+        "log_start_offset": log.log_start_offset,
+        "local_log_start_offset": log.local_log_start_offset,
+        "highest_offset_in_remote_storage": log.highest_offset_in_remote_storage,
+    }
 
 
 def _bounds(log: PartitionLog) -> dict[str, Any]:

@@ -1,0 +1,208 @@
+"""Copying a leader's closed segments to the tier, oldest first (kafka-behaviour A3, A4).
+
+A segment is announced (COPY_SEGMENT_STARTED), copied, and confirmed (COPY_SEGMENT_FINISHED); each step is awaited
+before the next. A copy that fails is tried again under another id; what it left in the tier is deleted, or, where not
+even that works, when its offsets expire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import Offset
+from storage import tiering
+from storage.checkpoints import encode_epochs
+from storage.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
+from storage.partition_log import PartitionLog
+from storage.segment import Segment
+from tiered.deletion import delete_segment, update_of
+from tiered.eligibility import Candidate, candidates
+from tiered.lineage_offsets import highest_remote, remote_log_start
+from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
+from tiered.roles import Role
+from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
+from tiered.tier import FAILURES, Tier
+
+QUOTA_STEP: Final = 1.0
+"""Seconds after which a copy that the quota holds back looks again."""
+CUSTOM_METADATA_LIMIT: Final = "remote.log.metadata.custom.metadata.max.bytes"
+
+
+class CustomMetadataTooLarge(RemoteStorageError):
+    """The store wants to keep more with a segment's metadata than is allowed."""
+
+    def __init__(self, custom_metadata: bytes, limit: int) -> None:
+        super().__init__(
+            f"the store wants to keep {len(custom_metadata)} bytes with a segment, where {CUSTOM_METADATA_LIMIT} "
+            f"allows {limit}"
+        )
+        self.custom_metadata = custom_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A segment as it is announced, and what of it is copied."""
+
+    metadata: RemoteLogSegmentMetadata
+    files: SegmentFiles
+
+
+async def copy_round(tier: Tier, role: Role) -> None:
+    """Copy what can be copied now. Raises what is in ``tier.FAILURES``."""
+    log = role.log
+    if log is None or not role.may_copy or not tiering.is_copied(log) or not tier.metadata.is_ready(role.partition):
+        return
+    catch_up(tier, role, log)
+    bases = [segment.base_offset for segment in log.segments]
+    found = candidates(
+        bases,
+        copied=log.highest_offset_in_remote_storage,
+        log_start=log.log_start_offset,
+        stable=log.last_stable_offset,
+    )
+    for candidate in found:
+        await _wait_for_quota(tier, role)
+        if not role.holds(log) or not tiering.is_copied(log):
+            return
+        segment = _segment_at(log, candidate)
+        if segment is None:
+            return  # deleted meanwhile, or cut
+        if segment.size:
+            tier.copy_quota.record(segment.size, tier.runtime.clock.time_ms())
+            await copy_segment(tier, role, log, prepare(tier, role, log, segment, candidate.end))
+            if not role.holds(log):
+                return
+
+
+def catch_up(tier: Tier, role: Role, log: PartitionLog) -> None:
+    """Take from the metadata what this log may not know: where it begins in the tier, and how far it is copied.
+
+    Raises KafkaError, MetadataNotReady.
+    """
+    cache = tier.metadata.cache(role.partition)
+    if role.leads and role.started_log is not log:
+        _find_log_start(tier, role, log)
+        role.started_log = log
+    end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
+    if end is not None:
+        tiering.note_copied(log, end.offset)
+
+
+def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
+    start = remote_log_start(tier.metadata.cache(role.partition), log.epochs)
+    if start is None:
+        earliest = log.epochs.earliest
+        if earliest is not None and earliest.start > log.log_start_offset and len(tier.metadata.cache(role.partition)):
+            # The epochs of what is in the tier were lost: not a word of this log is true of it.
+            tier.events.error(
+                "leader epochs do not reach back to the log start",
+                topic=log.topic,
+                partition=log.partition,
+                log_start=log.log_start_offset,
+                first_epoch=earliest.start,
+            )
+            return
+        start = log.local_log_start_offset
+    tiering.update_log_start(log, start)
+
+
+def _segment_at(log: PartitionLog, candidate: Candidate) -> Segment | None:
+    index = log.segments.floor_index(candidate.base)
+    if index < 0 or log.segments[index].base_offset != candidate.base or index + 1 >= len(log.segments):
+        return None
+    return log.segments[index] if log.segments[index + 1].base_offset == candidate.end else None
+
+
+async def _wait_for_quota(tier: Tier, role: Role) -> None:
+    while not role.ended and tier.copy_quota.throttle_ms(tier.runtime.clock.time_ms()) > 0:
+        await role.pause(QUOTA_STEP)
+
+
+def prepare(tier: Tier, role: Role, log: PartitionLog, segment: Segment, end: Offset) -> Prepared:
+    """The closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError, KafkaError where no epoch of it is
+    known."""
+    disk = log.context.disk
+    epochs = tuple(log.epochs.entries_in_range(segment.base_offset, end))
+    if not epochs:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {segment.base_offset} to {end} is known")
+    if not disk.exists(segment.path(OFFSET_INDEX)):
+        segment.write_indexes()
+    aborted = segment.path(TXN_INDEX)
+    has_aborted = disk.exists(aborted)
+    metadata = RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(role.partition, tier.runtime.random.uuid()),
+        segment.base_offset,
+        Offset(end - 1),
+        tier.node_id,
+        segment.largest_timestamp(),
+        tier.runtime.clock.time_ms(),
+        epochs,
+        segment.size,
+        None,
+        RemoteLogSegmentState.COPY_SEGMENT_STARTED,
+        not has_aborted,
+    )
+    files = SegmentFiles(
+        segment.path(LOG),
+        segment.path(OFFSET_INDEX),
+        segment.path(TIME_INDEX),
+        aborted if has_aborted else None,
+        tiering.snapshot_at(log, end),
+        encode_epochs(log.epochs.entries_in_range(Offset(-1), end)),
+    )
+    return Prepared(metadata, files)
+
+
+async def copy_segment(tier: Tier, role: Role, log: PartitionLog, prepared: Prepared) -> None:
+    """Carry one segment over. Raises what is in ``tier.FAILURES``; then, or where the role has ended meanwhile, what
+    was copied is deleted again."""
+    metadata = prepared.metadata
+    meters = tier.meters.of(metadata.partition.topic)
+    role.copying.add(metadata.id)
+    try:
+        await tier.metadata.add(metadata)
+        meters.copy_requests.add()
+        custom = await _store(tier, prepared) if role.holds(log) else None
+        if not role.holds(log):
+            await _discard(tier, role, metadata)
+            return
+        await tier.metadata.update(
+            update_of(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom_metadata=custom)
+        )
+    except CustomMetadataTooLarge as error:
+        role.may_copy = False
+        meters.copy_errors.add()
+        await _discard(tier, role, metadata, error.custom_metadata)
+        raise
+    except RetriableRemoteStorageError:
+        meters.copy_errors.add()
+        raise  # nothing is deleted: the next attempt has another id
+    except RemoteStorageError:
+        meters.copy_errors.add()
+        await _discard(tier, role, metadata)
+        raise
+    finally:
+        role.copying.discard(metadata.id)
+    meters.copied_bytes.add(metadata.size)
+    if role.holds(log):
+        tiering.note_copied(log, metadata.end_offset)
+
+
+async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
+    custom = await tier.storage.copy(prepared.metadata, prepared.files)
+    limit = tier.get(CUSTOM_METADATA_LIMIT)
+    if custom is not None and len(custom) > limit:
+        raise CustomMetadataTooLarge(custom, limit)
+    return custom
+
+
+async def _discard(
+    tier: Tier, role: Role, metadata: RemoteLogSegmentMetadata, custom_metadata: bytes | None = None
+) -> None:
+    """Delete what a copy left in the tier. Where that fails too, it stays to be deleted when its offsets expire."""
+    try:
+        await delete_segment(tier, metadata, custom_metadata=custom_metadata)
+    except FAILURES as error:
+        tier.report("what a failed copy left stays in the tier", role.replica, error)

@@ -1,0 +1,92 @@
+"""Deleting what has expired in the tier, and everything of a partition that goes (kafka-behaviour A2, A7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storage import tiering
+from storage.partition_log import PartitionLog
+from tiered.copying import catch_up
+from tiered.deletion import announce_deletion, delete_segment, finish_deletion
+from tiered.retention import LogView, decide
+from tiered.roles import Role
+from tiered.segment_metadata import RemoteLogSegmentMetadata
+from tiered.tier import FAILURES, Tier
+
+
+async def expire_round(tier: Tier, role: Role) -> None:
+    """One pass of a leader. Raises what is in ``tier.FAILURES``."""
+    log = role.log
+    if log is None or not tier.metadata.is_ready(role.partition):
+        return
+    # A leader that has not copied anything yet would count the same segments here and there (KAFKA-20732).
+    catch_up(tier, role, log)
+    clock = tier.runtime.clock
+    began = clock.monotonic()
+    cache = tier.metadata.cache(role.partition)
+    verdict = decide(cache, view_of(log), now=clock.time_ms(), copying=role.copying)
+    figures = role.figures
+    figures.computation_ms = (clock.monotonic() - began) * 1000
+    figures.remote_segments, figures.remote_size = len(cache), verdict.remote_size
+    figures.retained_size = verdict.retained_size
+    if verdict.log_start is not None:
+        tiering.update_log_start(log, verdict.log_start)
+    await _delete_all(tier, role, log, [*verdict.delete, *verdict.dangling])
+
+
+def view_of(log: PartitionLog) -> LogView:
+    return LogView(
+        log.epochs.entries,
+        log.log_start_offset,
+        log.log_end_offset,
+        sum(segment.size for segment in tiering.only_local(log)),
+        log.config.retention_ms,
+        log.config.retention_bytes,
+    )
+
+
+async def _delete_all(tier: Tier, role: Role, log: PartitionLog, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
+    figures = role.figures
+    figures.delete_segments, figures.delete_bytes = len(segments), sum(segment.size for segment in segments)
+    for segment in segments:
+        if not role.holds(log):
+            return
+        await delete_segment(tier, segment)
+        figures.delete_segments -= 1
+        figures.delete_bytes -= segment.size
+        tier.events.info(
+            "remote segment deleted",
+            topic=role.replica.topic,
+            partition=role.replica.index,
+            first=segment.start_offset,
+            last=segment.end_offset,
+        )
+
+
+async def follow_round(tier: Tier, role: Role) -> None:
+    """A follower learns how far the leader has copied: so far its own segments may go. Raises what is in
+    ``tier.FAILURES``."""
+    log = role.log
+    if log is not None and tier.metadata.is_ready(role.partition):
+        catch_up(tier, role, log)
+
+
+async def erase(tier: Tier, role: Role, segments: Sequence[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+    """Delete all ``segments`` of a partition that is tiered no more, in whatever state they are. Returns those that
+    could not be deleted."""
+    left = []
+    announced = []
+    for segment in segments:
+        try:
+            await announce_deletion(tier, segment)
+            announced.append(segment)
+        except FAILURES as error:
+            tier.report("remote segment not deleted", role.replica, error)
+            left.append(segment)
+    for segment in announced:
+        try:
+            await finish_deletion(tier, segment)
+        except FAILURES as error:
+            tier.report("remote segment not deleted", role.replica, error)
+            left.append(segment)
+    return left

@@ -1,0 +1,57 @@
+"""So many pieces of work at a time, first come first served; the number may change while they run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+
+class Pool:
+    """``async with pool`` waits for a place. ``limit`` is asked whenever a place is wanted or given back."""
+
+    __slots__ = ("_limit", "_waiting", "busy")
+
+    def __init__(self, limit: Callable[[], int]) -> None:
+        self._limit = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.busy = 0
+        """Places that are taken."""
+
+    @property
+    def idle_share(self) -> float:
+        """From 0 to 1: how much of the pool is free."""
+        return max(1 - self.busy / self._limit(), 0.0)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def __aenter__(self) -> None:
+        if self.busy < self._limit() and not self._waiting:
+            self.busy += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give_back()
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self.busy -= 1
+        while self._waiting and self.busy < self._limit():
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.busy += 1
+                turn.set_result(None)

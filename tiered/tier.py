@@ -1,0 +1,73 @@
+"""What all work on one broker's tier shares, and what it knows of the replicas that it works for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from protocol.batch import CorruptBatch
+from protocol.errors import KafkaError
+from protocol.types import NodeId
+from runtime.context import Runtime
+from storage.context import EventLog
+from storage.partition_log import PartitionLog
+from tiered.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
+from tiered.meters import TierMeters
+from tiered.quota import RateQuota
+from tiered.remote_storage import RemoteStorage, RemoteStorageError, RetriableRemoteStorageError
+from tiered.segment_metadata import RemoteLogSegmentMetadata
+
+FAILURES = (RemoteStorageError, RemoteLogMetadataError, KafkaError, CorruptBatch, OSError)
+"""What a round of work may end with; the next one begins anew."""
+
+
+class Replica(Protocol):
+    """A hosted replica; ``broker.partition.Partition`` is one."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def topic_id(self) -> UUID: ...
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def term(self) -> int:
+        """Counts the times that it became the leader."""
+        ...
+
+    @property
+    def log(self) -> PartitionLog | None: ...
+
+
+@dataclass(slots=True)
+class Tier:
+    """The tier as one broker sees it."""
+
+    runtime: Runtime
+    node_id: NodeId
+    get: Callable[[str], Any]
+    """A key of the broker's configuration, as it is now."""
+    storage: RemoteStorage
+    metadata: RemoteLogMetadataManager
+    meters: TierMeters
+    copy_quota: RateQuota
+    fetch_quota: RateQuota
+    events: EventLog
+    deleted: Callable[[RemoteLogSegmentMetadata], None] = lambda _segment: None
+    """Hears of each segment that is about to leave the tier: what is kept of it here can go."""
+
+    def report(self, what: str, replica: Replica, error: Exception) -> None:
+        """Log that a round of work has failed."""
+        fields = {"topic": replica.topic, "partition": replica.index, "reason": str(error)}
+        if isinstance(error, RetriableRemoteStorageError | RemoteLogMetadataError):
+            self.events.info(what, **fields)
+        else:
+            self.events.warning(what, **fields)

@@ -1,0 +1,209 @@
+"""Who works for which replica on the tier: Kafka's RemoteLogManager (KIP-405; kafka-behaviour A2).
+
+A leader of a tiered partition has two tasks, copying and expiration, a follower one, that learns what is copied. Each
+runs at once and then again a fixed time after its last end. So many of a kind run at a time as its pool has places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from node.metrics import Metrics
+from runtime.tasks import Tasks
+from storage.partition_log import PartitionLog
+from tiered.copying import copy_round
+from tiered.expiration import erase, expire_round, follow_round
+from tiered.gauges import TierGauges
+from tiered.metadata_manager import MetadataNotReady
+from tiered.pool import Pool
+from tiered.remote_storage import RemoteStorageError
+from tiered.roles import Role
+from tiered.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from tiered.tier import FAILURES, Replica, Tier
+
+Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]
+NOT_READY_PAUSE: Final = 1.0
+"""Seconds after which it is looked again whether the metadata is known."""
+INTERVAL: Final = "remote.log.manager.task.interval.ms"
+ERASING_ATTEMPTS: Final = 10
+READY_TO_ERASE: Final = 120.0
+"""Seconds within which the metadata of a partition whose segments are all to be deleted must be known."""
+
+
+class Job:
+    """One kind of round for one role; never two at a time."""
+
+    __slots__ = ("name", "pool", "running", "work")
+
+    def __init__(self, name: str, pool: Pool, work: Round) -> None:
+        self.name = name
+        self.pool = pool
+        self.work = work
+        self.running = asyncio.Lock()
+
+
+class RemoteLogManager:
+    """The roles of one broker's replicas in the tier. All methods are for the loop."""
+
+    def __init__(self, tier: Tier, metrics: Metrics) -> None:
+        self.tier = tier
+        self.copying = self._pool("remote.log.manager.copier.thread.pool.size")
+        self.expiring = self._pool("remote.log.manager.expiration.thread.pool.size")
+        self.following = self._pool("remote.log.manager.follower.thread.pool.size")
+        self._gauges = TierGauges(metrics, (self.copying, self.expiring, self.following))
+        self._tasks: Tasks = tier.runtime.new_tasks("remote log manager")
+        self._roles: dict[TopicIdPartition, Role] = {}
+        self._jobs: dict[Role, Sequence[Job]] = {}
+
+    def _pool(self, key: str) -> Pool:
+        return Pool(lambda: self.tier.get(key))
+
+    # -- life
+
+    async def start(self) -> None:
+        """Prepare the store and begin to read the metadata. A store that cannot be reached does not stop the broker."""
+        try:
+            await self.tier.storage.start()
+        except RemoteStorageError as error:
+            self.tier.events.error("remote storage cannot be used", reason=str(error))
+        self.tier.metadata.start()
+
+    async def stop(self) -> None:
+        """Idempotent. What is under way is cut short, as by a crash."""
+        for role in self:
+            role.end()
+        await self._tasks.stop()
+        await self.tier.metadata.stop()
+        await self.tier.storage.close()
+
+    def renew_quotas(self) -> None:
+        """The broker's configuration may have changed."""
+        self.tier.copy_quota.limit = self.tier.get("remote.log.manager.copy.max.bytes.per.second")
+        self.tier.fetch_quota.limit = self.tier.get("remote.log.manager.fetch.max.bytes.per.second")
+
+    # -- roles
+
+    def __iter__(self) -> Iterator[Role]:
+        return iter(list(self._roles.values()))
+
+    def role_of(self, replica: Replica) -> Role | None:
+        return self._roles.get(TopicIdPartition(replica.topic_id, replica.topic, replica.index))
+
+    def take_up(self, replica: Replica) -> None:
+        """The role of ``replica`` or its configuration may have changed: do what it asks for now. Idempotent."""
+        role, log = self.role_of(replica), replica.log
+        if role is not None and log is not None and not log.remote_enabled:
+            self._switched_off(role, log)
+            return
+        if role is not None and role.replica is replica and role.log is not None:
+            return
+        if role is not None:
+            self._end(role)
+        if log is not None and log.remote_enabled:
+            self._begin(Role(replica, self.tier.runtime.clock))
+        elif role is not None:
+            self._forget(role.partition)
+
+    def drop(self, replica: Replica, *, erase_remote: bool = False) -> None:
+        """The replica leaves this broker. ``erase_remote``: and everything of it leaves the tier."""
+        role = self.role_of(replica)
+        if role is not None:
+            self._leave(role, erase_remote=erase_remote)
+
+    def _begin(self, role: Role) -> None:
+        self._roles[role.partition] = role
+        assigned = [role.partition]
+        self.tier.metadata.assign(assigned if role.leads else (), () if role.leads else assigned)
+        self._gauges.show(role)
+        jobs = self._jobs[role] = self._jobs_of(role)
+        for job in jobs:
+            role.task_began()
+            self._tasks.spawn(self._repeat(role, job), name=f"{job.name} {role.replica.topic}-{role.replica.index}")
+
+    def _jobs_of(self, role: Role) -> Sequence[Job]:
+        if role.leads:
+            return (Job("copy", self.copying, copy_round), Job("expire", self.expiring, expire_round))
+        return (Job("follow", self.following, follow_round),)
+
+    def _end(self, role: Role) -> None:
+        role.end()
+        self._gauges.hide(role)
+        del self._roles[role.partition]
+        del self._jobs[role]
+
+    def _leave(self, role: Role, *, erase_remote: bool) -> None:
+        self._end(role)
+        if erase_remote:
+            self._tasks.spawn(self._erase(role), name=f"erase {role.replica.topic}-{role.replica.index}")
+        else:
+            self._forget(role.partition)
+
+    def _forget(self, partition: TopicIdPartition) -> None:
+        """Nothing is left to do for it here."""
+        self.tier.metadata.unassign([partition])
+        if not any(other.topic == partition.topic for other in self._roles):
+            self.tier.meters.forget(partition.topic)
+
+    def _switched_off(self, role: Role, log: PartitionLog) -> None:
+        """The topic is tiered no more (KIP-950): the log begins with its first local record, and the leader deletes
+        what is in the tier."""
+        leads = role.replica.is_leader
+        if leads:
+            log.increment_log_start(log.local_log_start_offset)
+        self._leave(role, erase_remote=leads and log.config.remote_log_delete_on_disable)
+
+    # -- work
+
+    async def run_now(self, replica: Replica) -> None:
+        """One round of each of its jobs, at once. Raises what the round raises."""
+        role = self.role_of(replica)
+        if role is None:
+            return
+        if not await self.tier.metadata.wait_ready(role.partition, self._interval):
+            raise MetadataNotReady(f"the remote log metadata of {replica.topic}-{replica.index} is not read yet")
+        for job in self._jobs.get(role, ()):
+            async with job.running:
+                await job.work(self.tier, role)
+
+    @property
+    def _interval(self) -> float:
+        return float(self.tier.get(INTERVAL)) / 1000
+
+    async def _repeat(self, role: Role, job: Job) -> None:
+        try:
+            while not role.ended:
+                if await self.tier.metadata.wait_ready(role.partition, self._interval):
+                    async with job.pool, job.running:
+                        await self._once(role, job)
+                    await role.pause(self._interval)
+                else:
+                    await role.pause(NOT_READY_PAUSE)
+        finally:
+            role.task_ended()
+
+    async def _once(self, role: Role, job: Job) -> None:
+        try:
+            await job.work(self.tier, role)
+        except FAILURES as error:
+            self.tier.report(f"remote log: {job.name} failed", role.replica, error)
+
+    async def _erase(self, role: Role) -> None:
+        """Delete what the tier has of a partition now: it may be tiered again soon."""
+        await role.idle()
+        metadata, partition = self.tier.metadata, role.partition
+        left: list[RemoteLogSegmentMetadata] = []
+        if await metadata.wait_ready(partition, READY_TO_ERASE):
+            left = metadata.cache(partition).segments()
+        for _ in range(ERASING_ATTEMPTS):
+            left = await erase(self.tier, role, left)
+            if not left:
+                break
+            await self.tier.runtime.clock.sleep(self._interval)
+        if left:
+            self.tier.events.error(
+                "segments stay in the tier", topic=partition.topic, partition=partition.partition, count=len(left)
+            )
+        if partition not in self._roles:
+            self._forget(partition)

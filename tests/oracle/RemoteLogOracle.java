@@ -18,7 +18,7 @@ import org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteL
 import org.apache.kafka.server.log.remote.storage.RemoteLogManager;
 import org.apache.kafka.server.log.remote.storage.RemoteLogMetadata;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
-import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadataUpdate;
+import org.apache.kafka.server.log.remote.storage.RemoteResourceNotFoundException;
 
 /** Kafka's own metadata of remote segments, for test_remote_log_metadata.py: a command a line, an answer a line. */
 public class RemoteLogOracle {
@@ -28,8 +28,10 @@ public class RemoteLogOracle {
 
     public static void main(String[] args) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = lines.readLine(); line != null; line = lines.readLine())
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             System.out.println(answer(line.split(" ")));
+            System.out.flush();
+        }
     }
 
     static Object answer(String[] words) throws Exception {
@@ -47,7 +49,8 @@ public class RemoteLogOracle {
             case "apply":
                 return apply(read(words[1]));
             case "find":
-                return number(cache.remoteLogSegmentMetadata(Integer.parseInt(words[1]), Long.parseLong(words[2])));
+                return number((Optional<?>) call(cache, "remoteLogSegmentMetadata",
+                    Integer.parseInt(words[1]), Long.parseLong(words[2])));
             case "highest":
                 return ((Optional<?>) call(cache, "highestOffsetForEpoch", Integer.parseInt(words[1])))
                     .map(Object::toString).orElse("none");
@@ -74,22 +77,25 @@ public class RemoteLogOracle {
     static String apply(RemoteLogMetadata event) throws Exception {
         try {
             if (event instanceof RemoteLogSegmentMetadata) call(cache, "addCopyInProgressSegment", event);
-            else cache.updateRemoteLogSegmentMetadata((RemoteLogSegmentMetadataUpdate) event);
+            else call(cache, "updateRemoteLogSegmentMetadata", event);
             return "applied";
-        } catch (IllegalStateException | org.apache.kafka.server.log.remote.storage.RemoteResourceNotFoundException e) {
+        } catch (IllegalStateException | RemoteResourceNotFoundException e) {
             return "refused";
         }
     }
 
-    static String number(Optional<RemoteLogSegmentMetadata> segment) {
-        return segment.map(one -> "" + one.remoteLogSegmentId().id().getLeastSignificantBits()).orElse("none");
+    static String number(Optional<?> segment) {
+        return segment.map(one -> "" + id(one)).orElse("none");
     }
 
     static String ids(Iterator<?> segments) {
         List<Long> found = new ArrayList<>();
-        while (segments.hasNext())
-            found.add(((RemoteLogSegmentMetadata) segments.next()).remoteLogSegmentId().id().getLeastSignificantBits());
-        return found.stream().sorted().map(String::valueOf).toList().toString();
+        while (segments.hasNext()) found.add(id(segments.next()));
+        return found.stream().sorted().toList().toString();
+    }
+
+    static long id(Object segment) {
+        return ((RemoteLogSegmentMetadata) segment).remoteLogSegmentId().id().getLeastSignificantBits();
     }
 
     /** Of a class (static) or of an object, whatever its visibility. */

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from milena.errors import UsageError, UserError, reason_of
-from milena.options import Option
+from milena.options import CommandLine, Option, Values, nearest
 from node.client.cluster import Cluster
 from node.outgoing import ChannelError
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from runtime.files import RealDisk
 from runtime.process import real_runtime
 
 BOOTSTRAP = Option("--bootstrap-server", "brokers to begin with", "HOST:PORT,...", default="127.0.0.1:9092", short="-b")
 
 Body = Callable[[Cluster], Coroutine[Any, Any, int]]
+Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[Any, Any, int]]]]
+TopicPartition: TypeAlias = tuple[str, int]
+
+
+def run_one_of(name: str, commands: Commands, arguments: Sequence[str]) -> int:
+    """`milena NAME COMMAND ...`: run the body of that command. Raises UserError."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(f"usage: milena {name} COMMAND [options]\n")
+        print("\n".join(f"  {word:<12}{line.about}" for word, (line, _) in commands.items()))
+        return 0
+    word, *rest = arguments
+    if word not in commands:
+        raise UsageError(f"no command `{name} {word}`{nearest(word, list(commands))}")
+    line, body = commands[word]
+    values = line.parse(rest)
+    if values.help:
+        print(line.help())
+        return 0
+    return run(values.bootstrap_server, partial(body, values))
 
 
 def run(bootstrap: str, body: Body) -> int:
@@ -60,3 +80,35 @@ def explain(error: KafkaError) -> str:
     """Kafka's name of the error and what was said about it."""
     said = error.message
     return f"{said} ({error.code.name})" if said else error.code.name
+
+
+async def partitions_named(cluster: Cluster, words: Sequence[str]) -> list[TopicPartition]:
+    """``TOPIC`` is all of its partitions, ``TOPIC:PARTITION`` is one. Raises UserError where there is no such topic."""
+    wanted = [split_partition(word) for word in words]
+    view = await cluster.metadata([*dict.fromkeys(topic for topic, _ in wanted)])
+    found: dict[TopicPartition, None] = {}
+    for topic, number in wanted:
+        known = view.topics[topic]
+        if known.error:
+            raise UserError(f"topic {topic}: {ErrorCode(known.error).name}")
+        found.update(dict.fromkeys((topic, one) for one in (known.partitions if number is None else [number])))
+    return list(found)
+
+
+def split_partition(word: str) -> tuple[str, int | None]:
+    """``TOPIC:PARTITION`` or ``TOPIC``. Raises UsageError."""
+    topic, colon, number = word.partition(":")
+    if not topic or (colon and not number.isdecimal()):
+        raise UsageError(f"{word}: write it as TOPIC or TOPIC:PARTITION")
+    return topic, int(number) if colon else None
+
+
+def tell(outcomes: Mapping[TopicPartition, KafkaError | None], done: Callable[[TopicPartition], str]) -> int:
+    """A line for each partition that it went well for. Raises UserError with what became of the others."""
+    for partition, error in outcomes.items():
+        if error is None:
+            print(f"{partition[0]}-{partition[1]}: {done(partition)}")
+    wrong = [f"{topic}-{number}: {explain(error)}" for (topic, number), error in outcomes.items() if error is not None]
+    if wrong:
+        raise UserError("; ".join(wrong))
+    return 0

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from milena.client import BOOTSTRAP, run
-from milena.errors import UsageError
-from milena.options import CommandLine, Positional, Values, nearest
+from milena.client import BOOTSTRAP, run_one_of
+from milena.options import CommandLine, Positional, Values
 from node.client import admin
 from node.client.cluster import Cluster
 from node.client.offsets import LATEST, find_offset
@@ -24,19 +22,7 @@ DESCRIBE = CommandLine(
 
 
 def main(arguments: Sequence[str]) -> int:
-    commands = {"list": LIST, "describe": DESCRIBE}
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: milena group COMMAND [options]\n")
-        print("\n".join(f"  {name:<10}{command.about}" for name, command in commands.items()))
-        return 0
-    name, *rest = arguments
-    if name not in commands:
-        raise UsageError(f"no command `group {name}`{nearest(name, list(commands))}")
-    values = commands[name].parse(rest)
-    if values.help:
-        print(commands[name].help())
-        return 0
-    return run(values.bootstrap_server, partial(list_groups if name == "list" else describe, values))
+    return run_one_of("group", {"list": (LIST, list_groups), "describe": (DESCRIBE, describe)}, arguments)
 
 
 async def list_groups(values: Values, cluster: Cluster) -> int:

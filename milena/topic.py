@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 
-from milena.client import BOOTSTRAP, explain, run
+from milena.client import BOOTSTRAP, Commands, explain, run_one_of
 from milena.errors import UsageError, UserError
 from milena.options import CommandLine, Option, Positional, Values, key_value, nearest
-from node.client import admin
+from node.client import admin, replicas
 from node.client.cluster import Cluster, TopicView
 from protocol.errors import ErrorCode, KafkaError
 from protocol.uuids import to_text
@@ -42,7 +41,7 @@ LIST = CommandLine(
 )
 DESCRIBE = CommandLine(
     "topic describe",
-    "Show partitions, leaders, replicas and what is configured.",
+    "Show partitions, leaders, replicas in sync, eligible leaders out of sync (KIP-966), and what is configured.",
     [BOOTSTRAP],
     [Positional("TOPIC", "names of topics; all without any", many=True)],
 )
@@ -67,20 +66,14 @@ ALTER = CommandLine(
 
 
 def main(arguments: Sequence[str]) -> int:
-    commands = {"create": CREATE, "list": LIST, "describe": DESCRIBE, "delete": DELETE, "alter": ALTER}
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: milena topic COMMAND [options]\n")
-        print("\n".join(f"  {name:<10}{command.about}" for name, command in commands.items()))
-        return 0
-    name, *rest = arguments
-    if name not in commands:
-        raise UsageError(f"no command `topic {name}`{nearest(name, list(commands))}")
-    values = commands[name].parse(rest)
-    if values.help:
-        print(commands[name].help())
-        return 0
-    bodies = {"create": create, "list": list_topics, "describe": describe, "delete": delete, "alter": alter}
-    return run(values.bootstrap_server, partial(bodies[name], values))
+    commands: Commands = {
+        "create": (CREATE, create),
+        "list": (LIST, list_topics),
+        "describe": (DESCRIBE, describe),
+        "delete": (DELETE, delete),
+        "alter": (ALTER, alter),
+    }
+    return run_one_of("topic", commands, arguments)
 
 
 async def create(values: Values, cluster: Cluster) -> int:
@@ -125,13 +118,24 @@ async def describe(values: Values, cluster: Cluster) -> int:
         own = [f"{entry.name}={entry.value}" for entry in entries if entry.source == OWN_VALUE]
         identity = to_text(topic.id) if topic.id is not None else "-"
         print(f"{name}  id {identity}  partitions {len(topic.partitions)}  {' '.join(own)}".rstrip())
-        print(f"  {'partition':>9} {'leader':>7} {'epoch':>6}  replicas  isr")
+        print(f"  {'partition':>9} {'leader':>7} {'epoch':>6}  replicas  isr       elr")
+        eligible = await eligible_leaders(cluster, name)
         for number, partition in sorted(topic.partitions.items()):
             leader = str(partition.leader) if partition.leader >= 0 else "none"
-            replicas = ",".join(map(str, partition.replicas))
-            isr = ",".join(map(str, partition.isr))
-            print(f"  {number:>9} {leader:>7} {partition.leader_epoch:>6}  {replicas:<8}  {isr}")
+            hosts, isr = ",".join(map(str, partition.replicas)), ",".join(map(str, partition.isr)) or "-"
+            elr = ",".join(map(str, eligible.get(number, ()))) or "-"
+            print(f"  {number:>9} {leader:>7} {partition.leader_epoch:>6}  {hosts:<8}  {isr:<8}  {elr}")
     return 0
+
+
+async def eligible_leaders(cluster: Cluster, topic: str) -> dict[int, tuple[int, ...]]:
+    """By partition; none from a broker that cannot tell (before Kafka 3.7)."""
+    try:
+        return {number: one.elr for number, one in (await replicas.describe_partitions(cluster, topic)).items()}
+    except KafkaError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return {}
+        raise
 
 
 async def delete(values: Values, cluster: Cluster) -> int:

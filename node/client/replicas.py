@@ -47,6 +47,17 @@ class PartitionDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisteredBroker:
+    """A broker as DescribeCluster tells of it, at the listener that was asked."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
 class QuorumView:
     """The metadata log: its leader, and how far (end offset) voters and observers have come."""
 
@@ -118,6 +129,21 @@ async def list_reassignments(
         for topic in response.topics
         for partition in topic.partitions
     }
+
+
+async def list_brokers(cluster: Cluster) -> list[RegisteredBroker]:
+    """All that are registered; from brokers before Kafka 4.0 those alone that are not fenced. Raises KafkaError."""
+    channel = await cluster.any_channel()
+    version = channel.choose(ApiKey.DESCRIBE_CLUSTER)
+    fenced_too = {"include_fenced_brokers": True} if version >= 2 else {}
+    response = await channel.request(ApiKey.DESCRIBE_CLUSTER, version, **fenced_too)
+    _raise(response)
+    return [
+        RegisteredBroker(
+            int(one.broker_id), one.host, int(one.port), one.rack, bool(messages.get(one, "is_fenced", False))
+        )
+        for one in response.brokers
+    ]
 
 
 async def unregister_broker(cluster: Cluster, broker: int) -> None:

@@ -31,11 +31,12 @@ def test_a_topic_from_its_creation_to_its_end(to: tuple[str, str], topic: str) -
     head, columns, *rows = milena("topic", "describe", topic, *to).out.splitlines()
     assert head.split()[0] == topic
     assert head.split()[3:] == ["partitions", "4", "retention.ms=86400000", "segment.bytes=1048576"]
-    assert columns.split() == ["partition", "leader", "epoch", "replicas", "isr"]
+    assert columns.split() == ["partition", "leader", "epoch", "replicas", "isr", "elr"]
     for number, row in enumerate(rows):
-        partition, leader, epoch, replicas, isr = row.split()
-        assert (partition, epoch) == (str(number), "0")
-        assert leader == replicas == isr
+        partition, leader, epoch, replicas, isr, elr = row.split()
+        assert (partition, epoch, elr) == (str(number), "0", "-")
+        assert leader == replicas.split(",")[0]
+        assert sorted(isr.split(",")) == sorted(replicas.split(","))
     milena("topic", "alter", topic, "--delete-config", "retention.ms", *to)
     assert "retention.ms" not in milena("topic", "describe", topic, *to).out
     milena("topic", "delete", topic, *to)

@@ -8,7 +8,7 @@ import pytest
 
 from milena.local_cluster import LIMIT, LocalCluster
 from tests.wire.command import milena, refused
-from tests.wire.waiting import Deadline
+from tests.wire.waiting import wait_until
 
 
 @pytest.fixture
@@ -24,9 +24,7 @@ def rows(topic: str, to: tuple[str, str]) -> list[tuple[str, str, str]]:
 
 
 def until(topic: str, to: tuple[str, str], *wanted: tuple[str, str, str]) -> None:
-    deadline = Deadline(LIMIT)
-    while (found := rows(topic, to)) != list(wanted):
-        deadline.pause(lambda: f"{topic} is {found}, not {wanted}")
+    wait_until(lambda: rows(topic, to) == list(wanted), f"{topic} to be {wanted}", LIMIT)
 
 
 def test_replicas_are_moved_and_leaders_elected(to: tuple[str, str], topic: str) -> None:
@@ -34,7 +32,7 @@ def test_replicas_are_moved_and_leaders_elected(to: tuple[str, str], topic: str)
     targets = (f"{topic}:0=1,2", f"{topic}:1=2,3,1")
     out = milena("reassign", "start", *targets, *to).out
     assert out == f"{topic}-0: moves to 1,2\n{topic}-1: moves to 2,3,1\n"
-    until(topic, to, ("1", "1,2", "1,2"), (rows(topic, to)[1][0], "2,3,1", "1,2,3"))
+    wait_until(lambda: [row[1:] for row in rows(topic, to)] == [("1,2", "1,2"), ("2,3,1", "1,2,3")], "the moves", LIMIT)
     milena("elect", topic, *to)
     until(topic, to, ("1", "1,2", "1,2"), ("2", "2,3,1", "1,2,3"))
     milena("reassign", "start", f"{topic}:0=2,1", *to)
@@ -58,9 +56,7 @@ def test_brokers_are_listed_and_one_is_unregistered(tmp_path: Path) -> None:
         assert [line.split()[-1] for line in lines] == ["1", "1"]
         assert refused("broker", "unregister", "2", *to) == "broker 2 is active; stop it first, or say --force"
         cluster.kill(2)
-        deadline = Deadline(LIMIT)
-        while milena("broker", "list", *to).out.splitlines()[2].split()[:2] != ["2", "fenced"]:
-            deadline.pause(lambda: "broker 2 is not fenced")
+        wait_until(lambda: "fenced" in milena("broker", "list", *to).out, "broker 2 to be fenced", LIMIT)
         milena("reassign", "start", "t:0=1", *to)
         until("t", to, ("1", "1", "1"))
         assert milena("broker", "unregister", "2", *to).out == "broker 2: unregistered\n"

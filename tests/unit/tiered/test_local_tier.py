@@ -1,0 +1,177 @@
+"""The tier in a folder when processes die, power goes, and brokers share it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lab.world import Machine, World, simulate
+from runtime.context import Runtime
+from runtime.disk import Disk
+from tests.unit.tiered.segments import PARTITION, segment
+from tiered.local_tier import ABANDONED_AGE_MS, LocalTier
+from tiered.remote_storage import IndexType, SegmentFiles
+from tiered.segment_metadata import RemoteLogSegmentMetadata
+
+FOLDER = "/shared/tier"
+COPYING = f"{FOLDER}/milena-copying"
+LARGE = 50_000
+COPIES = 6
+
+
+def numbered(number: int) -> RemoteLogSegmentMetadata:
+    """A segment of 50,000 bytes."""
+    return segment(number, number * 500, number * 500 + 499, {0: 0}, txn_index_empty=number % 2 == 0)
+
+
+def contents(number: int) -> dict[str, bytes]:
+    found = {index.value: b"%s of %d" % (index.name.encode(), number) for index in IndexType}
+    if number % 2 == 0:
+        del found[IndexType.TRANSACTION.value]
+    return found | {".log": bytes([number % 256]) * LARGE}
+
+
+def files(disk: Disk, number: int) -> SegmentFiles:
+    """The segment's files on the broker's own disk."""
+    disk.make_folders("/data")
+    for suffix, data in contents(number).items():
+        disk.write_atomic(f"/data/{number}{suffix}", data)
+    path = f"/data/{number}"
+    txn = None if number % 2 == 0 else f"{path}.txnindex"
+    return SegmentFiles(
+        f"{path}.log",
+        f"{path}.index",
+        f"{path}.timeindex",
+        txn,
+        f"{path}.snapshot",
+        contents(number)[".leader_epoch_checkpoint"],
+    )
+
+
+async def copy_all(tier: LocalTier, runtime: Runtime) -> None:
+    await tier.start()
+    for number in range(COPIES):
+        await tier.copy(numbered(number), files(runtime.disk, number))
+
+
+async def complete(tier: LocalTier) -> list[int]:
+    """Numbers of the complete segments. Each is whole."""
+    found = [stored.segment_id.id.int for stored in await tier.segments() if stored.complete]
+    for number in found:
+        expected = contents(number)
+        assert await (await tier.fetch(numbered(number), 0)).read() == expected[".log"]
+        for index in IndexType:
+            if index.value in expected:
+                assert await tier.fetch_index(numbered(number), index) == expected[index.value]
+    return found
+
+
+def everything(disk: Disk, folder: str = FOLDER) -> list[str]:
+    found = []
+    for name in disk.list(folder):
+        try:
+            found += everything(disk, f"{folder}/{name}")
+        except FileNotFoundError:
+            found.append(f"{folder}/{name}")
+    return found
+
+
+def in_simulation(body: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def test() -> None:
+        simulate(body, seed=1)
+
+    test.__name__ = test.__qualname__ = body.__name__
+    test.__module__ = body.__module__
+    return test
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+@pytest.mark.parametrize("seed", range(60))
+def test_after_a_crash_a_segment_is_there_whole_or_not_at_all(seed: int, power: bool) -> None:
+    """The folder's own power goes as well: what a copy has reported stays, and nothing is half there."""
+
+    async def run(world: World) -> None:
+        machine: Machine = world.machine("broker")
+        runtime = machine.start()
+        reported: list[int] = []
+
+        async def work() -> None:
+            tier = LocalTier(runtime, FOLDER, "1")
+            await tier.start()
+            for number in range(COPIES):
+                await tier.copy(numbered(number), files(runtime.disk, number))
+                reported.append(number)
+
+        runtime.new_tasks("copies").spawn(work(), name="copies")
+        await world.machine("clock").start().clock.sleep(world.random.uniform(0, 0.15))
+        machine.power_off() if power else machine.kill()
+        if power:
+            world.tier.lose_power()
+        again = machine.start()
+        tier = LocalTier(again, FOLDER, "1")
+        await tier.start()
+        assert set(reported) <= set(await complete(tier))
+        await again.clock.sleep(3600)
+        await tier.sweep_orphans(PARTITION, {UUID(int=number) for number in reported})
+        left = await complete(tier)
+        assert set(reported) <= set(left)
+        expected = {f"{UUID(int=number)}{suffix}" for number in left for suffix in contents(number)}
+        assert len(everything(again.tier_disk)) == len(expected), everything(again.tier_disk)
+        for number in range(COPIES):
+            await tier.copy(numbered(number), files(again.disk, number))
+        assert await complete(tier) == list(range(COPIES))
+
+    simulate(run, seed=seed)
+
+
+@in_simulation
+async def test_copies_at_the_same_time_do_not_meet(world: World) -> None:
+    runtime = world.machine("broker").start()
+    tier = LocalTier(runtime, FOLDER, "1")
+    await tier.start()
+    loop = asyncio.get_running_loop()
+    # The same one twice among them.
+    numbers = [*range(COPIES), 3]
+    tasks = [loop.create_task(tier.copy(numbered(number), files(runtime.disk, number))) for number in numbers]
+    for task in tasks:
+        await task
+    assert await complete(tier) == list(range(COPIES))
+    assert [path for path in everything(runtime.tier_disk) if path.startswith(COPYING)] == []
+
+
+@in_simulation
+async def test_a_sweep_leaves_copies_that_go_on_alone_whosever_they_are(world: World) -> None:
+    runtimes = [world.machine(f"broker {number}").start() for number in range(2)]
+    tiers = [LocalTier(runtime, FOLDER, str(number)) for number, runtime in enumerate(runtimes)]
+    loop = asyncio.get_running_loop()
+    work = [loop.create_task(copy_all(tier, runtime)) for tier, runtime in zip(tiers, runtimes, strict=True)]
+    await runtimes[0].clock.sleep(0.01)
+    sweeps = 0
+    while not all(task.done() for task in work):
+        for tier in tiers:
+            assert await tier.sweep_orphans(PARTITION, ()) == []
+            sweeps += 1
+    for task in work:
+        await task
+    assert sweeps > 10
+    assert await complete(tiers[0]) == list(range(COPIES))
+
+
+@in_simulation
+async def test_what_a_broker_that_is_gone_left_is_swept_after_a_day(world: World) -> None:
+    runtime = world.machine("broker").start()
+    disk = runtime.tier_disk
+    tier = LocalTier(runtime, FOLDER, "1")
+    await tier.start()
+    disk.make_folders(f"{COPYING}/7/AAAAAAAAAAAAAAAAAAAAAA.1")
+    disk.write_atomic(f"{COPYING}/7/AAAAAAAAAAAAAAAAAAAAAA.1/log", b"half")
+    await runtime.clock.sleep(ABANDONED_AGE_MS / 1000 - 60)
+    await tier.sweep_orphans(PARTITION, ())
+    assert len(everything(disk)) == 1
+    await runtime.clock.sleep(120)
+    await tier.sweep_orphans(PARTITION, ())
+    assert everything(disk) == []

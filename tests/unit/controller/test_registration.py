@@ -91,6 +91,28 @@ def test_with_elr_an_unclean_restart_costs_the_isr_and_a_clean_one_the_leadershi
         assert cluster.state.image.brokers[1].epoch == cluster.state.next_offset - 1
 
 
+@pytest.mark.parametrize("elr", [0, 1])
+@pytest.mark.parametrize("level", [19, 30])
+def test_kafka_18106_an_unclean_restart_changes_leader_and_epoch_of_what_it_led(elr: int, level: int) -> None:
+    """Nobody has fenced it before: the registration itself must say that the former incarnation leads no more."""
+    features = {"metadata.version": level, "eligible.leader.replicas.version": elr if level == 30 else 0}
+    cluster = Cluster(2, features=features)
+    cluster.assign_topic(1, 2, name="shared")
+    cluster.assign_topic(1, 2, name="alone", isr=[1])
+    before = {name: cluster.partition(name) for name in ("shared", "alone")}
+    cluster.state.sessions.end(1, cluster.state.image.brokers[1].epoch)
+    cluster.register(1, run=1, previous_epoch=-1)
+    shared, alone = cluster.partition("shared"), cluster.partition("alone")
+    assert (shared.leader, shared.isr, alone.leader) == (2, (2,), -1)
+    for name, partition in (("shared", shared), ("alone", alone)):
+        assert partition.leader_epoch == before[name].leader_epoch + 1
+        assert partition.partition_epoch == before[name].partition_epoch + 1
+    assert cluster.state.image.brokers[1].epoch == cluster.state.next_offset - 1, "the changes come first"
+    cluster.beat(1)
+    led = cluster.partition("alone")
+    assert (led.leader, led.isr, led.leader_epoch) == (1, (1,), alone.leader_epoch + 1)
+
+
 def test_an_unregistered_broker_leaves_its_isrs() -> None:
     cluster = Cluster(1)
     cluster.assign_topic(1)

@@ -59,8 +59,11 @@ async def copy_all(tier: LocalTier, runtime: Runtime) -> None:
 
 
 async def complete(tier: LocalTier) -> list[int]:
-    """Numbers of the complete segments. Each is whole."""
-    found = [stored.segment_id.id.int for stored in await tier.segments() if stored.complete]
+    """Numbers of the complete segments. Each is whole, and where there is a log there is all else."""
+    stored = await tier.segments()
+    for one in stored:
+        assert ".log" not in one.objects or one.objects.keys() == contents(one.segment_id.id.int).keys(), one
+    found = [one.segment_id.id.int for one in stored if one.complete]
     for number in found:
         expected = contents(number)
         assert await (await tier.fetch(numbered(number), 0)).read() == expected[".log"]

@@ -1,11 +1,11 @@
-"""A Kafka 4.3.1 cluster of one controller and three brokers, as the oracle for replication."""
+"""A Kafka 4.3.1 cluster of one controller and some brokers, as the oracle for replication."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,57 +23,71 @@ class KafkaCluster:
 
     brokers: Mapping[int, tuple[str, int]]
     controller: tuple[str, int]
-    processes: Mapping[int, subprocess.Popen[bytes]]
     folder: Path
+    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def bootstrap(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.brokers.values())
 
+    @property
+    def quorum(self) -> dict[str, str]:
+        """What tells a node of its controller."""
+        host, port = self.controller
+        return {
+            "controller.quorum.voters": f"{CONTROLLER}@{host}:{port}",
+            "controller.listener.names": "CONTROLLER",
+        }
+
     def log_dirs(self, broker: int) -> list[Path]:
         return [self.folder / f"broker-{broker}" / name for name in ("a", "b")]
+
+    def file(self, node_id: int) -> Path:
+        return self.folder / ("controller" if node_id == CONTROLLER else f"broker-{node_id}") / "kafka.properties"
+
+    def start(self, *nodes: int) -> None:
+        """Until those of them that are brokers listen."""
+        for node_id in nodes:
+            with self._said(node_id).open("a") as out:
+                command = kafka.java("kafka.Kafka", str(self.file(node_id)), heap="350m")
+                self.processes[node_id] = subprocess.Popen(command, stdout=out, stderr=out)
+        for node_id in set(nodes) & set(self.brokers):
+            wait_until_listening(self.processes[node_id], self.brokers[node_id], self._said(node_id))
+
+    def kill(self, node_id: int) -> None:
+        self.processes[node_id].kill()
+        self.processes[node_id].wait()
+
+    def _said(self, node_id: int) -> Path:
+        return self.file(node_id).with_name("kafka.out")
 
 
 @contextlib.contextmanager
 def running_kafka_cluster(
-    folder: Path, *, features: Mapping[str, int], overrides: Mapping[str, str]
+    folder: Path, *, features: Mapping[str, int], overrides: Mapping[str, str], brokers: int = 3
 ) -> Iterator[KafkaCluster]:
     """Formatted and started; killed at the end. Each broker has two log directories."""
-    controller, *ports = free(HOST, 4)
-    quorum = {
-        "controller.quorum.voters": f"{CONTROLLER}@{HOST}:{controller}",
-        "controller.listener.names": "CONTROLLER",
-    }
+    controller, *ports = free(HOST, brokers + 1)
+    addresses = {node_id: (HOST, port) for node_id, port in enumerate(ports, 1)}
+    cluster = KafkaCluster(addresses, (HOST, controller), folder)
+    own = {"process.roles": "controller", "listeners": f"CONTROLLER://{HOST}:{controller}"}
+    settings = {CONTROLLER: own | {"log.dirs": str(folder / "controller" / "data")}}
+    for node_id, (host, port) in addresses.items():
+        own = {"process.roles": "broker", "listeners": f"PLAINTEXT://{host}:{port}"}
+        settings[node_id] = own | {"log.dirs": ",".join(map(str, cluster.log_dirs(node_id)))}
     levels = [word for name, level in features.items() for word in ("--feature", f"{name}={level}")]
-    brokers = {node_id: (HOST, port) for node_id, port in enumerate(ports, 1)}
-    files = {CONTROLLER: folder / "controller.properties"}
-    _write(
-        files[CONTROLLER],
-        {"process.roles": "controller", "listeners": f"CONTROLLER://{HOST}:{controller}", "node.id": str(CONTROLLER)}
-        | {"log.dirs": str(folder / "controller"), **quorum, **overrides},
-    )
-    for node_id, (host, port) in brokers.items():
-        files[node_id] = folder / f"broker-{node_id}.properties"
-        directories = ",".join(str(folder / f"broker-{node_id}" / name) for name in ("a", "b"))
-        own = {"process.roles": "broker", "listeners": f"PLAINTEXT://{host}:{port}", "node.id": str(node_id)}
-        _write(files[node_id], own | {"log.dirs": directories, **quorum, **overrides})
-    for file in files.values():
+    for node_id, own in settings.items():
+        file = cluster.file(node_id)
+        write_properties(file, own | {"node.id": str(node_id), **cluster.quorum, **overrides})
         kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), *levels)
-    processes: dict[int, subprocess.Popen[bytes]] = {}
     try:
-        for node_id, file in files.items():
-            with file.with_suffix(".out").open("a") as out:
-                heap = kafka.java("kafka.Kafka", str(file), heap="350m")
-                processes[node_id] = subprocess.Popen(heap, stdout=out, stderr=out)
-        for node_id, address in brokers.items():
-            wait_until_listening(processes[node_id], address, files[node_id].with_suffix(".out"))
-        yield KafkaCluster(brokers, (HOST, controller), processes, folder)
+        cluster.start(*settings)
+        yield cluster
     finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
+        for node_id in cluster.processes:
+            cluster.kill(node_id)
 
 
-def _write(file: Path, settings: Mapping[str, str]) -> None:
+def write_properties(file: Path, settings: Mapping[str, str]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.oracle.kafka_node import KafkaNode, running_kafka, started_kafka
+from tests.oracle.milena_node import running_milena
 from tests.oracle.tools import GROUPS, TOPICS, Tools
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -25,23 +21,6 @@ FEATURES: Final = {
 TOPIC, GROUP = "kept", "keepers"
 
 pytestmark = pytest.mark.timeout(150)
-
-
-@contextmanager
-def running_milena(file: Path) -> Iterator[None]:
-    """A node that stops in order."""
-    command = [sys.executable, "-I", "-m", "milena", "node", str(file)]
-    # KAFKA_* are configuration to a node, also the tests' KAFKA_LIBS.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
-    with file.with_name("milena.err").open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready "), file.with_name("milena.err").read_text()
-        yield
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
 
 
 class Clients:

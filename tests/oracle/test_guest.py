@@ -1,0 +1,74 @@
+"""A broker of ours beside one of Kafka's under Kafka's controller: each takes over, and logs are equal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from milena.up.ports import free
+from tests.oracle.differential.conftest import FEATURES
+from tests.oracle.kafka_cluster import HOST, running_kafka_cluster, write_properties
+from tests.oracle.milena_node import running_milena
+from tests.wire.admin import Places, place_topic
+from tests.wire.load import PARTITIONS, Load, read_all
+from tests.wire.waiting import wait_until
+
+KAFKA, OURS = 1, 2
+TOPIC = "guest"
+SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
+"""Kafka's controller finds out by the session alone that a broker is gone, and lets none back before."""
+OVERRIDES = SESSIONS | {"auto.leader.rebalance.enable": "false", "offsets.topic.replication.factor": "2"}
+
+pytestmark = pytest.mark.timeout(150)
+
+
+def test_we_follow_kafka_and_take_over_under_its_controller(kafka_answers: None, tmp_path: Path) -> None:
+    cluster = running_kafka_cluster(tmp_path / "kafka", features=FEATURES, overrides=OVERRIDES, brokers=1)
+    with cluster as theirs, ExitStack() as ours:
+        port = free(HOST, 1)[0]
+        file = tmp_path / "milena" / "milena.properties"
+        own = {"process.roles": "broker", "listeners": f"PLAINTEXT://{HOST}:{port}", "node.id": str(OURS)}
+        write_properties(file, own | {"log.dirs": str(tmp_path / "milena" / "data"), **theirs.quorum, **OVERRIDES})
+        process = ours.enter_context(running_milena(file))
+        bootstrap = f"{theirs.bootstrap},{HOST}:{port}"
+        place_topic(bootstrap, TOPIC, [[KAFKA, OURS]] * PARTITIONS)
+        places = Places(bootstrap, TOPIC)
+
+        def led_by(leader: int, *isr: int) -> None:
+            wait_until(
+                lambda: all(place.leader == leader and place.isr == set(isr) for place in places.now()),
+                f"{leader} to lead {isr}",
+            )
+
+        with Load(bootstrap, TOPIC) as load:
+
+            def more() -> None:
+                enough = len(load.acknowledged) + 2000
+                wait_until(lambda: len(load.acknowledged) > enough, "2000 more writes")
+
+            led_by(KAFKA, KAFKA, OURS)
+            more()
+            theirs.kill(KAFKA)
+            led_by(OURS, OURS)
+            more()
+            theirs.start(KAFKA)
+            led_by(OURS, KAFKA, OURS)
+            more()
+            process.kill()
+            led_by(KAFKA, KAFKA)
+            more()
+            ours.enter_context(running_milena(file))
+            led_by(KAFKA, KAFKA, OURS)
+            more()
+        assert load.errors == []
+        assert read_all(bootstrap, TOPIC) == Counter(load.acknowledged)
+    for partition in range(PARTITIONS):
+        (their_folder,) = (found for one in theirs.log_dirs(KAFKA) for found in one.glob(f"{TOPIC}-{partition}"))
+        our_folder = tmp_path / "milena" / "data" / f"{TOPIC}-{partition}"
+        first, second = (
+            {path.name: path.read_bytes() for path in folder.glob("*.log")} for folder in (their_folder, our_folder)
+        )
+        assert any(first.values()) and first == second, f"logs of {TOPIC}-{partition} differ"

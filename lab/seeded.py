@@ -122,7 +122,7 @@ class _Run:
         administrator = Administrator(client, self._history, self._trace, self._random, workload.stopping)
         nemesis = Nemesis(cluster, self._trace, self._random, (*DISKS, METADATA_DISK), faults)
         brokers = list(cluster.brokers)
-        working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.4) for writer in WRITERS]
+        working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
         working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
         async with asyncio.TaskGroup() as reading:

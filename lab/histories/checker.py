@@ -13,7 +13,8 @@
 - **non-monotonic poll**: a reader went back, within one poll (internal) or between two of a session (external).
 - **poll skip**: a reader jumped over an offset that holds a record, likewise internal or external. Gaps in the offsets
   that nobody ever saw filled are none: markers of transactions leave such.
-- **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it.
+- **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it. (Where
+  its promises are void, readers may have been further on in another log.)
 - **epoch order**: leader epochs fall along a log. **gap**: offsets are missing in a log that must be dense.
 - **topic**, **group offset**: a topic or a committed offset is not as it was acknowledged.
 

@@ -55,11 +55,13 @@ class Poll:
 @dataclass(frozen=True, slots=True)
 class Void:
     """The promises for what was sent to a partition before ``at`` hold no longer: ``reason``. What may void them:
-    an unclean election, or an ISR all of whose members have lost what they had not synced (``lab.invariants``)."""
+    an unclean election, or an ISR all of whose members have lost what they had not synced (``lab.invariants``).
+    ``since``: from then to ``at`` there were two logs, as while a leader does not know of its end; None is ``at``."""
 
     partition: TopicPartition
     at: float
     reason: str
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ class Observed:
         self._reads = Sessions()
         self._lanes: dict[str, Send] = {}
         self._falls: list[tuple[Send, Send]] = []
-        self._voids: list[float] = []
+        self._voids: list[tuple[float, float]] = []
+        """From when to when each came about."""
         self._final: FinalLog | None = None
         self._stored: dict[str, int] = {}
         self._highest_read = -1
@@ -60,7 +61,7 @@ class Observed:
         self._reads.add(poll)
 
     def voided(self, void: Void) -> None:
-        self._voids.append(void.at)
+        self._voids.append((void.at if void.since is None else void.since, void.at))
 
     def ended(self, final: FinalLog) -> None:
         self._final = final
@@ -98,7 +99,7 @@ class Observed:
         yield from self._of_final_log()
 
     def _is_void(self, send: Send) -> bool:
-        return bool(self._voids) and send.begun <= max(self._voids)
+        return bool(self._voids) and send.begun <= max(end for _, end in self._voids)
 
     def _is_promised(self, value: str, offset: int) -> bool:
         """Whether a value that was found at an offset stays there."""
@@ -144,7 +145,7 @@ class Observed:
                 missing = None
 
     def _void_within(self, start: float, end: float) -> bool:
-        return any(start <= at <= end for at in self._voids)
+        return any(since <= end and start <= at for since, at in self._voids)
 
     def _out_of_nowhere(self) -> Iterator[Found]:
         for value, offset in self._offset_of.items():
@@ -193,7 +194,9 @@ class Observed:
                 yield "gap", f"offset {offset} follows {last[0]}"
             last = record
             send = self._sends.get(value)
-            if self._read and value not in self._read and send is not None and send.outcome is Outcome.OK:
+            if not self._read or value in self._read or send is None or send.outcome is not Outcome.OK:
+                continue
+            if not self._is_void(send):
                 yield "unseen", f"{value} at {offset} was read by nobody"
 
 

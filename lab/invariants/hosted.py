@@ -12,7 +12,8 @@ from lab.invariants.images import Key
 from lab.invariants.log_cursor import LogCursor
 from lab.invariants.replicas import PartitionKey, Replica
 
-CALLS_FOR_A_TURN: Final = 8
+CALLS_FOR_A_TURN: Final = 32
+"""Events from one look at a partition that nothing has touched to the next."""
 
 
 class Hosted:

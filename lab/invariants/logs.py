@@ -34,7 +34,7 @@ class LogWatch:
         self.note: Callable[[str], object] = lambda text: None
         """Hears of promises that end."""
         self._voids: list[Void] = []
-        self._written_in_vain: dict[PartitionKey, Void] = {}
+        self._written_in_vain: dict[tuple[PartitionKey, str], Void] = {}
 
     @property
     def voids(self) -> list[Void]:
@@ -124,7 +124,9 @@ class LogWatch:
     def _note_in_vain(self, replica: Replica) -> None:
         """A leader that does not know of its end yet takes records: nobody will have them."""
         text = f"broker {replica.broker} led on in leader epoch {replica.leader_epoch}"
-        self._written_in_vain[replica.key] = Void(self._name(replica.key), self._now(), text)
+        key, now = (replica.key, text), self._now()
+        since = self._written_in_vain[key].since if key in self._written_in_vain else now
+        self._written_in_vain[key] = Void(self._name(replica.key), now, text, since)
 
 
 def _epoch_at(log: PartitionLog, offset: int) -> int:

@@ -55,13 +55,14 @@ class Watch:
     def after_event(self) -> None:
         self._look_at_controller()
         for number, hosted in self._hosts.items():
-            if not hosted.alive():
+            image, touched = hosted.broker.image, hosted.take_touched()
+            moved = image.offset != hosted.offset
+            if not (moved or touched) or not hosted.alive():
                 continue
-            image = hosted.broker.image
-            if image.offset != hosted.offset:
+            if moved:
                 self._images.check(f"broker {number}", hosted.seen, image)
                 hosted.offset = image.offset
-            for partition in hosted.take_touched():
+            for partition in touched:
                 self._logs.look(hosted, partition)
 
     def _look_at_controller(self) -> None:

@@ -150,6 +150,7 @@ def test_a_history_on_disk_is_the_same(seed: int) -> None:
     parts = valid(seed).events()
     rest: list[Event] = [
         Void(PARTITION, 3.5, "an unclean election"),
+        Void(PARTITION, 4.5, "led on", since=3.5),
         Commit("g", PARTITION, 4, 2.0),
         FinalCommit("g", PARTITION, 4),
         TopicChange("made", True, Outcome.UNKNOWN, {"a": "b"}),
@@ -194,6 +195,24 @@ def test_a_log_loses_its_end_and_not_its_middle() -> None:
     unknown = Send(PARTITION, "v3", 3, 4, Outcome.UNKNOWN)
     found = texts(send(0, 0), send(1, 1), send(2, 2), unknown, void, log(0, 3, 2))
     assert found == ["lost write: t-0: v1 is gone, but not v2, which followed it in the log"]
+
+
+def test_while_a_leader_does_not_know_of_its_end_there_are_two_logs_and_both_may_acknowledge() -> None:
+    """What the one took first, at a lower offset, is gone, and what the other took later is not."""
+    one, other = send(2, 2), send(3, 3)
+    history = (send(0, 0), send(1, 1), one, other, FinalLog(PARTITION, ((0, "v0", 0), (1, "v1", 0), (3, "v3", 1))))
+    assert texts(*history, Void(PARTITION, 1.9, "unclean"), Void(PARTITION, 9.0, "led on", since=2.2)) == []
+    assert texts(*history, Void(PARTITION, 1.9, "unclean"), Void(PARTITION, 9.0, "later")) == [
+        "lost write: t-0: v2 is gone, but not v3, which followed it in the log"
+    ]
+
+
+def test_a_reader_may_have_been_further_on_in_a_log_whose_promises_are_void() -> None:
+    sends = [send(number, number) for number in range(3)]
+    read = Poll(PARTITION, "r", 4.0, ((0, "v0"), (2, "v2")))
+    history = (*sends, read, log(0, 1, 2))
+    assert "unseen: t-0: v1 at 1 was read by nobody" in texts(*history)
+    assert texts(*history, Void(PARTITION, 3.0, "unclean")) == []
 
 
 def test_acks_1_promises_nothing_until_it_is_read() -> None:

@@ -95,10 +95,11 @@ class TopicMetadataManager:
             await self._consumption.save()
 
     async def _find_topic(self) -> TopicView | None:
-        """The topic; None where it cannot be used, which ends the node."""
-        clock = self._runtime.clock
-        deadline = clock.monotonic() + self._settings.retry_timeout
-        cluster = self._cluster("admin")
+        """The topic; None where it cannot be used, which ends the node. The time for that begins with the first answer
+        of a broker: this one is asked itself before it serves."""
+        clock, cluster = self._runtime.clock, self._cluster("admin")
+        deadline: float | None = None
+        reason = ""
         while True:
             try:
                 return await find_or_create(cluster, self._settings)
@@ -106,10 +107,14 @@ class TopicMetadataManager:
                 self._runtime.fatal(str(error), error)
                 return None
             except (KafkaError, ChannelError) as error:
-                self._log.debug("remote log metadata topic is not there yet", error=str(error))
-                if clock.monotonic() >= deadline:
-                    reason = f"topic {REMOTE_LOG_METADATA_TOPIC} cannot be used (within {RETRY_TIMEOUT_MS}): {error}"
-                    self._runtime.fatal(reason, error)
+                if str(error) != reason:
+                    reason = str(error)
+                    self._log.info("remote log metadata topic cannot be used yet", reason=reason)
+                if isinstance(error, KafkaError):
+                    deadline = deadline or clock.monotonic() + self._settings.retry_timeout
+                if deadline is not None and clock.monotonic() >= deadline:
+                    unusable = f"topic {REMOTE_LOG_METADATA_TOPIC} cannot be used (within {RETRY_TIMEOUT_MS}): {reason}"
+                    self._runtime.fatal(unusable, error)
                     return None
             await clock.sleep(self._settings.retry_interval)
 

@@ -22,6 +22,9 @@ COMMAND = CommandLine(
         BOOTSTRAP,
         Option("--from-beginning", "start at the earliest record"),
         Option("--group", "read as a member of this group and commit what was printed", "GROUP", short="-G"),
+        Option(
+            "--rack", "where this consumer is: nearer replicas serve it, if the brokers select them", "RACK", default=""
+        ),
         Option("--partition", "read this partition alone", "N", convert=int, short="-p"),
         Option("--offset", "start here (with --partition)", "N", convert=int, short="-o"),
         Option("--max", "stop after so many records", "N", convert=int, short="-c"),
@@ -58,7 +61,7 @@ async def consume(values: Values, cluster: Cluster) -> int:
     ends = {}
     if values.exit:
         ends = {number: (await find_offset(cluster, values.topic, number, LATEST)).offset for number in wanted}
-    consumer = Consumer(cluster, reset="earliest" if values.from_beginning else "latest")
+    consumer = Consumer(cluster, reset="earliest" if values.from_beginning else "latest", rack=values.rack)
     consumer.assign({(values.topic, number): values.offset for number in wanted})
     printed = 0
     try:
@@ -85,9 +88,8 @@ def at_end(consumer: Consumer, topic: str, ends: Mapping[int, int]) -> bool:
 async def consume_group(values: Values, cluster: Cluster) -> int:
     """Print as a member of a group. Committed is what was printed."""
     await cluster.topic(values.topic, fresh=True)
-    consumer = GroupConsumer(
-        cluster, values.group, [values.topic], reset="earliest" if values.from_beginning else "latest"
-    )
+    reset = "earliest" if values.from_beginning else "latest"
+    consumer = GroupConsumer(cluster, values.group, [values.topic], reset=reset, rack=values.rack)
     printed = 0
     try:
         while values.max is None or printed < values.max:

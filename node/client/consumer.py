@@ -1,6 +1,7 @@
 """A consumer of assigned partitions.
 
-Each leader is asked for all its partitions at once, in a task of its own, while the caller handles what came before.
+Each leader, or the nearer replica that it names (KIP-392), is asked for all its partitions at once, in a task of its
+own, while the caller handles what came before.
 A partition is not asked for again while records of it wait to be taken, so at most one answer per partition is held.
 """
 
@@ -24,6 +25,8 @@ from protocol.records import Header, iter_records, offset_of, timestamp_of
 
 MAX_BYTES: Final = 50 << 20
 PARTITION_BYTES: Final = 1 << 20
+PREFERRED_FOR: Final = 300.0
+"""Seconds that a nearer replica serves before the leader is asked again (Kafka's ``metadata.max.age.ms``)."""
 RESETS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
 
 TopicPartition = tuple[str, int]
@@ -52,6 +55,9 @@ class _Assigned:
     epoch: int = -1
     """The leader epoch of what lies before ``offset``, -1 where that is not known: the leader tells by it whether its
     log is another one (KIP-320, KIP-595)."""
+    preferred: int = -1
+    """The replica that the leader named as nearer (KIP-392), -1 for the leader itself."""
+    preferred_until: float = 0.0
     fetching: bool = False
     records: deque[ConsumedRecord] = field(default_factory=deque)
 
@@ -67,7 +73,9 @@ class Consumer:
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         partition_bytes: int = PARTITION_BYTES,
+        rack: str = "",
     ) -> None:
+        """``rack``: where this consumer is; a leader that selects replicas sends it to one in the same rack."""
         if reset is not None and reset not in RESETS:
             raise ValueError(f"reset must be one of {', '.join(RESETS)} or None, not {reset!r}")
         self._cluster = cluster
@@ -75,6 +83,7 @@ class Consumer:
         self._max_wait_ms = max_wait_ms
         self._min_bytes = min_bytes
         self._partition_bytes = partition_bytes
+        self._rack = rack
         self._tasks = cluster.runtime.new_tasks("consumer")
         self._assigned: dict[TopicPartition, _Assigned] = {}
         self._arrived = asyncio.Event()
@@ -173,6 +182,7 @@ class Consumer:
                 found = await find_offset(self._cluster, topic, partition, RESETS[self._reset])
                 assigned.offset = found.offset
             channel, view, _ = await self._cluster.leader(topic, partition)
+            channel = self._nearer(assigned) or channel
         except (KafkaError, ChannelError) as error:
             self._note(error, topic)
             return None
@@ -184,6 +194,18 @@ class Consumer:
             last_fetched_epoch=assigned.epoch,
         )
 
+    def _nearer(self, assigned: _Assigned) -> Channel | None:
+        """The channel to the replica that was named as nearer, as long as that holds."""
+        if assigned.preferred < 0:
+            return None
+        try:
+            if self._cluster.runtime.clock.monotonic() < assigned.preferred_until:
+                return self._cluster.to_broker(assigned.preferred)
+        except KafkaError:
+            pass  # it has gone from the metadata
+        assigned.preferred = -1
+        return None
+
     async def _fetch(self, channel: Channel, wanted: list[tuple[_Assigned, FetchPartition]]) -> None:
         try:
             refused = await self._fetch_once(channel, wanted)
@@ -191,6 +213,8 @@ class Consumer:
                 self._note(error, topic)
         except (KafkaError, ChannelError, DecodeError, CorruptBatch) as error:
             refused = [(assigned.topic, error) for assigned, _ in wanted]
+            for assigned, _ in wanted:
+                assigned.preferred = -1
             for topic, _ in refused:
                 self._note(error, topic)
         try:
@@ -215,7 +239,11 @@ class Consumer:
         for assigned, partition in wanted:
             topics.setdefault(assigned.topic, []).append(partition)
         request = FetchRequest(
-            self._max_wait_ms, self._min_bytes, MAX_BYTES, [(name, ids[name], list(p)) for name, p in topics.items()]
+            self._max_wait_ms,
+            self._min_bytes,
+            MAX_BYTES,
+            [(name, ids[name], list(p)) for name, p in topics.items()],
+            rack_id=self._rack,
         )
         names = {topic_id: name for name, topic_id in ids.items()}
         asked = {(assigned.topic, assigned.partition): assigned for assigned, _ in wanted}
@@ -248,6 +276,15 @@ class Consumer:
         """Take what was fetched, or say why there is nothing."""
         if self._assigned.get((assigned.topic, assigned.partition)) is not assigned:
             return None
+        if fetched.preferred_read_replica >= 0:
+            assigned.preferred = fetched.preferred_read_replica
+            assigned.preferred_until = self._cluster.runtime.clock.monotonic() + PREFERRED_FOR
+            return None
+        if fetched.error_code and assigned.preferred >= 0:
+            # A follower may not be so far yet: the leader says whether the offset is wrong.
+            assigned.preferred = -1
+            if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
             assigned.offset, assigned.epoch = None, -1
             return None

@@ -34,10 +34,11 @@ class GroupConsumer:
         instance_id: str | None = None,
         auto_commit: bool = True,
         commit_interval: float = 5.0,
+        rack: str = "",
         assigned: Callable[[list[TopicPartition]], None] = lambda partitions: None,
     ) -> None:
         self._clock = cluster.runtime.clock
-        self._consumer = Consumer(cluster, reset=reset)
+        self._consumer = Consumer(cluster, reset=reset, rack=rack)
         self._membership = Membership(
             cluster,
             group,

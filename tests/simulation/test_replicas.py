@@ -160,6 +160,49 @@ def test_a_consumer_is_sent_to_the_replica_of_its_rack_and_served_there() -> Non
     simulate(run, seed=1)
 
 
+def test_a_consumer_reads_from_its_rack_and_from_the_leader_when_that_is_gone() -> None:
+    async def run(world: World) -> None:
+        cluster = SimulatedCluster(world, overrides=QUICK)
+        await cluster.start_controller()
+        for number in BROKERS:
+            cluster.broker_overrides = {"broker_rack": f"rack-{number}", "replica_selector_class": RACK_AWARE_SELECTOR}
+            await cluster.start_broker(number)
+        async with cluster.client() as client:
+            await create(client, replicas=3, configs=CONFIGS)
+            leader = leader_of(cluster)
+            near = next(one for one in BROKERS if one != leader)
+
+            def sent_to_consumers() -> tuple[float, float]:
+                """Bytes: by the leader, by the replica that is nearer."""
+                first, second = (cluster.brokers[one].metrics.value(BYTES_OUT, topic="t") for one in (leader, near))
+                return first, second
+
+            consumer = Consumer(client, rack=f"rack-{near}")
+            consumer.assign({("t", 0): 0})
+
+            async def read(count: int) -> list[int]:
+                found: list[int] = []
+                while len(found) < count:
+                    found += [int(record.value or b"-1") for record in await consumer.poll(1)]
+                return found
+
+            await write(client, RECORDS)
+            assert await read(RECORDS) == list(range(RECORDS))
+            by_leader, by_near = sent_to_consumers()
+            assert by_leader == 0 and by_near > 0
+            await cluster.kill(host_of(near))
+            await write(client, RECORDS, first=RECORDS)
+            assert await read(RECORDS) == list(range(RECORDS, 2 * RECORDS))
+            assert cluster.brokers[leader].metrics.value(BYTES_OUT, topic="t") > 0
+            await consumer.close()
+        cluster.check_alive()
+
+    simulate(run, seed=1)
+
+
+BYTES_OUT = "kafka_server_brokertopicmetrics_bytesoutpersec_total"
+
+
 async def fetch_once(cluster: SimulatedCluster, client: Cluster, broker: int, *, rack: str) -> Any:
     """The answer for t-0 from its start, its records copied."""
     wanted = FetchPartition(0, 0, 1 << 20, current_leader_epoch=partition_image(cluster).leader_epoch)

@@ -7,13 +7,14 @@ re-evaluates that partition alone, and when it is time everything is read once m
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from broker.expected_followers import FetchesOf
 from broker.fetch_sessions import FetchPlan, Wanted
 from broker.partition import NOTHING, Partition, ReadResult
 from broker.partitions import PartitionSet
+from broker.replica_state import ReplicaState
 from broker.replication_quotas import ReplicaQuota
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
@@ -21,8 +22,7 @@ from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
 CONSUMER: Final = NodeId(-1)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
+class FetchLimits(NamedTuple):
     """What one request asks for. Sizes in bytes, the wait in milliseconds."""
 
     max_bytes: int
@@ -152,39 +152,37 @@ class Fetch:
         return found
 
     def _read_one(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
-        partition = None
+        limits = self._limits
+        epoch, partition, state, result = wanted.current_leader_epoch, None, None, None
         try:
             partition = self._find(wanted)
             if self._follows:
-                partition.require_follower(
-                    self._limits.replica, self._limits.replica_epoch, current_leader_epoch=wanted.current_leader_epoch
-                )
-            result = None
-            if self._limits.rack:
-                result = partition.redirect(
-                    self._limits.rack, Offset(wanted.offset), self._limits.listener, wanted.current_leader_epoch
-                )
+                state = partition.require_follower(limits.replica, limits.replica_epoch, current_leader_epoch=epoch)
+            elif limits.rack:
+                result = partition.redirect(limits.rack, Offset(wanted.offset), limits.listener, epoch)
             result = result or partition.read(
                 Offset(wanted.offset),
                 min(wanted.max_bytes, remaining),
                 min_one=min_one,
-                current_leader_epoch=wanted.current_leader_epoch,
+                current_leader_epoch=epoch,
                 last_fetched_epoch=(
                     None if wanted.last_fetched_epoch is None else LeaderEpoch(wanted.last_fetched_epoch)
                 ),
-                committed=self._limits.committed,
-                follower=self._limits.replica != CONSUMER,
-                only_leader=self._limits.only_leader,
+                committed=limits.committed,
+                follower=limits.replica != CONSUMER,
+                only_leader=limits.only_leader,
             )
             if notes and result.diverging is None:  # one that diverges has not what its offset says (KAFKA-13141)
-                self._note_progress(partition, wanted, result)
-            if self._limits.throttle is not None and self._limits.holds_back(partition):
-                result = replace(result, slice=NOTHING)
+                self._note_progress(partition, wanted, result, state)
+            if limits.throttle is not None and limits.holds_back(partition):
+                result = result._replace(slice=NOTHING)
         except KafkaError as error:
             return Found(wanted, partition, None, error.code)
         return Found(wanted, partition, result)
 
-    def _note_progress(self, partition: Partition, wanted: Wanted, result: ReadResult) -> None:
+    def _note_progress(
+        self, partition: Partition, wanted: Wanted, result: ReadResult, state: ReplicaState | None
+    ) -> None:
         partition.follower_fetched(
             self._limits.replica,
             broker_epoch=self._limits.replica_epoch,
@@ -194,6 +192,7 @@ class Fetch:
             now_ms=self._now_ms,
             named_epoch=wanted.current_leader_epoch is not None,
             visited=wanted,
+            state=state,
         )
 
     def _find(self, wanted: Wanted) -> Partition:
@@ -203,8 +202,10 @@ class Fetch:
             assert wanted.topic_id is not None
             wanted.topic = self._partitions.name_of(wanted.topic_id)
         found = self._partitions.get(wanted.topic, wanted.index)
-        if wanted.topic_id is not None and found.topic_id != wanted.topic_id:
-            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if wanted.topic_id is not None and found.topic_id is not wanted.topic_id:
+            if found.topic_id != wanted.topic_id:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            wanted.topic_id = found.topic_id  # equal: to compare it costs less from now on
         return found
 
     def _is_enough(self, found: list[Found]) -> bool:

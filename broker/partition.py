@@ -11,8 +11,7 @@ All methods are synchronous and run on the loop: the state has one writer. What 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker.fetch_sessions import Session, Wanted
@@ -34,8 +33,7 @@ ACKS_ALL: Final = -1
 NOTHING: Final = LogSlice(None, 0, 0, Offset(0))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadResult:
+class ReadResult(NamedTuple):
     """What one partition gives to one fetch. The bounds were taken before the read."""
 
     high_watermark: Offset

@@ -131,14 +131,17 @@ def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLim
     """Encode what was found, as far as the session has not told it before."""
     if ctx.closed:
         return
-    hints = LeaderHints(node.image, ctx.listener_name) if ctx.version >= _LEADER_SINCE else None
+    version = ctx.version
+    hints: LeaderHints | None = None
     topics: list[FetchedTopic] = []
     results: list[FetchedPartition] = []
     name: str | None = None
     topic_id: UUID | None = None
     for one in found:
         wanted = one.wanted
-        fetched = _fetched(one, ctx.version, limits, hints)
+        if one.result is None and hints is None and version >= _LEADER_SINCE:
+            hints = LeaderHints(node.image, ctx.listener_name)
+        fetched = _fetched(one, version, limits, hints)
         if limits.throttle is not None and one.size and one.partition and limits.throttle.throttles(one.partition):
             limits.throttle.record(one.size)
         if not _is_news(plan, limits, one, fetched):
@@ -148,7 +151,7 @@ def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLim
             topics.append((name, topic_id, results))
         results.append(fetched)
     endpoints: tuple[NodeEndpoint, ...] = () if hints is None or limits.replica >= 0 else hints.endpoints()
-    ctx.respond(encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints))
+    ctx.respond(encode_fetch_response(version, topics, 0, plan.session_id, 0, endpoints))
 
 
 def _is_news(plan: FetchPlan, limits: FetchLimits, one: Found, fetched: FetchedPartition) -> bool:

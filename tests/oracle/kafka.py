@@ -15,6 +15,8 @@ from pathlib import Path
 
 VERSION = "4.3.1"
 POM = Path(__file__).with_name("pom.xml")
+NEEDED = (f"kafka-tools-{VERSION}.jar", f"kafka-storage-{VERSION}-test.jar")
+"""Jars by which the rest is believed to be there."""
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 """For tools that run for a second: the compiler and the collector that cost least."""
 
@@ -30,11 +32,12 @@ def jars() -> Path:
         raise NoKafka("java is not installed")
     named = os.environ.get("KAFKA_LIBS")
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(named) if named else cache_home / "milena" / f"kafka-{VERSION}"
-    if (folder / f"kafka-tools-{VERSION}.jar").exists():
+    folder = Path(named) if named else cache_home / "milena" / f"kafka-{VERSION}-and-tests"
+    missing = [jar for jar in NEEDED if not (folder / jar).exists()]
+    if not missing:
         return folder
     if named:
-        raise NoKafka(f"KAFKA_LIBS={named} has no kafka-tools-{VERSION}.jar")
+        raise NoKafka(f"KAFKA_LIBS={named} has no {missing[0]}")
     if shutil.which("mvn") is None:
         raise NoKafka("mvn is not installed, and KAFKA_LIBS names no folder with Kafka's jars")
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -86,5 +86,7 @@ class ConfigStore:
         for partition in self._partitions:
             if partition.log is not None and concerned(partition.topic):
                 partition.log.update_config(self.topic(partition.topic))
+                if partition.topic_id not in self._image().topics_by_id:
+                    continue  # its topic has just been deleted, and its configuration with it
                 for listener in self._topic_listeners:
                     listener(partition)

@@ -1,0 +1,295 @@
+"""What a leader does with its tier: copies, local and remote retention, deletion, failures, changes of the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from lab.cluster import SimulatedCluster, host_of
+from node.client import admin
+from node.client.cluster import Cluster
+from node.client.consumer import Consumer
+from node.image import TOPIC_RESOURCE
+from protocol.remote_log_records import (
+    RemoteLogSegmentMetadataRecord,
+    RemoteLogSegmentMetadataUpdateRecord,
+    decode_remote_log_record,
+)
+from protocol.types import Offset
+from storage.partition_log import PartitionLog
+from tests.simulation.steps import broker_image, partition_image, until, write
+from tests.simulation.tiered_topics import (
+    ROOT,
+    TIER,
+    bases,
+    finished,
+    in_tier,
+    known_segments,
+    log_of,
+    objects_in_tier,
+    replica,
+    role_of,
+    with_tier,
+)
+from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from tiered.segment_metadata import RemoteLogSegmentState
+
+STARTED, FINISHED = RemoteLogSegmentState.COPY_SEGMENT_STARTED, RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+SEGMENT = 4
+"""Records in a segment."""
+
+
+def starts(count: int) -> list[int]:
+    return [SEGMENT * number for number in range(count)]
+
+
+def bounds(log: PartitionLog) -> tuple[int, int, int]:
+    return log.log_start_offset, log.local_log_start_offset, log.log_end_offset
+
+
+async def alter(client: Cluster, **values: str) -> None:
+    changes = {name.replace("_", "."): value for name, value in values.items()}
+    await admin.alter_configs(client, TOPIC_RESOURCE, "t", changes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_closed_segments_go_to_the_tier_and_leave_the_disk(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        assert in_tier(cluster) == starts(5)
+        assert bounds(log_of(cluster)) == (0, 20, 22)
+        assert finished(cluster) == [(first, first + 3) for first in starts(5)]
+        kinds = ("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint")
+        assert objects_in_tier(cluster) == dict.fromkeys(kinds, 5)
+
+    with_tier(scenario, seed=seed)
+
+
+def test_the_metadata_topic_tells_of_each_copy_twice() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10)
+        await until(lambda: len(finished(cluster)) == 2)
+        consumer = Consumer(client)
+        consumer.assign({(REMOTE_LOG_METADATA_TOPIC, partition): 0 for partition in range(3)})
+        states: list[int] = []
+        async with asyncio.timeout(60):
+            while len(states) < 4:
+                for record in await consumer.poll(1):
+                    told = decode_remote_log_record(record.value, Offset(record.offset))
+                    assert isinstance(told, RemoteLogSegmentMetadataRecord | RemoteLogSegmentMetadataUpdateRecord)
+                    states.append(told.remote_log_segment_state)
+        await consumer.close()
+        assert states == [STARTED, FINISHED, STARTED, FINISHED]
+
+    with_tier(scenario)
+
+
+def test_what_expires_in_the_tier_moves_the_log_start() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        size = known_segments(cluster).segments()[0].size
+        await alter(client, retention_bytes=str(2 * size + log_of(cluster).size))
+        await until(lambda: in_tier(cluster) == [12, 16])
+        assert bounds(log_of(cluster)) == (12, 20, 22)
+        await alter(client, retention_ms="1000", local_retention_ms="1000")
+        await until(lambda: in_tier(cluster) == [] and bases(cluster) == [22])
+        assert bounds(log_of(cluster)) == (22, 22, 22)
+        assert not cluster.world.tier.files
+
+    with_tier(scenario)
+
+
+def test_deleted_records_leave_the_tier_too() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        assert await admin.delete_records(client, {("t", 0): 9}) == {("t", 0): 9}
+        await until(lambda: in_tier(cluster) == [8, 12, 16])
+        assert bounds(log_of(cluster)) == (9, 20, 22)
+
+    with_tier(scenario)
+
+
+def test_a_deleted_topic_leaves_the_tier() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: in_tier(cluster) == starts(5))
+        assert await admin.delete_topics(client, ["t"]) == {"t": None}
+        await until(lambda: not cluster.world.tier.files)
+        tier = cluster.brokers[1].tier
+        assert tier is not None
+        assert not list(tier)
+
+    with_tier(scenario)
+
+
+def test_a_topic_whose_tier_is_switched_off_begins_with_its_first_local_record() -> None:
+    """KIP-950, `remote.log.delete.on.disable`."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster, 1) == [20])
+        await alter(client, remote_storage_enable="false", remote_log_delete_on_disable="true")
+        await until(lambda: not cluster.world.tier.files)
+        await until(lambda: all(bounds(log_of(cluster, number)) == (20, 20, 22) for number in (1, 2)))
+        await alter(client, remote_storage_enable="true")
+        await write(client, 8, first=22)
+        await until(lambda: in_tier(cluster) == [20, 24])
+
+    with_tier(scenario, brokers=2)
+
+
+def test_without_copying_the_limits_of_the_whole_log_rule_and_the_tier_still_expires() -> None:
+    """KIP-950, `remote.log.copy.disable`."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        await alter(client, remote_log_copy_disable="true", local_retention_bytes="-2")
+        await write(client, 20, first=22)
+        await asyncio.sleep(5)
+        assert (in_tier(cluster), bases(cluster)) == (starts(5), [20, 24, 28, 32, 36, 40])
+        await alter(client, retention_ms="1000")
+        await until(lambda: in_tier(cluster) == [])
+        await alter(client, remote_log_copy_disable="false", retention_ms="-1")
+        await write(client, 8, first=42)
+        await until(lambda: len(in_tier(cluster)) == 2)
+
+    with_tier(scenario)
+
+
+def test_produce_does_not_notice_a_tier_that_fails() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        cluster.world.tier.fail(TIER, errno.EIO)
+        await write(client, 22)
+        await asyncio.sleep(5)
+        assert (in_tier(cluster), bases(cluster)) == ([], [*starts(5), 20])
+        assert all(one.state is STARTED for one in known_segments(cluster).segments())
+        cluster.world.tier.heal()
+        await until(lambda: bases(cluster) == [20])
+        assert in_tier(cluster) == starts(5)
+
+    with_tier(scenario)
+
+
+def test_failed_copies_do_not_count_for_retention() -> None:
+    """KAFKA-17062."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await alter(client, retention_bytes="4000")
+        cluster.world.tier.fail(TIER, errno.EIO, operation="write")
+        await write(client, 22)
+        await until(lambda: len(known_segments(cluster)) >= 10)
+        assert log_of(cluster).log_start_offset == 0
+        cluster.world.tier.heal()
+        await until(lambda: bases(cluster) == [20])
+        await asyncio.sleep(5)
+        assert in_tier(cluster) == starts(5)
+        assert log_of(cluster).log_start_offset == 0
+
+    with_tier(scenario)
+
+
+def test_a_copy_that_cannot_even_be_deleted_goes_when_its_offsets_expire() -> None:
+    """KAFKA-17428."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        cluster.world.tier.fail(TIER, errno.EROFS)
+        await write(client, 6)
+        await until(lambda: any(one.state is not STARTED for one in known_segments(cluster).segments()))
+        cluster.world.tier.heal()
+        await until(lambda: finished(cluster) == [(0, 3)])
+        await until(lambda: len(known_segments(cluster)) == 1)
+        assert in_tier(cluster) == [0]
+
+    with_tier(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_new_leader_copies_on_and_deletes_nothing_that_retention_wants(seed: int) -> None:
+    """KAFKA-20732: it has the segments locally that are in the tier, and must not count them twice."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await alter(client, local_retention_bytes="-2", retention_bytes="100000000")
+        await write(client, 22)
+        await until(lambda: in_tier(cluster) == starts(5))
+        total = sum(one.size for one in known_segments(cluster).segments()) + log_of(cluster).segments.active.size
+        await alter(client, retention_bytes=str(total))
+        await until(lambda: all(len(partition_image(cluster, topic).isr) == 3 for topic in ("t",)))
+        old = int(partition_image(cluster).leader)
+        await cluster.kill(host_of(old))
+        await until(lambda: partition_image(cluster).leader not in (old, -1))
+        new = int(partition_image(cluster).leader)
+        await until(lambda: role_of(cluster, new).figures.remote_segments == 5)
+        await asyncio.sleep(5)
+        assert log_of(cluster, new).log_start_offset == 0
+        assert in_tier(cluster) == starts(5)
+        await write(client, 4, first=22)
+        await until(lambda: 20 in in_tier(cluster))
+        assert len(in_tier(cluster)) == len(set(in_tier(cluster)))
+
+    with_tier(
+        scenario,
+        seed=seed,
+        brokers=3,
+        rlmm_config_remote_log_metadata_topic_replication_factor=3,
+        rlmm_config_remote_log_metadata_topic_min_isr=2,
+    )
+
+
+def test_followers_learn_what_is_copied_and_delete_it_locally() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: all(bases(cluster, number) == [20] for number in (1, 2, 3)))
+        assert {bounds(log_of(cluster, number)) for number in (1, 2, 3)} == {(0, 20, 22)}
+        assert in_tier(cluster) == starts(5)
+
+    with_tier(scenario, brokers=3)
+
+
+def test_a_restarted_broker_knows_where_its_log_begins_and_copies_nothing_twice() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        await cluster.kill(host_of(1))
+        await cluster.start_broker(1)
+        await until(lambda: not broker_image(cluster, 1).fenced and replica(cluster).is_leader)
+        assert bounds(log_of(cluster)) == (0, 20, 22)
+        await write(client, 8, first=22)
+        await until(lambda: bases(cluster) == [28])
+        assert in_tier(cluster) == starts(7)
+        assert all(path.startswith(ROOT) for path in cluster.world.tier.files)
+
+    with_tier(scenario)
+
+
+def test_the_quota_holds_copies_back() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: len(in_tier(cluster)) == 1)
+        await asyncio.sleep(3)
+        assert len(in_tier(cluster)) < 3
+        await until(lambda: in_tier(cluster) == starts(5))
+
+    with_tier(scenario, remote_log_manager_copy_max_bytes_per_second=300)
+
+
+def test_metrics_tell_what_was_copied_and_what_waits() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        metrics, prefix = cluster.brokers[1].metrics, "kafka_server_brokertopicmetrics"
+        size = sum(one.size for one in known_segments(cluster).segments())
+        assert metrics.value(f"{prefix}_remotecopybytespersec_total", topic="t") == size
+        assert metrics.value(f"{prefix}_remotecopyrequestspersec_total", topic="t") == 5
+        assert metrics.value(f"{prefix}_remotecopylagsegments", topic="t") == 0
+        await until(lambda: metrics.value(f"{prefix}_remotelogsizebytes", topic="t") == size)
+        assert metrics.value(f"{prefix}_remotelogmetadatacount", topic="t") == 5
+        await admin.delete_topics(client, ["t"])
+        await until(lambda: "remotecopy" not in metrics.render())
+
+    with_tier(scenario)

@@ -1,0 +1,116 @@
+"""What the scenarios with a tier have in common: a cluster that has one, a tiered topic, what lies where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+from broker.partition import Partition
+from lab.cluster import SimulatedCluster, start_cluster
+from lab.world import World, simulate
+from node.client.cluster import Cluster
+from storage.partition_log import PartitionLog
+from tests.simulation.steps import QUICK, create, until
+from tiered.metadata_cache import RemoteLogMetadataCache
+from tiered.roles import Role
+from tiered.segment_metadata import RemoteLogSegmentState
+from tiered.tier_config import LOCAL
+
+TIER = "/tier"
+ROOT = f"{TIER}/kafka-tiered-storage"
+INTERVAL_MS = 500
+WITH_TIER: dict[str, object] = {
+    **QUICK,
+    "remote_log_storage_system_enable": True,
+    "remote_log_storage_manager_class_name": LOCAL,
+    "rsm_config_dir": TIER,
+    "rlmm_config_remote_log_metadata_topic_num_partitions": 3,
+    "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+    "remote_log_manager_task_interval_ms": INTERVAL_MS,
+    "log_retention_check_interval_ms": INTERVAL_MS,
+}
+TIERED: dict[str, str] = {
+    "remote.storage.enable": "true",
+    "internal.segment.bytes": "700",
+    "local.retention.bytes": "1",
+    "retention.ms": "-1",
+    "file.delete.delay.ms": "0",
+}
+"""Four records of ``steps.write`` fit into a segment."""
+
+
+def with_tier(
+    scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]],
+    *,
+    seed: int = 1,
+    brokers: int = 1,
+    configs: Mapping[str, str] | None = None,
+    **overrides: object,
+) -> None:
+    """Runs ``scenario`` with a tiered topic ``t`` of one partition that all brokers have."""
+
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, brokers, WITH_TIER | overrides)
+        async with cluster.client() as client:
+            await create(client, replicas=brokers, configs=TIERED | dict(configs or {}))
+            await until(lambda: all(_has_role(cluster, number) for number in cluster.brokers), 30)
+            await scenario(cluster, client)
+        cluster.check_alive()
+
+    simulate(run, seed=seed)
+
+
+def _has_role(cluster: SimulatedCluster, broker: int) -> bool:
+    tier, found = cluster.brokers[broker].tier, cluster.brokers[broker].partitions.find("t", 0)
+    return tier is not None and found is not None and tier.role_of(found) is not None
+
+
+def replica(cluster: SimulatedCluster, broker: int = 1) -> Partition:
+    found = cluster.brokers[broker].partitions.find("t", 0)
+    assert found is not None
+    return found
+
+
+def log_of(cluster: SimulatedCluster, broker: int = 1) -> PartitionLog:
+    return replica(cluster, broker).online_log
+
+
+def role_of(cluster: SimulatedCluster, broker: int = 1) -> Role:
+    tier = cluster.brokers[broker].tier
+    assert tier is not None
+    role = tier.role_of(replica(cluster, broker))
+    assert role is not None
+    return role
+
+
+def known_segments(cluster: SimulatedCluster, broker: int = 1) -> RemoteLogMetadataCache:
+    """What a broker knows of the tier; nothing before its metadata is ready."""
+    manager, partition = cluster.brokers[broker].tier, role_of(cluster, broker).partition
+    assert manager is not None
+    metadata = manager.tier.metadata
+    return metadata.cache(partition) if metadata.is_ready(partition) else RemoteLogMetadataCache()
+
+
+def finished(cluster: SimulatedCluster, broker: int = 1) -> list[tuple[int, int]]:
+    """(first, last offset) of the readable segments that a broker knows of, in order."""
+    return [
+        (one.start_offset, one.end_offset)
+        for one in known_segments(cluster, broker).segments()
+        if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+    ]
+
+
+def in_tier(cluster: SimulatedCluster) -> list[int]:
+    """Start offsets of the segments whose logs lie in the tier, in order."""
+    names = [path.rpartition("/")[2] for path in cluster.world.tier.files if path.startswith(ROOT)]
+    return sorted(int(name[:20]) for name in names if name.endswith(".log"))
+
+
+def objects_in_tier(cluster: SimulatedCluster) -> Counter[str]:
+    """How many objects of each kind lie in the tier."""
+    return Counter(path.rpartition(".")[2] for path in cluster.world.tier.files if path.startswith(ROOT))
+
+
+def bases(cluster: SimulatedCluster, broker: int = 1) -> list[int]:
+    """Of the local segments."""
+    return [segment.base_offset for segment in log_of(cluster, broker).segments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,17 +28,17 @@ def register_gauges(node: Broker) -> None:
     )
     gauge(
         f"{manager}_underreplicatedpartitions",
-        lambda: sum(one.is_leader and len(one.isr) < len(one.replicas) for one in partitions),
+        lambda: sum(_is_under_replicated(one) for one in partitions),
         "Partitions led here with fewer replicas in sync than assigned.",
     )
     gauge(
         f"{manager}_underminisrpartitioncount",
-        lambda: sum(one.is_leader and len(one.isr) < one.effective_min_isr for one in partitions),
+        lambda: sum(_in_sync(one) < _needed(one) for one in partitions),
         "Partitions led here with fewer replicas in sync than acks=all needs.",
     )
     gauge(
         f"{manager}_atminisrpartitioncount",
-        lambda: sum(one.is_leader and len(one.isr) == one.effective_min_isr for one in partitions),
+        lambda: sum(one.is_leader and _in_sync(one) == _needed(one) for one in partitions),
         "Partitions led here that acks=all needs every replica in sync of.",
     )
     gauge(
@@ -45,6 +46,7 @@ def register_gauges(node: Broker) -> None:
         lambda: sum(one.is_leader and _is_reassigned(node, one) for one in partitions),
         "Partitions led here that replicas are added to or removed from.",
     )
+    _register_partition_gauges(node)
     gauge(
         "kafka_server_kafkaserver_brokerstate", lambda: node.state, "0 not running, 1 starting, 2 recovery, 3 running."
     )
@@ -65,3 +67,41 @@ def register_gauges(node: Broker) -> None:
         lambda: len(node.logs.offline_dirs),
         "Log directories that cannot be used.",
     )
+
+
+def _register_partition_gauges(node: Broker) -> None:
+    """Kafka's ``kafka.cluster:type=Partition``, of each replica here; but for the last a follower shows 0."""
+
+    def gauge(name: str, read: Callable[[Partition], float], text: str) -> None:
+        def each() -> list[tuple[dict[str, str], float]]:
+            return [({"topic": one.topic, "partition": str(one.index)}, read(one)) for one in node.partitions]
+
+        node.metrics.gauge_of_each(f"kafka_cluster_partition_{name}", each, text)
+
+    gauge("underreplicated", _is_under_replicated, "1 where fewer replicas are in sync than assigned.")
+    gauge("underminisr", lambda one: _in_sync(one) < _needed(one), "1 where fewer are in sync than acks=all needs.")
+    gauge(
+        "atminisr",
+        lambda one: one.is_leader and _in_sync(one) == _needed(one),
+        "1 where acks=all needs every replica that is in sync.",
+    )
+    gauge("insyncreplicascount", _in_sync, "Replicas in sync.")
+    gauge("replicascount", lambda one: len(one.replicas) if one.is_leader else 0, "Replicas assigned.")
+    gauge(
+        "laststableoffsetlag",
+        lambda one: 0 if one.log is None else one.log.high_watermark - one.log.last_stable_offset,
+        "Records between the last stable offset and the high watermark.",
+    )
+
+
+def _is_under_replicated(partition: Partition) -> bool:
+    return partition.is_leader and len(partition.isr) < len(partition.replicas)
+
+
+def _in_sync(partition: Partition) -> int:
+    return len(partition.isr) if partition.is_leader else 0
+
+
+def _needed(partition: Partition) -> int:
+    """Replicas in sync that acks=all needs here."""
+    return partition.effective_min_isr if partition.is_leader else 0

@@ -2,13 +2,14 @@
 
 Names follow what jmx_exporter makes of Kafka's MBeans: domain, type and name in lower case joined by underscores
 (``kafka_server_brokertopicmetrics_messagesinpersec_total``), the remaining key properties as labels. A counter is one
-attribute on a slotted object: hot paths keep the object and add to it. Gauges are read when somebody asks.
+attribute on a slotted object: hot paths keep the object and add to it. Gauges are read when somebody asks; what there
+is of each of thousands of things is one function that goes through them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -42,6 +43,8 @@ class Timing:
 
 
 Source: TypeAlias = Counter | Timing | Callable[[], float]
+Each: TypeAlias = Callable[[], Iterable[tuple[Mapping[str, str], float]]]
+"""Labels and value of each thing that there is at the moment."""
 
 
 @dataclass(slots=True)
@@ -49,6 +52,13 @@ class _Family:
     kind: Literal["counter", "gauge", "summary"]
     help: str
     series: dict[Labels, Source] = field(default_factory=dict)
+    each: Each | None = None
+
+    def now(self) -> dict[Labels, Source]:
+        """The series as they are at the moment."""
+        if self.each is None:
+            return self.series
+        return {_key(labels): _constant(value) for labels, value in self.each()}
 
 
 class Metrics:
@@ -74,6 +84,10 @@ class Metrics:
         """Register ``read``; it replaces an earlier gauge of the same name and labels."""
         self._family(name, "gauge", help_text).series[_key(labels)] = read
 
+    def gauge_of_each(self, name: str, each: Each, help_text: str = "") -> None:
+        """A gauge whose series come and go with what they are about."""
+        self._family(name, "gauge", help_text).each = each
+
     def remove(self, name: str, **labels: str) -> None:
         """Forget one series; missing is no error."""
         family = self._families.get(name)
@@ -88,7 +102,7 @@ class Metrics:
 
     def value(self, name: str, **labels: str) -> float:
         """The current value (of a timing: its count). Raises KeyError where there is none."""
-        source = self._families[name].series[_key(labels)]
+        source = self._families[name].now()[_key(labels)]
         match source:
             case Counter():
                 return source.value
@@ -101,12 +115,13 @@ class Metrics:
         """Prometheus text format 0.0.4."""
         lines: list[str] = []
         for name, family in self._families.items():
-            if not family.series:
+            present = family.now()
+            if not present:
                 continue
             if family.help:
                 lines.append(f"# HELP {name} {_escape(family.help)}")
             lines.append(f"# TYPE {name} {family.kind}")
-            for key, source in family.series.items():
+            for key, source in present.items():
                 labels = _render_labels(key)
                 match source:
                     case Counter():
@@ -128,6 +143,10 @@ class Metrics:
 
 def _key(labels: Mapping[str, str]) -> Labels:
     return tuple(sorted(labels.items()))
+
+
+def _constant(value: float) -> Callable[[], float]:
+    return lambda: value
 
 
 def _escape(text: str) -> str:

@@ -114,6 +114,28 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back() -> None:
     on_three_brokers(scenario, replica_lag_time_max_ms=3000, replica_socket_timeout_ms=2000)
 
 
+def test_each_partition_shows_how_its_replicas_are() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        leader = leader_of(cluster)
+        follower, away = (one for one in BROKERS if one != leader)
+
+        def shown(broker: int) -> list[float]:
+            names = ("insyncreplicascount", "replicascount", "underreplicated", "atminisr", "underminisr")
+            value = cluster.brokers[broker].metrics.value
+            return [value(f"kafka_cluster_partition_{name}", topic="t", partition="0") for name in names]
+
+        assert shown(leader) == [3, 3, 0, 0, 0] and shown(follower) == [0, 0, 0, 0, 0]
+        await cluster.kill(host_of(away))
+        await until(lambda: shown(leader) == [2, 3, 1, 1, 0], 30)
+        await cluster.kill(host_of(follower))
+        await until(lambda: shown(leader) == [1, 3, 1, 0, 1], 30)
+        text = cluster.brokers[leader].metrics.render()
+        assert 'kafka_cluster_partition_underminisr{partition="0",topic="t"} 1\n' in text
+        assert 'kafka_cluster_partition_laststableoffsetlag{partition="0",topic="t"} 0\n' in text
+
+    on_three_brokers(scenario)
+
+
 def test_below_the_minimum_isr_a_producer_is_refused_and_readers_see_nothing_new() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)

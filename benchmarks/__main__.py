@@ -1,6 +1,6 @@
 """`make bench`: the same work against Milena and Kafka 4.3.1 in one run; the ratios, and JSON in benchmarks/results.
 
-python -m benchmarks [--milena-only] [STAGE...]      stages: start idle latency throughput replicated replicated-load
+python -m benchmarks [--milena-only] [STAGE...]      stages: start latency throughput replicated replicated-load
                                                     partitions many
 SHORT=1: less work, and many partitions on Milena alone
 """
@@ -22,7 +22,7 @@ from benchmarks.partitions import many, thousand
 from benchmarks.peers import Kafka, Milena, Peer, Running
 from benchmarks.replication import NotReplicated, replicated_latency, replicated_load
 from benchmarks.sizes import Figures, Sizes
-from benchmarks.startup import idle, start_up
+from benchmarks.startup import start_up
 from benchmarks.throughput import throughput
 from tests.oracle.kafka import NoKafka
 
@@ -42,7 +42,6 @@ def on_a_cluster(brokers: int, measure: Callable[[Running, Sizes], Figures]) -> 
 
 STAGES: dict[str, Stage] = {
     "start": start_up,
-    "idle": on_a_cluster(3, idle),
     "latency": on_a_cluster(1, latency),
     "throughput": on_a_cluster(1, throughput),
     "replicated": on_a_cluster(3, replicated_latency),

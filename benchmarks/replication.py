@@ -61,9 +61,9 @@ def replicated_load(running: Running, sizes: Sizes) -> Figures:
     try:
         jars()
     except NoKafka:
-        _write(running.bootstrap, SIX[0], sizes.warming_records)
+        _write(running.bootstrap, SIX[0], sizes.replicated_warming_records)
     else:
-        producer_performance(running.bootstrap, SIX[0], sizes.warming_records, acks="all")
+        producer_performance(running.bootstrap, SIX[0], sizes.replicated_warming_records, acks="all")
         for name, topic in (("replicated_six_mb_s", SIX[0]), ("replicated_one_mb_s", ONE[0])):
             figures[name] = producer_performance(running.bootstrap, topic, sizes.replicated_records, acks="all")
     figures["replicated_memory_mib"] = max(resident_mib(pid) for pid in running.brokers)

@@ -1,0 +1,101 @@
+"""A broker process with a tier in a folder: what leaves its disk lies there, and goes with its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from milena.local_cluster import LocalCluster
+from protocol.batch import iter_batches
+from tests.wire.admin import create_topic
+from tests.wire.command import refused
+from tests.wire.properties import combined, write
+from tests.wire.waiting import wait_until
+
+RECORDS = 100
+TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": "10000", "local.retention.bytes": "1"}
+
+
+def settings(folder: Path) -> dict[str, str]:
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        "rsm.config.dir": str(folder),
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
+        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+        "remote.log.manager.task.interval.ms": "200",
+        "log.retention.check.interval.ms": "200",
+    }
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Path:
+    return tmp_path / "tier"
+
+
+@pytest.fixture
+def tiered(tmp_path: Path, tier: Path) -> Iterator[LocalCluster]:
+    with LocalCluster.start(tmp_path / "cluster", brokers=1, overrides=settings(tier)) as running:
+        yield running
+
+
+def logs(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(f"{pattern}/*.log"))
+
+
+def batches(path: Path) -> list[tuple[int, int]]:
+    """(first offset, records) of each batch of a log file."""
+    return [
+        (batch.base_offset, batch.next_offset - batch.base_offset)
+        for batch in iter_batches(memoryview(path.read_bytes()))
+    ]
+
+
+def test_closed_segments_lie_in_the_tier_as_they_were_and_go_with_their_topic(
+    tiered: LocalCluster, tier: Path, topic: str
+) -> None:
+    create_topic(tiered.bootstrap, topic, partitions=1, config=TIERED)
+    producer = Producer({"bootstrap.servers": tiered.bootstrap, "linger.ms": 0})
+    for number in range(RECORDS):
+        producer.produce(topic, value=b"%-1000d" % number, partition=0)
+        producer.flush(10)
+    data = Path(tiered.brokers[0].log_dirs[0])
+    remote = tier / "kafka-tiered-storage"
+    wait_until(
+        lambda: len(logs(data, f"{topic}-0")) == 1 and bool(logs(remote, "*")), "closed segments are in the tier"
+    )
+    [active] = logs(data, f"{topic}-0")
+    copied = [entry for path in logs(remote, f"{topic}-0-*") for entry in batches(path)]
+    assert copied + batches(active) == [(number, 1) for number in range(RECORDS)]
+    assert {path.suffix for path in remote.glob("*/*")} == {
+        ".log",
+        ".index",
+        ".timeindex",
+        ".snapshot",
+        ".leader_epoch_checkpoint",
+    }
+    told = sum(len(batches(path)) for path in logs(data, "__remote_log_metadata-*"))
+    assert told == 2 * len(logs(remote, "*"))
+    admin = AdminClient({"bootstrap.servers": tiered.bootstrap})
+    admin.delete_topics([topic])[topic].result(20)
+    wait_until(lambda: not list(remote.glob("*/*.log")), "the topic's segments have left the tier")
+
+
+def test_a_broker_without_the_tier_that_its_topics_need_does_not_start(tiered: LocalCluster, topic: str) -> None:
+    create_topic(tiered.bootstrap, topic, partitions=1, config=TIERED)
+    tiered.stop_node(1)
+    properties = f"{tiered.directory}/broker-1/server.properties"
+    sentence = refused("node", properties, "--override", "remote.log.storage.system.enable=false")
+    assert sentence == (
+        "You have to delete all topics with the property remote.storage.enable=true "
+        "before disabling tiered storage cluster-wide"
+    )
+
+
+def test_a_broker_whose_tier_has_no_place_does_not_start(tmp_path: Path) -> None:
+    values = combined(tmp_path, remote_log_storage_system_enable="true")
+    assert "remote.log.storage.manager.class.name is missing" in refused("node", write(tmp_path, values))

@@ -19,7 +19,7 @@ from milena.steering.caller import NodeVerbs
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
-from milena.up.processes import PARENT_FD
+from milena.up.processes import PARENT_FD, runs
 
 MILENA = (sys.executable, "-I", "-m", "milena")
 LIMIT = 60.0
@@ -210,18 +210,3 @@ class LocalCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def runs(pid: int) -> bool:
-    """Whether a process exists and is no zombie (Linux); elsewhere whether it exists."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        if os.path.exists("/proc/self/stat"):
-            return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

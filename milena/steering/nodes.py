@@ -112,11 +112,12 @@ class SteeredNode:
         os.kill(pid, number)
 
     def _end(self, ending: Callable[[], Any]) -> None:
+        """A node that stops says so before its process is gone, and its supervisor starts no second one beside it."""
         pid = self.pid
         if pid is None:
             raise UserError(f"{self.name} is down")
         ending()
-        self._wait(lambda: self.pid != pid, "to end")
+        self._wait(lambda: self.pid != pid and not processes.runs(pid), "to end")
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + LIMIT

@@ -96,3 +96,18 @@ def _runs(pid: int, watch: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def runs(pid: int) -> bool:
+    """Whether a process exists and is no zombie (Linux); elsewhere whether it exists."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        if os.path.exists("/proc/self/stat"):
+            return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from milena.local_cluster import LIMIT, MILENA, runs
+from milena.local_cluster import LIMIT, MILENA
 from milena.up.ports import free
+from milena.up.processes import runs
 from tests.wire.command import milena, refused
 from tests.wire.raw import answers
 from tests.wire.waiting import wait_gone

@@ -110,6 +110,12 @@ def test_kill_9_takes_nothing_from_the_page_cache(lab: LocalCluster, topic: str)
     wait_until(lambda: fenced(lab) == [], "the broker to come back")
 
 
+def test_a_node_that_has_stopped_starts_again_at_once(lab: LocalCluster) -> None:
+    for _ in range(3):
+        lab.stop_node(2)
+        lab.start_node(2)
+
+
 def test_a_paused_broker_is_fenced_and_a_wiped_one_copies_all(lab: LocalCluster, topic: str) -> None:
     create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
     write(lab, topic, "x")

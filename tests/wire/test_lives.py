@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LIMIT, MILENA, LocalCluster, runs
+from milena.local_cluster import LIMIT, MILENA, LocalCluster
+from milena.up.processes import runs
 from tests.wire.command import milena, node, refused
 from tests.wire.raw import answers
 from tests.wire.waiting import wait_gone

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LIMIT, runs
+from milena.local_cluster import LIMIT
+from milena.up.processes import runs
 
 FOREIGN = {
     "storage.py": "WHOSE = 'the project'\n",

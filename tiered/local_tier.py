@@ -7,15 +7,15 @@ and a cut log is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeVar
 from uuid import UUID
 
 from protocol.uuids import to_text
 from runtime.context import Runtime
 from runtime.disk import File
-from runtime.network import FileRange
 from tiered import tier_names
+from tiered.open_logs import CutLog, OpenLogs
 from tiered.remote_storage import (
     LOG_SUFFIX,
     ORPHAN_AGE_MS,
@@ -51,6 +51,7 @@ class LocalTier:
         self._root = f"{folder}/{tier_names.ROOT}"
         self._copying = f"{folder}/{tier_names.COPYING}"
         self._owner = owner
+        self._logs = OpenLogs(self._disk, self._clock)
         self._copies = 0
         self._under_way: dict[str, None] = {}
         """Folders of copies that this adapter is writing."""
@@ -81,13 +82,10 @@ class LocalTier:
             return nothing_at(start)
         path = f"{self._folder}/{tier_names.object_path(metadata, LOG_SUFFIX)}"
         what = f"cannot read {path}"
-        file = await self._do(what, self._disk.open, path, read_only=True)
         try:
-            if file.size < start + length:
-                raise RemoteStorageError(f"{path} has {file.size} of its segment's {metadata.size} bytes")
-            part = FileRange(file, start, length)
-        finally:
-            file.close()
+            part = await self._guarded(what, self._logs.range(path, start, length))
+        except CutLog as cut:
+            raise RemoteStorageError(f"{path} has {cut.size} of its segment's {metadata.size} bytes") from cut
 
         async def read() -> bytes:
             data = await self._do(what, part.handle.pread, length, start)
@@ -112,6 +110,7 @@ class LocalTier:
             metadata.start_offset,
             metadata.id,
         )
+        self._logs.forget(f"{self._folder}/{tier_names.object_path(metadata, LOG_SUFFIX)}")
 
     async def segments(self, partition: TopicIdPartition | None = None) -> list[StoredSegment]:
         what = f"cannot list {self._root}"
@@ -141,14 +140,18 @@ class LocalTier:
         return [segment.segment_id for segment in orphans]
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        self._logs.close()
 
     async def _do(self, what: str, work: Callable[..., T], *arguments: object, **options: object) -> T:
-        """Work on the folder. Where the whole folder is away, as when it is not mounted, no object is missing in it:
-        that is an error that may pass."""
+        """Work on the folder, in a thread."""
+        return await self._guarded(what, self._disk.offload(work, *arguments, **options))
+
+    async def _guarded(self, what: str, work: Awaitable[T]) -> T:
+        """Where the whole folder is away, as when it is not mounted, no object is missing in it: that is an error that
+        may pass."""
         try:
             with remote_errors(what):
-                return await self._disk.offload(work, *arguments, **options)
+                return await work
         except RemoteResourceNotFound:
             if await self._disk.offload(self._disk.exists, self._root):
                 raise

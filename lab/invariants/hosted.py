@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.lifecycle import BrokerState
 from broker.partition import Partition
 from broker.server import Broker
 from lab.disk import Storage
@@ -48,6 +49,12 @@ class Hosted:
             add(partition)
 
         self.broker.partitions.add = adding  # type: ignore[method-assign]
+
+    @property
+    def broker_epoch(self) -> int | None:
+        """Under which this process has registered; None before."""
+        broker = self.broker
+        return None if broker.state is BrokerState.NOT_RUNNING else broker.lifecycle.epoch
 
     def take_touched(self) -> tuple[Partition, ...]:
         """Those that were touched since the last call, and now and then one more in turn."""

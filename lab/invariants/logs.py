@@ -13,6 +13,7 @@ from lab.invariants.ledger import Ledger
 from lab.invariants.promises import Promises
 from lab.invariants.replicas import PartitionKey, Replica, ReplicaRules
 from node.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
+from protocol.types import NodeId
 from storage.partition_log import PartitionLog
 
 FLUSH_EACH = ("flush.messages", "1")
@@ -48,6 +49,20 @@ class LogWatch:
             # A leader that was just elected begins with a log of its own; a dead one is not elected again.
             floor = change.now.leader_epoch if change.now.leader >= 0 else change.now.leader_epoch + 1
             self._void(change.key, floor, reason)
+        if change.before is not None and change.now.leader_epoch >= self._ledger(change.key).floor:
+            for number in set(change.now.isr).difference(change.before.isr):
+                self._check_joined(change, number)
+
+    def _check_joined(self, change: Change, number: int) -> None:
+        """A broker was let into an ISR: the incarnation that is registered has what is committed. An earlier one may
+        have had it (KIP-903). Raises InvariantBroken."""
+        hosted, registered = self._hosts.get(number), self._image().brokers.get(NodeId(number))
+        if hosted is None or registered is None or not hosted.alive() or hosted.broker_epoch != registered.epoch:
+            return
+        log, end = self._log_of(number, change.key), self._ledger(change.key).end
+        if log is not None:
+            where = f"{change.name} of broker {number} (epoch {registered.epoch}), which has joined the ISR"
+            demand(log.log_end_offset >= end, where, f"its log ends at {log.log_end_offset}, {end} is committed")
 
     def disk_lost(self, broker: int, *, wiped: bool) -> None:
         """A broker has lost what it had not synced, or everything."""

@@ -12,7 +12,7 @@ from lab.cluster import SimulatedCluster, host_of, start_cluster
 from lab.invariants.broken import InvariantBroken
 from lab.world import World, simulate
 from node.image import TopicImage
-from protocol.types import NodeId, Offset
+from protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 from storage.partition_log import PartitionLog
 from tests.simulation.steps import QUICK, create, partition_image, until, write
 
@@ -78,6 +78,18 @@ def other_metadata(cluster: SimulatedCluster) -> None:
     image.topics["t"] = TopicImage("t", topic.id, {0: other})
 
 
+def high_watermark_of_the_leader_back(cluster: SimulatedCluster) -> None:
+    leader = int(partition_image(cluster).leader)
+    log_of(cluster, leader).set_high_watermark(Offset(2))
+    cluster.brokers[leader].partitions.get("t", 0).changed()
+
+
+def leader_epoch_back(cluster: SimulatedCluster) -> None:
+    partition = cluster.brokers[follower(cluster)].partitions.get("t", 0)
+    partition.leader_epoch = LeaderEpoch(partition.leader_epoch - 1)
+    partition.changed()
+
+
 def test_a_cluster_at_work_breaks_nothing() -> None:
     run(None)
 
@@ -87,6 +99,8 @@ def test_a_cluster_at_work_breaks_nothing() -> None:
     [
         (changed_bytes, "is committed where"),
         (high_watermark_beyond_the_end, "out of order"),
+        (high_watermark_of_the_leader_back, "the leader's high watermark is 2 after 5"),
+        (leader_epoch_back, "leader epoch -1 after 0"),
         (two_leaders, "it leads in leader epoch 0, in which broker"),
         (missing_records, r"in the ISR of broker \d, its log ends at 2|its log ends at 2, 5 is committed"),
         (other_metadata, "the controller had"),
@@ -96,3 +110,32 @@ def test_a_cluster_at_work_breaks_nothing() -> None:
 def test_what_is_planted_is_found(plant: Callable[[SimulatedCluster], None], text: str) -> None:
     with pytest.raises(InvariantBroken, match=text):
         run(plant)
+
+
+def test_an_earlier_incarnation_that_is_let_into_the_isr_is_found() -> None:
+    """What the controller refuses (KIP-903), written into its metadata: the log of the new incarnation is empty."""
+
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, 3, QUICK, watched=True)
+        async with cluster.client() as client:
+            await create(client, replicas=3)
+            await write(client, RECORDS)
+            wiped, leader = follower(cluster), int(partition_image(cluster).leader)
+            await cluster.kill(host_of(wiped))
+            cluster.wipe(host_of(wiped))
+            await until(lambda: wiped not in partition_image(cluster).isr, 30)
+            world.fabric.cut(host_of(wiped), host_of(leader))
+            await cluster.start_broker(wiped)
+            await until(lambda: cluster.brokers[wiped].partitions.find("t", 0) is not None, 30)
+            assert cluster.controller is not None
+            image, before = cluster.controller.state.image, partition_image(cluster)
+            joined = replace(
+                before,
+                isr=(*before.isr, NodeId(wiped)),
+                partition_epoch=PartitionEpoch(before.partition_epoch + 1),
+            )
+            image.topics["t"] = TopicImage("t", image.topics["t"].id, {0: joined})
+            await create(client, "another")
+
+    with pytest.raises(InvariantBroken, match="has joined the ISR: its log ends at 0, 5 is committed"):
+        simulate(scenario, seed=1)

@@ -178,35 +178,44 @@ class LocalTier:
         written = []
         for suffix, source in tier_names.sources(files):
             path = f"{folder}/{suffix[1:]}"
-            if isinstance(source, bytes):
-                await self._do(what, self._disk.write_atomic, path, source)
+            if suffix == LOG_SUFFIX:
+                await self._copy_log(what, files.log, path, metadata.size)
             else:
-                size = await self._copy_file(what, source, path)
-                if suffix == LOG_SUFFIX and size != metadata.size:
-                    raise RemoteStorageError(f"{what}: {source} has {size} bytes, its metadata says {metadata.size}")
+                data = await self._own(what, self._own_disk.read, source) if isinstance(source, str) else source
+                await self._do(what, self._write_object, path, data)
             written.append(suffix)
         return written
 
-    async def _copy_file(self, what: str, source_path: str, path: str) -> int:
-        source = await self._open_source(what, source_path)
+    async def _copy_log(self, what: str, source_path: str, path: str, size: int) -> None:
+        source = await self._own(what, self._own_disk.open, source_path, read_only=True)
         try:
             target = await self._do(what, self._disk.open, path, create=True)
             try:
                 while await self._do(what, copy_piece, source, target):
                     pass
+                if target.size != size:
+                    raise RemoteStorageError(f"{what}: {source_path} has {target.size} bytes, its metadata says {size}")
                 await self._do(what, target.sync)
-                return target.size
             finally:
                 target.close()
         finally:
             source.close()
 
-    async def _open_source(self, what: str, path: str) -> File:
+    async def _own(self, what: str, work: Callable[..., T], path: str, **options: object) -> T:
+        """Work on one of the segment's own files. What is wrong there is no fault of the tier's, and a file that is not
+        there is no object that is missing."""
         try:
-            return await self._disk.offload(self._own_disk.open, path, read_only=True)
+            return await self._disk.offload(work, path, **options)
         except OSError as error:
-            # No fault of the tier's, and not to be taken for an object that is missing there.
             raise RemoteStorageError(f"{what}: {path}: {error.strerror}") from error
+
+    def _write_object(self, path: str, data: bytes) -> None:
+        file = self._disk.open(path, create=True)
+        try:
+            file.append([data])
+            file.sync()
+        finally:
+            file.close()
 
     def _publish(self, folder: str, metadata: RemoteLogSegmentMetadata, suffixes: list[str]) -> None:
         """Rename the objects to their names. They are on disk before the log is there, which makes them a segment."""

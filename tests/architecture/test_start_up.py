@@ -8,7 +8,7 @@ import sys
 import pytest
 
 HEAVY = (
-    "aiokafka", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "ftplib", "http", "hypothesis",
+    "aiokafka", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "fsspec", "ftplib", "http", "hypothesis",
     "importlib.metadata", "kafka", "lab", "multiprocessing", "pipeline", "pydoc", "pytest",
     "rich", "setuptools", "structlog.dev", "tests", "unittest", "urllib.request", "xml",
 )  # fmt: skip

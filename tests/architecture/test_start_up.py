@@ -8,8 +8,8 @@ import sys
 import pytest
 
 HEAVY = (
-    "aiokafka", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "fsspec", "ftplib", "http", "hypothesis",
-    "importlib.metadata", "kafka", "lab", "multiprocessing", "pipeline", "pydoc", "pytest",
+    "aiokafka", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "fsspec", "ftplib", "http",
+    "hypothesis", "importlib.metadata", "kafka", "lab", "multiprocessing", "pipeline", "pydoc", "pytest",
     "rich", "setuptools", "structlog.dev", "tests", "unittest", "urllib.request", "xml",
 )  # fmt: skip
 """Top modules (with what lies below them) that no role of a running node needs."""

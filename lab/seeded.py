@@ -49,6 +49,7 @@ SETTINGS: Final[dict[str, object]] = {
 STEPS: Final = 5
 """Faults of nodes in one run; those of links come on top."""
 LONGEST_RUN: Final = 900.0
+LONGEST_STEP: Final = 30.0
 RECOVERY_SECONDS: Final = 120.0
 """Virtual time in which everything must work again after the last fault."""
 
@@ -76,7 +77,7 @@ def run_seed(
     history's checker finds is in the report."""
 
     async def run(world: World) -> Report:
-        async with asyncio.timeout(LONGEST_RUN):
+        async with asyncio.timeout(LONGEST_RUN + LONGEST_STEP * steps):
             return await _Run(world, seed, listener).run(steps, faults)
 
     return simulate(run, seed=seed)

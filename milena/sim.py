@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lab.histories.events import write
+from lab.histories.events import Event, write
 from lab.nemesis import KINDS, UnknownFault, checked
 from lab.seeded import STEPS, Report, run_seed
 from lab.trace import quiet_logs, show_logs
@@ -49,12 +49,14 @@ def main(arguments: Sequence[str]) -> int:
     if options.soak is not None:
         quiet_logs()
         return _soak(options.soak, options.steps, kinds)
+    if options.history is not None:
+        _save(options.history, [])  # a path that cannot be written is named before the run
     show_logs(_print)
     report = _run(options.seed, options.steps, kinds, _print)
     if report is None:
         return 1
     if options.history is not None:
-        _save(options.history, report)
+        _save(options.history, report.history)
     print(f"seed {options.seed}: {'wrong' if report.violations else 'right'}, digest {report.digest}")
     return 1 if report.violations else 0
 
@@ -86,10 +88,10 @@ def _soak(seconds: float, steps: int, kinds: Sequence[str]) -> int:
     return 0
 
 
-def _save(path: str, report: Report) -> None:
+def _save(path: str, history: Sequence[Event]) -> None:
     try:
         with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(write(report.history))
+            file.writelines(write(history))
     except OSError as error:
         raise UserError(reason_of(error)) from None
 

@@ -1,0 +1,67 @@
+"""`milena sim` as somebody types it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.histories import events
+from lab.histories.checker import check
+from lab.histories.events import FinalLog, Send
+
+ROOT = Path(__file__).parents[2]
+
+
+def sim(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "milena", "sim", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def faults_in(trace: str) -> set[str]:
+    """What the nemesis did, by a word of its sentences."""
+    words = ("is killed", "loses power", "is cut off", "is paused", "in order", "fails:", "are replaced", "is slow")
+    return {word for word in words if word in trace}
+
+
+def test_steps_and_kinds_of_faults_are_as_asked_for_and_the_history_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    done = sim("--seed", "3", "--steps", "2", "--faults", "kill", "--history", str(path))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert faults_in(done.stdout) == {"is killed"}
+    assert done.stdout.count("is killed") == 2
+    assert done.stdout.splitlines()[-1].startswith("seed 3: right, digest ")
+    history = list(events.read(path.read_text().splitlines()))
+    assert check(history) == []
+    assert {Send, FinalLog} <= {type(event) for event in history}
+
+
+def test_without_steps_nothing_goes_wrong_on_nodes() -> None:
+    done = sim("--seed", "1", "--steps", "0")
+    assert done.returncode == 0
+    assert not faults_in(done.stdout)
+
+
+def test_a_soak_runs_seeds_until_the_time_is_over_and_tells_how_many() -> None:
+    done = sim("--soak", "0.1", "--steps", "0")
+    assert done.returncode == 0
+    assert done.stdout.startswith("1 seeds right, ")
+    assert "simulated hours" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--faults", "kill,quake"], "no fault 'quake'; there are kill, power, "),
+        (["--steps", "-1"], "--seed and --steps are not negative"),
+        (["--seed", "x"], "--seed x: not a whole number"),
+        (["--history", "/nowhere/at/all", "--steps", "0"], "/nowhere/at/all"),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], sentence: str) -> None:
+    done = sim(*arguments)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr

@@ -79,7 +79,11 @@ class ProcessDriver:
         )
         for node in (CONTROLLER, *self._script.replicas):
             self.replace(node, self._script.peers.get(node))
-            if node in self._commands:
+        if CONTROLLER in self._commands:
+            # A controller believes that a process has gone where it has heard and seen it before.
+            await asyncio.gather(*(self.stop(node) for node in self._script.replicas))
+        for node in self._commands:
+            if self._node(node).pid is not None:
                 await self.kill(node)
 
     async def stop(self, node: str) -> None:

@@ -51,7 +51,7 @@ async def carry_out(stage: Stage, name: str, arguments: Any) -> None:
 
 async def _each(stage: Stage, nodes: str | list[str], do: Callable[[str], Awaitable[None]], *, up: bool) -> None:
     for node in [nodes] if isinstance(nodes, str) else nodes:
-        if not up and node in stage.up:
+        if not up:
             await stage.observe()
             stage.up.discard(node)
             stage.forget(node)

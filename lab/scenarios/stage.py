@@ -81,7 +81,7 @@ class Stage:
         host, port = self.driver.address(node)
         known = self._channels.get(node)
         if known is None or (known.host, known.port) != (host, port):
-            known = self._channels[node] = Channel(self.driver.runtime, host, port, CLIENT, connect_timeout=2.0)
+            known = self._channels[node] = Channel(self.driver.runtime, host, port, CLIENT)
         return known
 
     def forget(self, node: str) -> None:

@@ -1,7 +1,7 @@
 """AlterConfigs and IncrementalAlterConfigs: what the broker refuses before the controller hears of it (KAFKA-13749).
 
-A broker's own configuration is changed through that broker alone. Resources that pass are sent on together; the answer
-has all in the order of the request.
+A broker's own configuration is changed through that broker alone, and the levels of its loggers end with it. Resources
+that pass are sent on together; the answer has all in the order of the request.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.forwarding import ask_controller, forward
+from broker.log_levels import change_levels
 from node.api import RequestContext
 from node.image import (
     BROKER_LOGGER_RESOURCE,
@@ -19,12 +20,13 @@ from node.image import (
     TOPIC_RESOURCE,
 )
 from protocol import messages
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.server import Broker
 
-_OF_THE_CONTROLLER: Final = frozenset({TOPIC_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
+_OF_THE_CONTROLLER: Final = frozenset({TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
 _BOUND: Final = frozenset({"listeners", "advertised.listeners"})
 _DELETE: Final = 1
 
@@ -33,15 +35,15 @@ async def alter(node: Broker, ctx: RequestContext, request: Any) -> dict[str, An
     """Answer either of the two requests; None where the controller's answer has been passed on. Raises KafkaError where
     the controller gives none."""
     resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
-    refused = {
-        index: error
-        for index, resource in enumerate(request.resources)
-        if (error := _refusal(node.node_id, resource, repeated=resources.count(resources[index]) > 1))
-    }
-    if not refused:
+    own: dict[int, KafkaError | None] = {}
+    for index, resource in enumerate(request.resources):
+        error = _refusal(node.node_id, resource, repeated=resources.count(resources[index]) > 1)
+        if error is not None or resource.resource_type == BROKER_LOGGER_RESOURCE:
+            own[index] = error or _change_levels(node, ctx, resource, validate_only=request.validate_only)
+    if not own:
         await forward(node, ctx, request)
         return None
-    rest = tuple(resource for index, resource in enumerate(request.resources) if index not in refused)
+    rest = tuple(resource for index, resource in enumerate(request.resources) if index not in own)
     answered = {}
     if rest:
         body = await ask_controller(node, ctx, dataclasses.replace(request, resources=rest))
@@ -49,19 +51,33 @@ async def alter(node: Broker, ctx: RequestContext, request: Any) -> dict[str, An
         answered = {(one.resource_type, one.resource_name): one for one in answer.responses}
     return {
         "responses": [
-            failed(request.resources[index], refused[index]) if index in refused else answered[resource]
+            _outcome(request.resources[index], own[index]) if index in own else answered[resource]
             for index, resource in enumerate(resources)
         ]
     }
 
 
 def failed(resource: Any, error: KafkaError) -> dict[str, Any]:
+    return _outcome(resource, error)
+
+
+def _outcome(resource: Any, error: KafkaError | None) -> dict[str, Any]:
     return {
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
-        "error_code": int(error.code),
-        "error_message": error.message,
+        "error_code": int(error.code) if error else 0,
+        "error_message": error.message if error else None,
     }
+
+
+def _change_levels(node: Broker, ctx: RequestContext, resource: Any, *, validate_only: bool) -> KafkaError | None:
+    if ctx.header.api_key != ApiKey.INCREMENTAL_ALTER_CONFIGS:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"The resource type {resource.resource_type} is unknown.")
+    try:
+        change_levels(node.node_id, resource, validate_only=validate_only)
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _refusal(node_id: int, resource: Any, *, repeated: bool) -> KafkaError | None:
@@ -77,7 +93,7 @@ def _problem(node_id: int, resource: Any) -> str | None:
         if config.value is None and messages.get(config, "config_operation", 0) != _DELETE:
             return f"The key {config.name} has no value."
     kind, name = resource.resource_type, resource.resource_name
-    if kind in _OF_THE_CONTROLLER or (kind == BROKER_RESOURCE and not name):
+    if kind == BROKER_LOGGER_RESOURCE or kind in _OF_THE_CONTROLLER or (kind == BROKER_RESOURCE and not name):
         return None
     if kind != BROKER_RESOURCE:
         return f"The resource type {kind} is unknown."

@@ -26,8 +26,8 @@ from runtime.config.definitions import Key, Mode
 from runtime.config.node_config import NodeConfig
 from runtime.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_value
 from runtime.config.values import Type, render
+from runtime.log_levels import current_levels
 
-LOGGERS: Final = {"root": "INFO"}
 _HIDDEN: Final = frozenset(
     {
         "controller.performance.always.log.threshold.ms",
@@ -78,7 +78,8 @@ class ConfigView:
             return self._broker(name)
         if resource_type == BROKER_LOGGER_RESOURCE:
             self._require_own_id(name, "")
-            return [_plain(key, level, Source.DYNAMIC_BROKER_LOGGER) for key, level in self._wanted(LOGGERS.items())]
+            levels = self._wanted(current_levels().items())
+            return [_plain(key, level, Source.DYNAMIC_BROKER_LOGGER) for key, level in levels]
         if resource_type not in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
         if not name:

@@ -12,11 +12,13 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from runtime.lean_import import lean_import
+from runtime.log_levels import Levels
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "critical": "FATAL"}
+"""Our names of levels, and Kafka's."""
 COLOURS: Final = {"debug": "\x1b[2m", "info": "", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[1;31m"}
 RESET: Final = "\x1b[0m"
 
@@ -42,14 +44,16 @@ def configure(stream: TextIO | None = None, *, level: str = "info", human: bool 
         import structlog
     if human is None:
         human = (stream or sys.stderr).isatty()
+    levels = Levels(LEVELS[level])
     structlog.configure(
         processors=[
+            levels,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=not human),
             structlog.processors.format_exc_info,
             render_human if human else render_json,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(levels.lowest()),
         # Standard error is looked up with each logger: tests and supervisors replace it.
         logger_factory=lambda *_: structlog.WriteLogger(stream or sys.stderr),
         cache_logger_on_first_use=False,

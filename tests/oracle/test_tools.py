@@ -137,13 +137,21 @@ def test_broker_configurations(tools: Tools, server: Server) -> None:
     assert re.search(r"node\.id=2 sensitive=false synonyms=\{STATIC_BROKER_CONFIG:node\.id=2", everything)
     refused = tools.refusal(CONFIGS, *server, *one, "--alter", "--add-config", "process.roles=controller")
     assert "Cannot update these configs dynamically: [process.roles]" in refused
-    assert "root=" in tools(CONFIGS, *server, "--entity-type", "broker-loggers", "--entity-name", "2", "--describe")
+
+
+def test_levels_of_loggers(tools: Tools, server: Server) -> None:
+    loggers = (*server, "--entity-type", "broker-loggers", "--entity-name", "2")
+    tools(CONFIGS, *loggers, "--alter", "--add-config", "isr=DEBUG")
+    described = tools(CONFIGS, *loggers, "--describe")
+    assert "isr=DEBUG " in described and "root=INFO " in described
+    tools(CONFIGS, *loggers, "--alter", "--delete-config", "isr")
+    assert "isr=INFO " in tools(CONFIGS, *loggers, "--describe")
+    assert "InvalidConfigurationException" in tools.refusal(CONFIGS, *loggers, "--alter", "--add-config", "isr=LOUD")
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "setting"),
     [
-        ("broker-loggers", "1", "root=DEBUG"),
         ("groups", "some-group", "consumer.session.timeout.ms=50000"),
         ("client-metrics", "some-subscription", "interval.ms=1000"),
     ],

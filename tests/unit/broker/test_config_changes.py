@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from broker import config_changes
 from broker.apis import alter_configs, incremental_alter_configs
@@ -13,6 +19,8 @@ from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import parse_request_header, response_header
+from runtime import logging
+from runtime.log_levels import COMPONENTS, current_levels
 from tests.unit.broker.fixtures import ME, Bench, Request
 
 TOPIC, BROKER = 2, 4
@@ -94,3 +102,61 @@ def test_without_a_controller_every_resource_has_its_error() -> None:
     failed = alter_configs.failed(Request(ApiKey.ALTER_CONFIGS, 2).ctx, request, error)
     assert [one["error_code"] for one in failed["responses"]] == [ErrorCode.REQUEST_TIMED_OUT] * 2
     assert config_changes.failed(request.resources[0], error)["resource_name"] == "a"
+
+
+LOGGER = 8
+WRONG_LEVEL = int(ErrorCode.INVALID_CONFIG)
+
+
+@pytest.fixture
+def logged() -> Iterator[StringIO]:
+    """What is logged, at INFO to begin with."""
+    before = structlog.get_config()
+    stream = StringIO()
+    logging.configure(stream, human=False)
+    yield stream
+    structlog.configure(**before)
+
+
+async def test_levels_of_loggers_are_changed_here_and_at_once(bench: Bench, logged: StringIO) -> None:
+    isr, storage = logging.get_logger("isr"), logging.get_logger("storage")
+    changed = resource(LOGGER, str(ME), ("isr", "DEBUG"), ("storage", "ERROR"))
+    assert await alter(bench, changed, resource(TOPIC, "a")) == ([(str(ME), 0), ("a", 0)], [["a"]])
+    assert [current_levels()[name] for name in ("isr", "storage", "broker")] == ["DEBUG", "ERROR", "INFO"]
+    isr.debug("one")
+    storage.warning("two")
+    storage.error("three")
+    logging.get_logger("broker").debug("four")
+    logging.get_logger("broker").info("five")
+    assert [json.loads(line)["event"] for line in logged.getvalue().splitlines()] == ["one", "three", "five"]
+    await alter(bench, resource(LOGGER, str(ME), ("isr", None), op=1))
+    await alter(bench, resource(LOGGER, str(ME), ("root", "FATAL")))
+    isr.error("six")
+    assert current_levels()["isr"] == "FATAL" and "six" not in logged.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"),
+    [
+        (resource(LOGGER, "9", ("isr", "DEBUG")), INVALID),
+        (resource(LOGGER, "x", ("isr", "DEBUG")), INVALID),
+        (resource(LOGGER, str(ME), ("isr", "LOUD")), WRONG_LEVEL),
+        (resource(LOGGER, str(ME), ("isr", "debug")), WRONG_LEVEL),
+        (resource(LOGGER, str(ME), ("no.such", "INFO")), WRONG_LEVEL),
+        (resource(LOGGER, str(ME), ("isr", "INFO"), op=2), INVALID),
+        (resource(LOGGER, str(ME), ("root", None), op=1), INVALID),
+        (resource(LOGGER, str(ME), ("isr", "DEBUG"), ("no.such", "INFO")), WRONG_LEVEL),
+    ],
+)
+async def test_levels_that_cannot_be_are_refused_and_change_nothing(
+    bench: Bench, logged: StringIO, refused: dict[str, Any], code: int
+) -> None:
+    assert await alter(bench, refused) == ([(refused["resource_name"], code)], [])
+    assert set(current_levels().values()) == {"INFO"}
+
+
+def test_every_component_that_logs_has_a_level() -> None:
+    root = Path(__file__).parents[3]
+    rooms = ("broker", "controller", "milena", "node", "runtime", "storage", "tiered")
+    text = "".join(file.read_text() for room in rooms for file in (root / room).rglob("*.py"))
+    assert set(re.findall(r'get_logger\(\s*"([^"]+)"', text)) == set(COMPONENTS)

@@ -175,5 +175,6 @@ class TestDescribeConfigs:
         assert (entry.name, entry.value, entry.config_source) == ("log.retention.ms", "7", 3)
 
     def test_loggers_of_the_broker(self, bench: Bench) -> None:
-        (root,) = self.ask(bench, 8, "1").configs
-        assert (root.name, root.config_source) == ("root", 6)
+        levels = {entry.name: entry for entry in self.ask(bench, 8, "1").configs}
+        assert levels["isr"].value == levels["root"].value == "INFO"
+        assert {entry.config_source for entry in levels.values()} == {6}

@@ -362,7 +362,7 @@ class Broker:
         self.quotas.update(config)
         self.fetchers.resize(config.get("num.replica.fetchers"))
         if self.tier is not None:
-            self.tier.renew_quotas()
+            self.tier.reconfigure()
 
     def _log_start_moved(self, log: PartitionLog) -> None:
         partition = self.partitions.find(log.topic, log.partition)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Final
 from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
 from runtime.logging import get_logger
+from storage.names import REMOTE_INDEX_CACHE
+from tiered.index_cache import RemoteIndexCache
 from tiered.meters import TierMeters
 from tiered.quota import RateQuota
+from tiered.remote_storage import RemoteStorage
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier import Tier
 from tiered.tier_config import remote_storage
@@ -36,6 +39,7 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
         node.node_id,
         lambda key: node.config.get(key),
         storage,
+        _indexes(node, config, storage),
         _metadata(node, config),
         TierMeters(node.metrics),
         _quota(config, "copy"),
@@ -43,6 +47,17 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
         get_logger("tier", node=node.node_id),
     )
     return RemoteLogManager(tier, node.metrics)
+
+
+def _indexes(node: Broker, config: NodeConfig, storage: RemoteStorage) -> RemoteIndexCache:
+    ttl = config.get("remote.log.index.file.cache.ttl.ms")
+    return RemoteIndexCache(
+        node.runtime,
+        storage,
+        f"{config.log_dirs[0]}/{REMOTE_INDEX_CACHE}",
+        capacity=config.get("remote.log.index.file.cache.total.size.bytes"),
+        ttl_ms=None if ttl < 0 else ttl,
+    )
 
 
 def _metadata(node: Broker, config: NodeConfig) -> TopicMetadataManager:

@@ -23,7 +23,7 @@ async def delete_segment(
 
 async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata) -> None:
     """The first step. Raises RemoteLogMetadataError."""
-    tier.deleted(segment)
+    tier.indexes.remove((segment.id,))
     await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
 
 

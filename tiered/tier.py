@@ -13,11 +13,11 @@ from protocol.types import NodeId
 from runtime.context import Runtime
 from storage.context import EventLog
 from storage.partition_log import PartitionLog
+from tiered.index_cache import RemoteIndexCache
 from tiered.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
 from tiered.meters import TierMeters
 from tiered.quota import RateQuota
 from tiered.remote_storage import RemoteStorage, RemoteStorageError, RetriableRemoteStorageError
-from tiered.segment_metadata import RemoteLogSegmentMetadata
 
 FAILURES = (RemoteStorageError, RemoteLogMetadataError, KafkaError, CorruptBatch, OSError)
 """What a round of work may end with; the next one begins anew."""
@@ -56,13 +56,12 @@ class Tier:
     get: Callable[[str], Any]
     """A key of the broker's configuration, as it is now."""
     storage: RemoteStorage
+    indexes: RemoteIndexCache
     metadata: RemoteLogMetadataManager
     meters: TierMeters
     copy_quota: RateQuota
     fetch_quota: RateQuota
     events: EventLog
-    deleted: Callable[[RemoteLogSegmentMetadata], None] = lambda _segment: None
-    """Hears of each segment that is about to leave the tier: what is kept of it here can go."""
 
     def report(self, what: str, replica: Replica, error: Exception) -> None:
         """Log that a round of work has failed."""

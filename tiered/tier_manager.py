@@ -63,11 +63,15 @@ class RemoteLogManager:
     # -- life
 
     async def start(self) -> None:
-        """Prepare the store and begin to read the metadata. A store that cannot be reached does not stop the broker."""
+        """Prepare the store and begin to read the metadata. A store that cannot be reached does not stop the broker.
+
+        Raises OSError where the local folder of indexes cannot be used.
+        """
         try:
             await self.tier.storage.start()
         except RemoteStorageError as error:
             self.tier.events.error("remote storage cannot be used", reason=str(error))
+        await self.tier.indexes.start()
         self.tier.metadata.start()
 
     async def stop(self) -> None:
@@ -76,12 +80,15 @@ class RemoteLogManager:
             role.end()
         await self._tasks.stop()
         await self.tier.metadata.stop()
+        await self.tier.indexes.close()
         await self.tier.storage.close()
 
-    def renew_quotas(self) -> None:
+    def reconfigure(self) -> None:
         """The broker's configuration may have changed."""
-        self.tier.copy_quota.limit = self.tier.get("remote.log.manager.copy.max.bytes.per.second")
-        self.tier.fetch_quota.limit = self.tier.get("remote.log.manager.fetch.max.bytes.per.second")
+        tier = self.tier
+        tier.copy_quota.limit = tier.get("remote.log.manager.copy.max.bytes.per.second")
+        tier.fetch_quota.limit = tier.get("remote.log.manager.fetch.max.bytes.per.second")
+        tier.indexes.resize(tier.get("remote.log.index.file.cache.total.size.bytes"))
 
     # -- roles
 

@@ -1,0 +1,244 @@
+"""Copying segments, step by step, with every step failing or losing its leader (kafka-behaviour A4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from protocol.errors import KafkaError
+from protocol.types import LeaderEpoch, Offset
+from storage.append_info import Origin
+from tests.unit.storage.logs import append, marker
+from tests.unit.tiered.tiered_log import Bench, on_bench
+from tiered.copying import CustomMetadataTooLarge, copy_round
+from tiered.metadata_manager import RemoteLogMetadataError
+from tiered.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
+from tiered.segment_metadata import RemoteLogSegmentState
+
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+WHOLE_COPY = ["COPY_SEGMENT_STARTED 0", "COPY_SEGMENT_FINISHED 0"]
+COPY_TAKEN_BACK = ["COPY_SEGMENT_STARTED 0", "DELETE_SEGMENT_STARTED 0", "DELETE_SEGMENT_FINISHED 0"]
+
+
+def failing(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def test_a_segment_is_announced_copied_and_confirmed() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.write(2)
+        bench.store.copying = lambda: seen.append(bench.states()[-1])
+        seen: list[str] = []
+        await copy_round(bench.tier, bench.role())
+        assert seen == ["COPY_SEGMENT_STARTED 0", "COPY_SEGMENT_STARTED 2"]
+        assert bench.states() == [*WHOLE_COPY, "COPY_SEGMENT_STARTED 2", "COPY_SEGMENT_FINISHED 2"]
+        assert bench.stored() == [0, 2]
+        assert bench.log.highest_offset_in_remote_storage == 3
+        assert (bench.counted("remotecopyrequests"), bench.counted("remotecopyerrors")) == (2, 0)
+        assert bench.counted("remotecopybytes") == sum(segment.size for segment in bench.log.segments)
+
+    on_bench(scenario)
+
+
+def test_a_segment_is_told_of_with_its_own_epochs_and_stored_with_all_before_its_end() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.write(1, epoch=0)
+        bench.write(1, epoch=2)
+        bench.write(1, epoch=2)
+        await copy_round(bench.tier, bench.role())
+        told = bench.published_segments()
+        assert [one.epochs for one in told] == [((0, 0),), ((2, 2),), ((2, 4),)]
+        texts = [await bench.store.fetch_index(one, IndexType.LEADER_EPOCH) for one in told]
+        assert texts == [b"0\n1\n0 0\n", b"0\n2\n0 0\n2 2\n", b"0\n2\n0 0\n2 2\n"]
+        assert [one.end_offset for one in told] == [1, 3, 5]
+        assert all(one.broker_id == 1 and one.txn_index_empty for one in told)
+
+    on_bench(scenario)
+
+
+def test_aborted_transactions_go_along() -> None:
+    async def scenario(bench: Bench) -> None:
+        now = bench.runtime.clock.time_ms()
+        append(bench.log, producer=(7, 0, 0), transactional=True, timestamp=now)
+        abort = marker((7, 0), commit=False, timestamp=now)
+        bench.log.append_as_leader(abort, leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
+        bench.write(1)
+        await copy_round(bench.tier, bench.role())
+        [told] = bench.published_segments()
+        assert not told.txn_index_empty
+        assert len(await bench.store.fetch_index(told, IndexType.TRANSACTION)) == 34
+
+    on_bench(scenario)
+
+
+def test_an_open_transaction_holds_its_segment_back() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.write(1)
+        append(bench.log, producer=(7, 0, 0), transactional=True, timestamp=bench.runtime.clock.time_ms())
+        bench.write(2)
+        await copy_round(bench.tier, bench.role())
+        assert bench.stored() == [0]
+
+    on_bench(scenario)
+
+
+def test_nothing_is_copied_twice() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+        bench.write(1)
+        await copy_round(bench.tier, role)
+        bench.write(1)
+        await copy_round(bench.tier, role)
+        await copy_round(bench.tier, bench.role())
+        assert len(bench.published_segments()) == 2
+
+    on_bench(scenario)
+
+
+def test_after_an_error_that_may_pass_nothing_is_deleted_and_another_id_is_used() -> None:
+    """KAFKA-19981."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.write(1)
+        role = bench.role()
+        bench.store.copying = failing(RetriableRemoteStorageError("busy"))
+        with pytest.raises(RetriableRemoteStorageError):
+            await copy_round(bench.tier, role)
+        assert bench.states() == ["COPY_SEGMENT_STARTED 0"]
+        bench.store.copying = lambda: None
+        await copy_round(bench.tier, role)
+        first, second = bench.published_segments()
+        assert first.id != second.id
+        assert bench.states() == ["COPY_SEGMENT_STARTED 0", *WHOLE_COPY]
+        assert (bench.store.deleted, role.copying) == ([], set())
+
+    on_bench(scenario)
+
+
+def test_after_another_error_what_was_copied_is_deleted() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.write(1)
+        bench.store.copying = failing(RemoteStorageError("no"))
+        with pytest.raises(RemoteStorageError):
+            await copy_round(bench.tier, bench.role())
+        assert bench.states() == COPY_TAKEN_BACK
+        assert bench.log.highest_offset_in_remote_storage == -1
+        assert bench.counted("remotecopyerrors") == 1
+
+    on_bench(scenario)
+
+
+def test_what_cannot_be_deleted_after_a_failed_copy_stays_to_be_deleted() -> None:
+    """KAFKA-17428."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.write(1)
+        bench.store.copying = bench.store.deleting = failing(RemoteStorageError("no"))
+        with pytest.raises(RemoteStorageError):
+            await copy_round(bench.tier, bench.role())
+        assert bench.states() == COPY_TAKEN_BACK[:2]
+        assert bench.counted("remotedeleteerrors") == 1
+
+    on_bench(scenario)
+
+
+@pytest.mark.parametrize(("size", "taken"), [(0, True), (128, True), (129, False)])
+def test_the_stores_own_metadata_is_limited(size: int, taken: bool) -> None:
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+        bench.write(2)
+        bench.store.custom = b"x" * size
+        if taken:
+            await copy_round(bench.tier, role)
+            assert [one.custom_metadata for one in bench.updates(FINISHED)] == [b"x" * size] * 2
+            return
+        with pytest.raises(CustomMetadataTooLarge):
+            await copy_round(bench.tier, role)
+        assert [one.custom_metadata for one in bench.store.deleted] == [b"x" * size]
+        assert all(one.custom_metadata is None for one in bench.metadata.published)
+        bench.store.custom = None
+        await copy_round(bench.tier, role)
+        assert bench.states() == COPY_TAKEN_BACK  # copying has ended for good
+        await copy_round(bench.tier, bench.role())
+        assert bench.stored() == [0, 2]
+
+    on_bench(scenario)
+
+
+def test_a_leader_that_resigns_while_it_copies_takes_the_copy_back() -> None:
+    async def scenario(bench: Bench) -> None:
+        def resign() -> None:
+            bench.replica.is_leader = False
+
+        bench.write(2)
+        bench.store.copying = resign
+        await copy_round(bench.tier, bench.role())
+        assert bench.states() == COPY_TAKEN_BACK
+        assert (bench.stored(), bench.log.highest_offset_in_remote_storage) == ([], -1)
+
+    on_bench(scenario)
+
+
+def test_a_leader_that_was_elected_anew_meanwhile_is_another_one() -> None:
+    async def scenario(bench: Bench) -> None:
+        def elected_again() -> None:
+            bench.replica.term += 1
+
+        bench.write(1)
+        bench.store.copying = elected_again
+        await copy_round(bench.tier, bench.role())
+        assert bench.states() == COPY_TAKEN_BACK
+
+    on_bench(scenario)
+
+
+def test_a_copy_that_cannot_be_confirmed_does_not_count() -> None:
+    async def scenario(bench: Bench) -> None:
+        def metadata_fails() -> None:
+            bench.metadata.failure = RemoteLogMetadataError("no leader")
+
+        bench.write(1)
+        role = bench.role()
+        bench.store.copying = metadata_fails
+        with pytest.raises(RemoteLogMetadataError):
+            await copy_round(bench.tier, role)
+        assert bench.log.highest_offset_in_remote_storage == -1
+        assert not role.copying
+
+    on_bench(scenario)
+
+
+def test_nothing_is_copied_while_copying_is_switched_off() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.write(1)
+        await copy_round(bench.tier, bench.role())
+        assert bench.states() == []
+
+    on_bench(scenario, remote_log_copy_disable=True)
+
+
+def test_a_segment_whose_epochs_are_not_known_is_not_copied() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.write(1)
+        bench.log.epochs.clear()
+        with pytest.raises(KafkaError, match="no leader epoch"):
+            await copy_round(bench.tier, bench.role())
+
+    on_bench(scenario)
+
+
+def test_a_leader_that_lost_its_oldest_epochs_leaves_the_log_start_where_it_is() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.write(3)
+        await copy_round(bench.tier, bench.role())
+        bench.log.epochs.clear()
+        bench.log.assign_epoch(LeaderEpoch(5), Offset(4))
+        await copy_round(bench.tier, bench.role())
+        assert bench.log.log_start_offset == 0
+        assert bench.events.named("leader epochs do not reach back to the log start")
+
+    on_bench(scenario)

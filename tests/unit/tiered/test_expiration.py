@@ -1,0 +1,160 @@
+"""A pass over what has expired, and the deletion of all that a partition has in the tier (kafka-behaviour A7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import KafkaError
+from protocol.types import Offset
+from storage import tiering
+from tests.unit.tiered.tiered_log import Bench, on_bench
+from tiered.copying import copy_round
+from tiered.expiration import erase, expire_round, follow_round
+from tiered.metadata_manager import RemoteLogMetadataError
+from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from tiered.roles import Role
+
+GONE = ["DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED"]
+RETENTION_MS = 1000
+
+
+async def expired(bench: Bench, segments: int = 3) -> Role:
+    """All of the closed segments are in the tier, and too old."""
+    role = bench.role()
+    bench.write(segments)
+    await copy_round(bench.tier, role)
+    bench.metadata.published.clear()
+    await bench.runtime.clock.sleep(2 * RETENTION_MS / 1000)
+    return role
+
+
+def told(bench: Bench) -> list[str]:
+    return [one.state.name for one in bench.metadata.published]
+
+
+def test_the_log_start_moves_before_the_first_segment_goes() -> None:
+    """KAFKA-15352."""
+
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        starts: list[int] = []
+        bench.store.deleting = lambda: starts.append(bench.log.log_start_offset)
+        await expire_round(bench.tier, role)
+        assert starts == [6, 6, 6]
+        assert (told(bench), bench.stored()) == (GONE * 3, [])
+        assert bench.counted("remotedeleterequests") == 3
+        assert (role.figures.delete_segments, role.figures.delete_bytes) == (0, 0)
+
+    on_bench(scenario, retention_ms=RETENTION_MS)
+
+
+def test_a_deletion_that_fails_is_tried_again_by_the_next_pass() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+
+        def fail() -> None:
+            raise RemoteStorageError("no")
+
+        bench.store.deleting = fail
+        with pytest.raises(RemoteStorageError):
+            await expire_round(bench.tier, role)
+        assert told(bench) == GONE[:1]
+        assert role.figures.delete_segments == 3
+        bench.store.deleting = lambda: None
+        await expire_round(bench.tier, role)
+        assert (bench.stored(), told(bench)) == ([], [*GONE[:1], *GONE * 3])
+
+    on_bench(scenario, retention_ms=RETENTION_MS)
+
+
+def test_a_leader_that_resigns_deletes_no_more() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+
+        def resign() -> None:
+            bench.replica.is_leader = False
+
+        bench.store.deleting = resign
+        await expire_round(bench.tier, role)
+        assert bench.stored() == [2, 4]
+
+    on_bench(scenario, retention_ms=RETENTION_MS)
+
+
+def test_a_fresh_leader_counts_nothing_twice() -> None:
+    """KAFKA-20732: it has never copied anything, and has all of it here and there."""
+
+    async def scenario(bench: Bench) -> None:
+        await expired(bench)
+        bench.log.highest_offset_in_remote_storage = Offset(-1)
+        bench.replica.term += 1
+        bench.log.update_config(bench.log.config)
+        await expire_round(bench.tier, bench.role())
+        assert bench.stored() == [0, 2, 4]
+        assert bench.log.log_start_offset == 0
+
+    on_bench(scenario, retention_bytes=3 * 2 * 73 + 10)
+
+
+def test_the_log_start_never_passes_what_is_committed() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        bench.log.high_watermark = Offset(1)
+        with pytest.raises(KafkaError):
+            await expire_round(bench.tier, role)
+        assert bench.stored() == [0, 2, 4]
+
+    on_bench(scenario, retention_ms=RETENTION_MS)
+
+
+def test_a_follower_learns_what_is_copied_and_deletes_nothing() -> None:
+    async def scenario(bench: Bench) -> None:
+        await expired(bench)
+        bench.log.highest_offset_in_remote_storage = Offset(-1)
+        bench.replica.is_leader = False
+        await follow_round(bench.tier, bench.role())
+        assert bench.log.highest_offset_in_remote_storage == 5
+        assert (bench.log.log_start_offset, bench.stored()) == (0, [0, 2, 4])
+
+    on_bench(scenario, retention_ms=RETENTION_MS)
+
+
+def test_all_of_a_partition_goes_first_by_word_and_then_by_deed() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        segments = bench.metadata.cache(role.partition).segments()
+        assert await erase(bench.tier, role, segments) == []
+        assert told(bench) == ["DELETE_SEGMENT_STARTED"] * 3 + ["DELETE_SEGMENT_FINISHED"] * 3
+        assert bench.stored() == []
+
+    on_bench(scenario)
+
+
+def test_what_cannot_be_erased_is_named() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        segments = bench.metadata.cache(role.partition).segments()
+
+        def fail() -> None:
+            raise RetriableRemoteStorageError("busy")
+
+        bench.store.deleting = fail
+        assert await erase(bench.tier, role, segments) == segments
+        bench.metadata.failure = RemoteLogMetadataError("no leader")
+        assert await erase(bench.tier, role, segments) == segments
+        bench.metadata.failure, bench.store.deleting = None, lambda: None
+        assert await erase(bench.tier, role, segments) == []
+        assert bench.counted("remotedeleteerrors") == 0
+
+    on_bench(scenario)
+
+
+def test_what_is_only_local_counts_for_the_size_of_the_log() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        bench.write(3)
+        assert len(tiering.only_local(bench.log)) == 4
+        await expire_round(bench.tier, role)
+        assert bench.stored() == [4]
+
+    on_bench(scenario, retention_bytes=4 * 2 * 73)

@@ -1,0 +1,162 @@
+"""A tiered log in the simulation, with a store that can be stopped in the middle and metadata in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from lab.world import World, simulate
+from node.metrics import Metrics
+from protocol.types import LeaderEpoch, NodeId, Offset
+from runtime.config.node_config import NodeConfig
+from runtime.config.topic_config import TopicConfig
+from runtime.context import Runtime
+from storage.context import LogContext
+from storage.loading import open_log
+from storage.partition_log import PartitionLog
+from tests.fixtures.remote_log_metadata import InMemoryMetadata
+from tests.unit.storage.logs import Events, batch_of
+from tiered.index_cache import RemoteIndexCache
+from tiered.local_tier import LocalTier
+from tiered.meters import TierMeters
+from tiered.quota import RateQuota
+from tiered.remote_storage import SegmentFiles
+from tiered.roles import Role
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, RemoteLogSegmentUpdate
+from tiered.tier import Tier
+
+TOPIC_ID = UUID(int=77)
+TIER = "/tier"
+ROOT = f"{TIER}/kafka-tiered-storage"
+UNLIMITED = 1 << 62
+
+
+class Store(LocalTier):
+    """A tier in a folder. ``copying`` and ``deleting`` are called before the work; a copy returns ``custom``."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime, TIER, "1")
+        self.copying: Callable[[], object] = lambda: None
+        self.deleting: Callable[[], object] = lambda: None
+        self.custom: bytes | None = None
+        self.deleted: list[RemoteLogSegmentMetadata] = []
+
+    async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
+        self.copying()
+        await super().copy(metadata, files)
+        return self.custom
+
+    async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self.deleting()
+        self.deleted.append(metadata)
+        await super().delete(metadata)
+
+
+@dataclass
+class HandReplica:
+    """A replica whose role is changed by hand."""
+
+    log: PartitionLog | None
+    topic: str = "t"
+    index: int = 0
+    topic_id: UUID = TOPIC_ID
+    is_leader: bool = True
+    term: int = 1
+
+
+@dataclass
+class Bench:
+    """One replica, and what works on its tier."""
+
+    world: World
+    runtime: Runtime
+    log: PartitionLog
+    replica: HandReplica
+    store: Store
+    metadata: InMemoryMetadata
+    tier: Tier
+    metrics: Metrics
+    events: Events
+    keys: dict[str, Any] = field(default_factory=dict)
+    """Overrides of the broker's configuration."""
+
+    def role(self) -> Role:
+        role = Role(self.replica, self.runtime.clock)
+        self.metadata.assign([role.partition], [])
+        return role
+
+    def write(self, segments: int, records: int = 2, *, epoch: int = 0) -> None:
+        """So many closed segments of ``records`` batches each, committed, before an empty active one."""
+        for _ in range(segments):
+            for _ in range(records):
+                data = batch_of(b"value", timestamp=self.runtime.clock.time_ms())
+                self.log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch))
+            self.log.roll()
+        self.log.set_high_watermark(self.log.log_end_offset)
+
+    def states(self) -> list[str]:
+        """What was published, in order: state and first offset."""
+        first = {one.id: one.start_offset for one in self.published_segments()}
+        return [f"{one.state.name} {first[one.segment_id.id]}" for one in self.metadata.published]
+
+    def published_segments(self) -> list[RemoteLogSegmentMetadata]:
+        return [one for one in self.metadata.published if isinstance(one, RemoteLogSegmentMetadata)]
+
+    def updates(self, state: RemoteLogSegmentState) -> list[RemoteLogSegmentUpdate]:
+        published = self.metadata.published
+        return [one for one in published if isinstance(one, RemoteLogSegmentUpdate) and one.state is state]
+
+    def stored(self, suffix: str = ".log") -> list[int]:
+        """First offsets of the objects of one kind in the tier."""
+        names = [path.rpartition("/")[2] for path in self.world.tier.files if path.startswith(ROOT)]
+        return sorted(int(name[:20]) for name in names if name.endswith(suffix))
+
+    def counted(self, name: str) -> float:
+        return self.metrics.value(f"kafka_server_brokertopicmetrics_{name}persec_total", topic="t")
+
+
+def on_bench(scenario: Callable[[Bench], Awaitable[None]], **config: Any) -> None:
+    """Run ``scenario`` with a tiered log; ``config`` are fields of its TopicConfig."""
+
+    async def run(world: World) -> None:
+        runtime = world.machine("broker").start()
+        node = NodeConfig.of(remote_log_storage_system_enable=True)
+        given = {"remote_storage_enable": True, "retention_ms": -1, "retention_bytes": -1, **config}
+        topic_config = replace(TopicConfig.effective(node, {}), **given)
+        events = Events()
+        log = open_log(
+            LogContext(runtime.disk, runtime.clock, events, tiered=True),
+            "/data/t-0",
+            "t",
+            0,
+            TOPIC_ID,
+            topic_config,
+            recovery_point=Offset(0),
+            log_start_offset=Offset(0),
+            clean=True,
+        )
+        log.assign_epoch(LeaderEpoch(0), Offset(0))
+        store, metadata, metrics = Store(runtime), InMemoryMetadata(), Metrics()
+        keys: dict[str, Any] = {}
+        indexes = RemoteIndexCache(runtime, store, "/data/remote-log-index-cache", capacity=1 << 30, ttl_ms=None)
+        tier = Tier(
+            runtime,
+            NodeId(1),
+            lambda key: keys.get(key, node.get(key)),
+            store,
+            indexes,
+            metadata,
+            TierMeters(metrics),
+            RateQuota(UNLIMITED, windows=11, window_seconds=1),
+            RateQuota(UNLIMITED, windows=11, window_seconds=1),
+            events,
+        )
+        await store.start()
+        await indexes.start()
+        replica = HandReplica(log)
+        await scenario(Bench(world, runtime, log, replica, store, metadata, tier, metrics, events, keys))
+        await indexes.close()
+
+    simulate(run, seed=1)

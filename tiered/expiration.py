@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from storage import tiering
 from storage.partition_log import PartitionLog
@@ -12,6 +13,9 @@ from tiered.retention import LogView, decide
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentMetadata
 from tiered.tier import FAILURES, Tier
+
+SWEEP_INTERVAL: Final = 3600.0
+"""Seconds between two looks for what failed copies have left."""
 
 
 async def expire_round(tier: Tier, role: Role) -> None:
@@ -32,6 +36,21 @@ async def expire_round(tier: Tier, role: Role) -> None:
     if verdict.log_start is not None:
         tiering.update_log_start(log, verdict.log_start)
     await _delete_all(tier, role, log, [*verdict.delete, *verdict.dangling])
+    if role.holds(log) and (role.swept_at is None or clock.monotonic() - role.swept_at >= SWEEP_INTERVAL):
+        role.swept_at = clock.monotonic()
+        await _sweep(tier, role)
+
+
+async def _sweep(tier: Tier, role: Role) -> None:
+    """Remove what copies left that no record tells of, as those do that end after the segment was deleted."""
+    known = {segment.id for segment in tier.metadata.cache(role.partition).segments()} | role.copying
+    for orphan in await tier.storage.sweep_orphans(role.partition, known):
+        tier.events.warning(
+            "orphan of a failed copy removed",
+            topic=role.replica.topic,
+            partition=role.replica.index,
+            segment=str(orphan.id),
+        )
 
 
 def view_of(log: PartitionLog) -> LogView:

@@ -7,7 +7,8 @@ and a cut log is an error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from tiered.open_logs import CutLog, OpenLogs
 from tiered.remote_storage import (
     LOG_SUFFIX,
     ORPHAN_AGE_MS,
+    REQUIRED,
     IndexType,
     RemoteRange,
     RemoteResourceNotFound,
@@ -123,21 +125,11 @@ class LocalTier:
 
     async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
         await self._do(f"cannot sweep {self._copying}", self._sweep_copies)
-        limit = self._clock.time_ms() - ORPHAN_AGE_MS
-        orphans = [
-            segment
-            for segment in await self.segments(partition)
-            if not segment.complete and segment.segment_id.id not in known and segment.modified_ms <= limit
-        ]
-        for segment in orphans:
-            await self._do(
-                f"cannot delete {segment.segment_id}",
-                self._delete,
-                partition,
-                segment.start_offset,
-                segment.segment_id.id,
-            )
-        return [segment.segment_id for segment in orphans]
+        what = f"cannot sweep {tier_names.partition_folder(partition)}"
+        orphans = await self._do(what, self._orphans, partition, known)
+        for start_offset, segment in orphans:
+            await self._do(what, self._delete, partition, start_offset, segment)
+        return [RemoteLogSegmentId(partition, segment) for _, segment in orphans]
 
     async def close(self) -> None:
         self._logs.close()
@@ -255,24 +247,43 @@ class LocalTier:
                 self._disk.remove(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
             self._disk.sync_folder(home)
 
-    def _segments(self, partition: TopicIdPartition) -> list[StoredSegment]:
-        disk = self._disk
+    def _names(self, partition: TopicIdPartition) -> dict[tuple[int, UUID], list[str]]:
+        """Suffixes of the objects of each segment, by start offset and id, in order."""
         home = f"{self._folder}/{tier_names.partition_folder(partition)}"
-        found: dict[tuple[int, UUID], dict[str, int]] = {}
-        times: dict[tuple[int, UUID], int] = {}
-        for name in disk.list(home) if disk.exists(home) else ():
+        found: dict[tuple[int, UUID], list[str]] = {}
+        for name in self._disk.list(home) if self._disk.exists(home) else ():
             parsed = tier_names.parse_object(name)
             if parsed is not None:
-                key = parsed.start_offset, parsed.id
-                try:
-                    found.setdefault(key, {})[parsed.suffix] = disk.size(f"{home}/{name}")
-                    times[key] = max(times.get(key, 0), disk.modified_ms(f"{home}/{name}"))
-                except FileNotFoundError:
-                    continue  # it was deleted meanwhile
-        return [
-            StoredSegment(RemoteLogSegmentId(partition, key[1]), key[0], objects, times.get(key, 0))
-            for key, objects in sorted(found.items(), key=lambda item: (item[0][0], item[0][1].bytes))
-        ]
+                found.setdefault((parsed.start_offset, parsed.id), []).append(parsed.suffix)
+        return dict(sorted(found.items(), key=lambda item: (item[0][0], item[0][1].bytes)))
+
+    def _segments(self, partition: TopicIdPartition) -> list[StoredSegment]:
+        found = []
+        for (start_offset, segment), suffixes in self._names(partition).items():
+            try:
+                found.append(self._stored(partition, start_offset, segment, suffixes))
+            except FileNotFoundError:
+                continue  # it is being deleted
+        return found
+
+    def _stored(
+        self, partition: TopicIdPartition, start_offset: int, segment: UUID, suffixes: Iterable[str]
+    ) -> StoredSegment:
+        home = f"{self._folder}/{tier_names.partition_folder(partition)}"
+        paths = {suffix: f"{home}/{tier_names.object_name(start_offset, segment, suffix)}" for suffix in suffixes}
+        sizes = {suffix: self._disk.size(path) for suffix, path in paths.items()}
+        modified = max(map(self._disk.modified_ms, paths.values()))
+        return StoredSegment(RemoteLogSegmentId(partition, segment), start_offset, sizes, modified)
+
+    def _orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[tuple[int, UUID]]:
+        limit = self._clock.time_ms() - ORPHAN_AGE_MS
+        found = []
+        for (start_offset, segment), suffixes in self._names(partition).items():
+            if segment not in known and not REQUIRED.issubset(suffixes):
+                with suppress(FileNotFoundError):
+                    if self._stored(partition, start_offset, segment, suffixes).modified_ms <= limit:
+                        found.append((start_offset, segment))
+        return found
 
     def _sweep_copies(self) -> None:
         """Remove what copies of this broker left when they were cut off, and old ones of brokers that are gone."""

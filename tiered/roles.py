@@ -25,6 +25,8 @@ class Role:
         """Until a store asks for more metadata than is allowed: then nothing is copied in this role any more."""
         self.started_log: PartitionLog | None = None
         """The log whose start was looked up in the tier."""
+        self.swept_at: float | None = None
+        """When orphans were looked for, on the monotonic clock."""
         self.figures = Figures()
         self._term = replica.term
         self._clock = clock

@@ -322,6 +322,27 @@ def test_a_damaged_file_is_fetched_again_and_a_damaged_object_is_an_error(index:
     body()
 
 
+@in_simulation
+async def test_large_indexes_are_checked_to_the_last_entry(bench: Bench) -> None:
+    cache = await bench.open()
+    entries = 5000
+    whole = {
+        IndexType.OFFSET: b"".join(pack(">ii", number, number // 100) for number in range(entries)),
+        IndexType.TIMESTAMP: b"".join(pack(">qi", (1 << 32) - 1000 + number, number // 3) for number in range(entries)),
+    }
+    for number, (index, data) in enumerate(whole.items()):
+        entry = len(data) // entries
+        for place in (1, 1023, 1024, 4096, 4999):
+            cut = place * entry
+            damaged = data[:cut] + bytes(entry) + data[cut + entry :]
+            bench.store.objects = {**SET, **whole, index: damaged}
+            with pytest.raises(CorruptRemoteIndex, match="not in order"):
+                await cache.get(indexed(number))
+        bench.store.objects = {**SET, **whole}
+        found = await cache.get(indexed(number))
+        assert (found.offsets.lookup(1000 + 4321), found.times.lookup((1 << 32) + 999)) == (43, 1000 + 1999 // 3)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_what_a_power_loss_leaves_answers_as_before_or_is_fetched_again(seed: int) -> None:
     async def run(world: World) -> None:

@@ -44,6 +44,8 @@ async def elect(values: Values, cluster: Cluster) -> int:
         why = "there is a leader" if values.unclean else "its preferred replica leads"
         print(f"{topic}-{number}: no election needed, {why}")
         del outcomes[topic, number]
+    if not outcomes and not at_rest:
+        print("no election needed")
 
     def elected(_: TopicPartition) -> str:
         return "leader elected" if values.unclean else "its preferred replica leads now"

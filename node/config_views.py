@@ -215,7 +215,7 @@ def _family(name: str) -> tuple[str, ...]:
 
 
 def _is_dynamic(name: str) -> bool:
-    key = KEYS.get(name)
+    key = DYNAMIC_KEYS.get(name)
     return key is not None and key.mode is not Mode.READ_ONLY
 
 

@@ -31,6 +31,7 @@ from runtime.config.topic_config import TopicConfig
 from runtime.process import real_runtime
 from storage.partition_log import PartitionLog
 from tests.oracle.kafka_node import CLUSTER_ID, KafkaNode, running_kafka
+from tests.wire.command import milena, refused
 
 
 @pytest.fixture(scope="module")
@@ -206,3 +207,22 @@ async def test_the_client_administers(kafka_node: KafkaNode) -> None:
         assert await admin.delete_records(client, {("admin", 0): 2}) == {("admin", 0): 2}
         broker = {entry.name: entry.value for entry in await admin.describe_configs(client, 4, "1")}
         assert broker["node.id"] == "1"
+
+
+def test_the_command_asks_kafka_too(kafka_node: KafkaNode) -> None:
+    host, port = kafka_node.broker
+    to = ("-b", f"{host}:{port}")
+    milena("topic", "create", "commands", "--partitions", "2", *to)
+    _, columns, *rows = milena("topic", "describe", "commands", *to).out.splitlines()
+    assert columns.split() == ["partition", "leader", "epoch", "replicas", "isr", "elr"]
+    node = rows[0].split()[1]
+    assert [row.split() for row in rows] == [[str(number), node, "0", node, node, "-"] for number in range(2)]
+    assert milena("elect", "commands:1", *to).out == "commands-1: no election needed, its preferred replica leads\n"
+    assert milena("elect", "--unclean", "--all", *to).out == "no election needed\n"
+    assert milena("reassign", "list", *to).out == "nothing is reassigned\n"
+    assert milena("reassign", "start", f"commands:0={node}", *to).out == f"commands-0: moves to {node}\n"
+    assert refused("reassign", "start", "commands:0=77", *to).startswith("commands-0: ")
+    assert refused("reassign", "cancel", "commands:0", *to).startswith("commands-0: ")
+    _, row = milena("broker", "list", *to).out.splitlines()
+    assert row.split()[:3] == [node, "active", f"{host}:{port}"]
+    assert refused("broker", "unregister", "77", *to).startswith("broker 77: ")

@@ -24,6 +24,8 @@ OF_THE_NODE: Final = frozenset({
     "controller.quorum.voters", "listener.security.protocol.map", "controller.quorum.bootstrap.servers",
 })  # fmt: skip
 """Broker keys whose values cannot be the same."""
+RATE: Final = "leader.replication.throttled.rate"
+"""Of dynamic configurations alone."""
 OF_OUR_OWN: Final = {"broker.connection.loss.fencing.enable"}
 """Keys that Kafka does not have."""
 
@@ -229,17 +231,19 @@ def test_the_sources_of_a_value(pair: Pair, topic: str) -> None:
     alter = Alter(pair, 1)
     alter.incrementally(BROKER, "1", (lag, SET, "50"), (kept, SET, "9"))
     alter.incrementally(BROKER, "", (kept, SET, "8"), ("log.retention.ms", SET, "-1"))
+    alter.incrementally(BROKER, "1", (RATE, SET, "7"))
+    alter.incrementally(BROKER, "", (RATE, SET, "8"))
 
     def look() -> None:
         keys = ["retention.ms", "delete.retention.ms", "min.compaction.lag.ms", "segment.bytes"]
         describe(pair, 4, (TOPIC, topic, keys)).check("synonyms of a topic")
-        keys = [kept, "log.retention.ms", "log.retention.hours", lag]
+        keys = [kept, "log.retention.ms", "log.retention.hours", lag, RATE]
         describe(pair, 4, (BROKER, "1", keys)).check("synonyms of a broker")
         describe(pair, 4, (BROKER, "", None)).check("synonyms of all brokers")
 
     eventually(look)
-    alter.incrementally(BROKER, "1", (lag, DELETE, None), (kept, DELETE, None))
-    alter.incrementally(BROKER, "", (kept, DELETE, None), ("log.retention.ms", DELETE, None))
+    alter.incrementally(BROKER, "1", (lag, DELETE, None), (kept, DELETE, None), (RATE, DELETE, None))
+    alter.incrementally(BROKER, "", (kept, DELETE, None), ("log.retention.ms", DELETE, None), (RATE, DELETE, None))
 
     def look_again() -> None:
         for answer in describe(pair, 4, (BROKER, "1", [kept, lag])).both:

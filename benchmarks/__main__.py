@@ -1,7 +1,7 @@
 """`make bench`: the same work against Milena and Kafka 4.3.1 in one run; the ratios, and JSON in benchmarks/results.
 
 python -m benchmarks [--milena-only] [STAGE...]      stages: start latency throughput replicated replicated-load
-                                                    partitions many
+                                                    partitions many segments
 SHORT=1: less work, and many partitions on Milena alone
 """
 
@@ -21,6 +21,7 @@ from benchmarks.latency import latency
 from benchmarks.partitions import many, thousand
 from benchmarks.peers import Kafka, Milena, Peer, Running
 from benchmarks.replication import NotReplicated, replicated_latency, replicated_load
+from benchmarks.segments import segments
 from benchmarks.sizes import Figures, Sizes
 from benchmarks.startup import start_up
 from benchmarks.throughput import throughput
@@ -48,6 +49,7 @@ STAGES: dict[str, Stage] = {
     "replicated-load": on_a_cluster(3, replicated_load),
     "partitions": thousand,
     "many": many,
+    "segments": segments,
 }
 TOO_LONG = ("many",)
 """Stages that take Kafka minutes."""

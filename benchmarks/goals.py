@@ -48,6 +48,9 @@ GOALS: Mapping[str, Goal] = {
     "create_many_s": Goal("10,000 partitions (SHORT: 2,000) created and led, s"),
     "restart_many_s": Goal("the same, restart until all are led, s"),
     "many_memory_mib": Goal("the same, resident MiB of their broker"),
+    "remote_segments_mib": Goal("10,000 remote segments, MiB", None, 10),
+    "remote_look_up_us": Goal("the same, a look-up by (epoch, offset), us", None, 5),
+    "remote_snapshot_s": Goal("100,000 remote segments from their snapshot, s", None, 5),
 }
 
 

@@ -13,6 +13,7 @@ from lab.cluster import BROKER_PORT, SimulatedCluster, host_of, start_cluster
 from lab.world import World, simulate
 from node.client import admin
 from node.client.cluster import Cluster
+from node.client.consumer import ConsumedRecord, Consumer
 from node.client.producer import Producer
 from protocol.types import NodeId, Offset
 from tests.simulation.steps import QUICK, until
@@ -135,6 +136,42 @@ def test_what_is_published_is_in_the_cache_when_the_call_returns_and_soon_in_tho
         await other.update(update(KIP405_5[1], DELETED))
         assert [number for number, _ in known(other)] == [1, 3]
         await until(lambda: known(other) == known(one), 5)
+
+    beside_brokers(scenario)
+
+
+def test_records_have_no_key_and_lie_where_kafka_looks_for_them() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready()
+        for partition in PARTITIONS:
+            await manager.add(of(partition, partition.partition))
+        consumer = Consumer(tier.client)
+        consumer.assign({(REMOTE_LOG_METADATA_TOPIC, number): 0 for number in range(3)})
+        records: list[ConsumedRecord] = []
+        while len(records) < len(PARTITIONS):
+            records += await consumer.poll(1)
+        await consumer.close()
+        assert {record.key for record in records} == {None}
+        expected = {serialize(of(one, one.partition)): metadata_partition(one, 3) for one in PARTITIONS}
+        assert {record.value: record.partition for record in records} == expected
+        assert set(expected.values()) == {0, 1, 2}
+
+    beside_brokers(scenario)
+
+
+def test_each_client_says_whose_it_is_and_what_for() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready()
+        name = "__remote_log_metadata_client_1"
+        rules = []
+        for broker in tier.cluster.brokers.values():
+            for api, purpose in (("PRODUCE", "producer"), ("FETCH", "consumer")):
+                rules.append((broker, await broker.verbs.call("delay", api=api, peer=f"{name}_{purpose}", ms=1)))
+        await copy(manager, of(P0, 1))
+        hits = [
+            (rule["api"], rule["hits"] > 0) for broker, _ in rules[::2] for rule in await broker.verbs.call("rules")
+        ]
+        assert {api for api, hit in hits if hit} == {"PRODUCE", "FETCH"}
 
     beside_brokers(scenario)
 

@@ -8,8 +8,6 @@ retriable.)
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
 from typing import Final
 
 from node.client.cluster import Cluster
@@ -22,9 +20,9 @@ from protocol.types import Offset
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
 from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
-from tiered.segment_metadata import TopicIdPartition
-from tiered.topic_metadata.progress import FollowedPartition, MetadataPartition
+from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from tiered.topic_metadata.assignments import Assignments
+from tiered.topic_metadata.progress import MetadataPartition
 from tiered.topic_metadata.serialization import deserialize
 from tiered.topic_metadata.snapshot import Snapshot
 from tiered.topic_metadata.snapshot_files import SnapshotFiles
@@ -35,60 +33,21 @@ RECORDS_AT_ONCE: Final = 100
 
 
 class Consumption:
-    """The metadata of the partitions of one broker. ``partitions`` is the number of the topic's."""
+    """Reads what ``assignments`` names, through ``cluster``."""
 
-    def __init__(self, node_id: int, partitions: int, snapshots: SnapshotFiles) -> None:
-        self._partitions = partitions
+    def __init__(self, node_id: int, assignments: Assignments, snapshots: SnapshotFiles, cluster: Cluster) -> None:
+        self._assignments = assignments
+        self._by_number = assignments.by_number
+        self._changed = assignments.changed
         self._snapshots = snapshots
-        self._by_number: dict[int, MetadataPartition] = {}
-        self._followed: dict[TopicIdPartition, FollowedPartition] = {}
-        self._shared: dict[TopicIdPartition, TopicIdPartition] = {}
-        self._changed = asyncio.Event()
+        self._cluster = cluster
+        self._consumer = Consumer(cluster, reset=None, max_wait_ms=500)
         self._log = get_logger("remote log metadata", node=node_id)
 
-    def __len__(self) -> int:
-        return len(self._followed)
-
-    @property
-    def partitions(self) -> Iterable[TopicIdPartition]:
-        """The assigned ones."""
-        return self._followed.keys()
-
-    def find(self, partition: TopicIdPartition) -> FollowedPartition | None:
-        return self._followed.get(partition)
-
-    def assign(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Read the metadata of these too."""
-        for partition in partitions:
-            if partition in self._followed:
-                continue
-            number = metadata_partition(partition, self._partitions)
-            source = self._by_number.get(number)
-            if source is None:
-                source = self._by_number[number] = MetadataPartition(number)
-            self._followed[partition] = source.followed[partition] = FollowedPartition(partition)
-            self._shared[partition] = partition
-            self._changed.set()
-
-    def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
-        for partition in partitions:
-            followed = self._followed.pop(partition, None)
-            if followed is None:
-                continue
-            del self._shared[partition]
-            number = metadata_partition(partition, self._partitions)
-            source = self._by_number[number]
-            del source.followed[partition]
-            if not source.followed:
-                del self._by_number[number]
-                self._changed.set()
-            followed.leave()
-
-    def start(self, tasks: Tasks, cluster: Cluster) -> None:
+    def start(self, tasks: Tasks) -> None:
         """Begin to read."""
-        consumer = Consumer(cluster, reset=None, max_wait_ms=500)
-        tasks.spawn(self._locate_all(cluster, consumer), name="locate remote log metadata")
-        tasks.spawn(self._read(cluster, consumer), name="read remote log metadata")
+        tasks.spawn(self._locate_all(), name="locate remote log metadata")
+        tasks.spawn(self._read(), name="read remote log metadata")
 
     async def save(self) -> None:
         """Write the snapshots that are behind."""
@@ -102,7 +61,7 @@ class Consumption:
 
     # -- where to begin
 
-    async def _locate_all(self, cluster: Cluster, consumer: Consumer) -> None:
+    async def _locate_all(self) -> None:
         attempt = 0
         while True:
             await self._changed.wait()
@@ -110,23 +69,23 @@ class Consumption:
             failed = False
             for source in [one for one in self._by_number.values() if one.unlocated]:
                 try:
-                    await self._locate(source, cluster)
+                    await self._locate(source)
                 except (KafkaError, ChannelError) as error:
                     failed = True
                     self._log.debug("remote log metadata not found yet", partition=source.number, error=str(error))
-            self._steer(consumer)
+            self._steer()
             if not failed:
                 attempt = 0
                 continue
-            await cluster.pause(attempt)
+            await self._cluster.pause(attempt)
             attempt += 1
             self._changed.set()
 
-    async def _locate(self, source: MetadataPartition, cluster: Cluster) -> None:
+    async def _locate(self, source: MetadataPartition) -> None:
         """Tell the partitions that are new to ``source`` where they begin. Raises KafkaError, ChannelError."""
-        begin = (await find_offset(cluster, REMOTE_LOG_METADATA_TOPIC, source.number, EARLIEST)).offset
-        end = (await find_offset(cluster, REMOTE_LOG_METADATA_TOPIC, source.number, LATEST)).offset
-        topic_id = (await cluster.topic(REMOTE_LOG_METADATA_TOPIC)).id
+        begin = (await find_offset(self._cluster, REMOTE_LOG_METADATA_TOPIC, source.number, EARLIEST)).offset
+        end = (await find_offset(self._cluster, REMOTE_LOG_METADATA_TOPIC, source.number, LATEST)).offset
+        topic_id = (await self._cluster.topic(REMOTE_LOG_METADATA_TOPIC)).id
         if source.topic_id not in (None, topic_id):
             source.forget()
         source.topic_id = topic_id
@@ -139,46 +98,46 @@ class Consumption:
             else:
                 one.begin(RemoteLogMetadataCache(), Offset(begin), Offset(end))
 
-    def _steer(self, consumer: Consumer) -> None:
+    def _steer(self) -> None:
         """Make the consumer read what is followed, each from where it is needed."""
         offsets: dict[tuple[str, int], int | None] = {}
         for number, source in self._by_number.items():
             if all(one.next is None for one in source.followed.values()):
                 source.assigned = False
                 continue
-            at = consumer.position(REMOTE_LOG_METADATA_TOPIC, number) if source.assigned else None
+            at = self._consumer.position(REMOTE_LOG_METADATA_TOPIC, number) if source.assigned else None
             back = at is None or source.beginning < at or source.position is None
             offsets[REMOTE_LOG_METADATA_TOPIC, number] = source.beginning if back else None
             source.assigned = True
             if back:
                 source.advance(source.beginning)
-        consumer.assign(offsets)
+        self._consumer.assign(offsets)
 
     # -- reading
 
-    async def _read(self, cluster: Cluster, consumer: Consumer) -> None:
+    async def _read(self) -> None:
         failures = 0
         try:
             while True:
                 try:
-                    records = await consumer.poll(POLL_SECONDS, RECORDS_AT_ONCE)
+                    records = await self._consumer.poll(POLL_SECONDS, RECORDS_AT_ONCE)
                 except KafkaError as error:
                     self._log.warning("remote log metadata cannot be read", error=str(error))
                     if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                        self._begin_anew(consumer)
-                    await cluster.pause(failures)
+                        self._begin_anew()
+                    await self._cluster.pause(failures)
                     failures += 1
                     continue
                 failures = 0
-                if not (self._is_same(cluster) and all(self._take(one) for one in records) and self._advance(consumer)):
-                    self._begin_anew(consumer)
-                await cluster.runtime.clock.sleep(0)
+                if not (self._is_same() and all(self._take(one) for one in records) and self._advance()):
+                    self._begin_anew()
+                await self._cluster.runtime.clock.sleep(0)
         finally:
-            await consumer.close()
+            await self._consumer.close()
 
-    def _is_same(self, cluster: Cluster) -> bool:
+    def _is_same(self) -> bool:
         """Whether the topic that is read is the one that was found."""
-        seen = cluster.remembered(REMOTE_LOG_METADATA_TOPIC)
+        seen = self._cluster.remembered(REMOTE_LOG_METADATA_TOPIC)
         return seen is None or all(one.topic_id in (None, seen.id) for one in self._by_number.values())
 
     def _take(self, record: ConsumedRecord) -> bool:
@@ -190,14 +149,14 @@ class Consumption:
         if source.position is not None and offset < source.position:
             return False
         try:
-            event = deserialize(record.value, offset, self._shared)
+            event = deserialize(record.value, offset, self._assignments.shared)
         except UnreadableRemoteLogRecord as error:
             source.skipped = True
             self._log.warning(
                 "remote log metadata record skipped", partition=record.partition, offset=offset, error=str(error)
             )
             return True
-        followed = None if event is None else self._followed.get(event.segment_id.partition)
+        followed = None if event is None else self._assignments.find(event.segment_id.partition)
         if event is None or followed is None or followed.take(offset, event):
             return True
         known = followed.cache.get(event.segment_id.id)
@@ -212,11 +171,11 @@ class Consumption:
         )
         return True
 
-    def _advance(self, consumer: Consumer) -> bool:
+    def _advance(self) -> bool:
         """Tell how far the consumer is. False where it has gone back by itself: the log it has read is another one."""
         for number, source in self._by_number.items():
             if source.assigned:
-                position = consumer.position(REMOTE_LOG_METADATA_TOPIC, number)
+                position = self._consumer.position(REMOTE_LOG_METADATA_TOPIC, number)
                 if position is None or source.position is None:
                     continue
                 if position < source.position:
@@ -224,10 +183,10 @@ class Consumption:
                 source.advance(Offset(position))
         return True
 
-    def _begin_anew(self, consumer: Consumer) -> None:
+    def _begin_anew(self) -> None:
         """The topic is not what it was (records were lost, or it was made anew): look at all of it again."""
         self._log.warning("the remote log metadata topic is not what it was, and is read anew")
-        consumer.assign({})
+        self._consumer.assign({})
         for source in self._by_number.values():
             source.assigned = False
             source.forget()

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from node.client.cluster import Cluster, TopicView
-from node.client.producer import Producer
 from node.outgoing import ChannelError
 from protocol.errors import KafkaError
 from protocol.types import NodeId, Offset
@@ -26,11 +24,13 @@ from tiered.segment_metadata import (
     RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
-from tiered.topic_metadata.consumption import Consumption
-from tiered.topic_metadata.serialization import MetadataEvent, serialize
+from tiered.topic_metadata.assignments import Assignments
 from tiered.topic_metadata.settings import RETRY_TIMEOUT_MS, MetadataTopicSettings
-from tiered.topic_metadata.snapshot_files import SnapshotFiles
-from tiered.topic_metadata.topic import WrongPartitionCount, find_or_create
+
+if TYPE_CHECKING:
+    from node.client.cluster import Cluster, TopicView
+    from node.client.producer import Producer
+    from tiered.topic_metadata.consumption import Consumption
 
 SNAPSHOT_SECONDS: Final = 60.0
 LAST_SNAPSHOT_SECONDS: Final = 5.0
@@ -55,9 +55,10 @@ class TopicMetadataManager:
         self._node_id = node_id
         self._settings = settings
         self._addresses = addresses
-        self._consumption = Consumption(node_id, settings.partitions, SnapshotFiles(runtime, folder))
+        self._folder = folder
+        self._assignments = Assignments(settings.partitions)
+        self._consumption: Consumption | None = None
         self._tasks = runtime.new_tasks("remote log metadata")
-        self._needed = asyncio.Event()
         self._clusters: list[Cluster] = []
         self._producer: Producer | None = None
         self._log = get_logger("remote log metadata", node=node_id)
@@ -72,32 +73,45 @@ class TopicMetadataManager:
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(flush=False)
+        if self._consumption is not None:
             try:
                 async with asyncio.timeout(LAST_SNAPSHOT_SECONDS):
                     await self._consumption.save()
             except TimeoutError:
                 self._log.warning("snapshots of remote log metadata are not all written")
         await self._tasks.stop()
-        self._consumption.unassign(list(self._consumption.partitions))
+        self._assignments.unassign(list(self._assignments.shared))
         for cluster in self._clusters:
             cluster.close()
 
     async def _run(self) -> None:
-        await self._needed.wait()
-        topic = await self._find_topic()
+        await self._assignments.changed.wait()
+        asking = self._cluster("admin")
+        topic = await self._find_topic(asking)
+        asking.close()
         if topic is None:
             return
+        # Most brokers never come here: their start need not wait for what is imported.
+        from node.client.producer import Producer
+        from tiered.topic_metadata.consumption import Consumption
+        from tiered.topic_metadata.snapshot_files import SnapshotFiles
+
+        snapshots = SnapshotFiles(self._runtime, self._folder)
+        consumption = Consumption(self._node_id, self._assignments, snapshots, self._cluster("consumer"))
+        consumption.start(self._tasks)
+        self._consumption = consumption
         self._producer = Producer(self._cluster("producer"))
-        self._consumption.start(self._tasks, self._cluster("consumer"))
         self._log.info("remote log metadata begins", topic_id=str(topic.id), partitions=len(topic.partitions))
         while True:
             await self._runtime.clock.sleep(SNAPSHOT_SECONDS)
-            await self._consumption.save()
+            await consumption.save()
 
-    async def _find_topic(self) -> TopicView | None:
+    async def _find_topic(self, cluster: Cluster) -> TopicView | None:
         """The topic; None where it cannot be used, which ends the node. The time for that begins with the first answer
         of a broker: this one is asked itself before it serves."""
-        clock, cluster = self._runtime.clock, self._cluster("admin")
+        from tiered.topic_metadata.topic import WrongPartitionCount, find_or_create
+
+        clock = self._runtime.clock
         deadline: float | None = None
         reason = ""
         while True:
@@ -120,6 +134,8 @@ class TopicMetadataManager:
 
     def _cluster(self, purpose: str) -> Cluster:
         """Each client has connections of its own: a fetch that waits would hold up what comes behind it."""
+        from node.client.cluster import Cluster
+
         client_id = f"{REMOTE_LOG_METADATA_TOPIC}_client_{self._node_id}_{purpose}"
         cluster = Cluster(self._runtime, self._addresses(), client_id)
         self._clusters.append(cluster)
@@ -128,20 +144,18 @@ class TopicMetadataManager:
     # -- partitions
 
     def assign(self, led: Iterable[TopicIdPartition], followed: Iterable[TopicIdPartition]) -> None:
-        self._consumption.assign(led)
-        self._consumption.assign(followed)
-        if len(self._consumption):
-            self._needed.set()
+        self._assignments.assign(led)
+        self._assignments.assign(followed)
 
     def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
-        self._consumption.unassign(partitions)
+        self._assignments.unassign(partitions)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        followed = self._consumption.find(partition)
+        followed = self._assignments.find(partition)
         return followed is not None and followed.ready
 
     async def wait_ready(self, partition: TopicIdPartition, seconds: float) -> bool:
-        followed = self._consumption.find(partition)
+        followed = self._assignments.find(partition)
         try:
             async with asyncio.timeout(seconds):
                 while followed is not None and not followed.ready and not followed.gone:
@@ -151,7 +165,7 @@ class TopicMetadataManager:
         return self.is_ready(partition)
 
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        followed = self._consumption.find(partition)
+        followed = self._assignments.find(partition)
         if followed is None or not followed.ready:
             raise MetadataNotReady(
                 f"the remote log metadata of {partition.topic}-{partition.partition} is not read yet"
@@ -170,7 +184,9 @@ class TopicMetadataManager:
             raise ValueError("COPY_SEGMENT_STARTED is no update of a segment")
         await self._publish(update)
 
-    async def _publish(self, event: MetadataEvent) -> None:
+    async def _publish(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> None:
+        from tiered.topic_metadata.serialization import serialize
+
         producer, partition = self._producer, event.segment_id.partition
         if producer is None:
             raise RemoteLogMetadataError("the remote log metadata has not begun, or has ended")
@@ -183,7 +199,7 @@ class TopicMetadataManager:
 
     async def _consumed(self, partition: TopicIdPartition, offset: Offset) -> None:
         """Until the own consumer is past ``offset``; at once where the partition is not assigned (any more)."""
-        followed = self._consumption.find(partition)
+        followed = self._assignments.find(partition)
         if followed is None:
             return
         try:

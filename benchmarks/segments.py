@@ -1,0 +1,84 @@
+"""What knowing 10,000 segments of the tier costs, and how soon a restarted broker knows 100,000.
+
+Milena alone, in one thread: CPU seconds, which other work on the machine does not lengthen.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+from typing import Final
+from uuid import UUID
+
+from benchmarks.peers import Peer
+from benchmarks.sizes import Figures, Sizes
+from protocol.types import LeaderEpoch, NodeId, Offset
+from storage.epoch_cache import EpochEntry
+from tiered.metadata_cache import RemoteLogMetadataCache
+from tiered.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+    TopicIdPartition,
+)
+from tiered.topic_metadata.snapshot import Snapshot, decode_snapshot, encode_snapshot
+
+PARTITION: Final = TopicIdPartition(UUID(int=77), "t", 0)
+SEGMENTS: Final = 10_000
+SNAPSHOT_SEGMENTS: Final = 100_000
+RECORDS: Final = 1000
+"""Of a segment."""
+PER_EPOCH: Final = 10
+"""Segments of a leader epoch."""
+LOOK_UPS: Final = 100_000
+
+
+def segments(peer: Peer, _sizes: Sizes) -> Figures:
+    if peer.name != "milena":
+        return {}
+    tracemalloc.start()
+    cache = filled(SEGMENTS)
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    chosen = random.Random(1)
+    offsets = [Offset(chosen.randrange(SEGMENTS * RECORDS)) for _ in range(LOOK_UPS)]
+    places = [(LeaderEpoch(offset // RECORDS // PER_EPOCH), offset) for offset in offsets]
+    begin = time.process_time()
+    for epoch, offset in places:
+        cache.find(epoch, offset)
+    look_up = (time.process_time() - begin) / LOOK_UPS
+    many = filled(SNAPSHOT_SEGMENTS)
+    file = encode_snapshot(PARTITION, Snapshot(None, Offset(0), many.segments(), many.highest_offsets()))
+    begin = time.process_time()
+    decode_snapshot(file, PARTITION).cache()
+    return {
+        "remote_segments_mib": size / (1 << 20),
+        "remote_look_up_us": look_up * 1e6,
+        "remote_snapshot_s": time.process_time() - begin,
+    }
+
+
+def filled(count: int) -> RemoteLogMetadataCache:
+    """A cache with so many copied segments, one after the other."""
+    chosen, cache = random.Random(2), RemoteLogMetadataCache()
+    for number in range(count):
+        start = number * RECORDS
+        segment = RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(PARTITION, UUID(int=chosen.getrandbits(128))),
+            Offset(start),
+            Offset(start + RECORDS - 1),
+            NodeId(1),
+            1_700_000_000_000 + number,
+            1_700_000_100_000 + number,
+            (EpochEntry(LeaderEpoch(number // PER_EPOCH), Offset(start)),),
+            100_000_000 + number,
+            None,
+            RemoteLogSegmentState.COPY_SEGMENT_STARTED,
+            True,
+        )
+        cache.apply(segment)
+        finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        cache.apply(RemoteLogSegmentUpdate(segment.segment_id, NodeId(1), 1_700_000_200_000 + number, None, finished))
+    return cache

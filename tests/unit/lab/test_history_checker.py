@@ -200,7 +200,8 @@ def test_a_log_loses_its_end_and_not_its_middle() -> None:
 def test_while_a_leader_does_not_know_of_its_end_there_are_two_logs_and_both_may_acknowledge() -> None:
     """What the one took first, at a lower offset, is gone, and what the other took later is not."""
     one, other = send(2, 2), send(3, 3)
-    history = (send(0, 0), send(1, 1), one, other, FinalLog(PARTITION, ((0, "v0", 0), (1, "v1", 0), (3, "v3", 1))))
+    end = FinalLog(PARTITION, ((0, "v0", 0), (1, "v1", 0), (3, "v3", 1)))
+    history: list[Event] = [send(0, 0), send(1, 1), one, other, end]
     assert texts(*history, Void(PARTITION, 1.9, "unclean"), Void(PARTITION, 9.0, "led on", since=2.2)) == []
     assert texts(*history, Void(PARTITION, 1.9, "unclean"), Void(PARTITION, 9.0, "later")) == [
         "lost write: t-0: v2 is gone, but not v3, which followed it in the log"

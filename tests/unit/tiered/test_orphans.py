@@ -1,0 +1,94 @@
+"""A leader removes what failed copies left in the tier, of its partition and that no record tells of."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from lab.disk import SimulatedDisk
+from protocol.uuids import to_text
+from tests.unit.tiered.tiered_log import ROOT, TOPIC_ID, Bench, on_bench
+from tiered.copying import copy_round
+from tiered.expiration import SWEEP_INTERVAL, expire_round
+from tiered.remote_storage import ORPHAN_AGE_MS, RetriableRemoteStorageError
+
+HOME = f"{ROOT}/t-0-{to_text(TOPIC_ID)}"
+AGE = ORPHAN_AGE_MS / 1000
+
+
+def plant(bench: Bench, number: int, *suffixes: str) -> None:
+    bench.runtime.tier_disk.make_folders(HOME)
+    for suffix in suffixes:
+        bench.runtime.tier_disk.write_atomic(f"{HOME}/{700:020d}-{to_text(UUID(int=number))}{suffix}", b"left")
+
+
+def test_orphans_go_once_they_are_old_and_what_is_in_the_tier_stays() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+        bench.write(3)
+        await copy_round(bench.tier, role)
+        plant(bench, 1, ".index", ".snapshot")
+        await expire_round(bench.tier, role)
+        assert bench.stored(".index") == [0, 2, 4, 700], "its copy may still go on"
+        await bench.runtime.clock.sleep(max(AGE, SWEEP_INTERVAL))
+        await expire_round(bench.tier, role)
+        assert bench.stored(".index") == bench.stored() == [0, 2, 4]
+        assert bench.stored(".snapshot") == [0, 2, 4]
+
+    on_bench(scenario)
+
+
+def test_a_segment_that_is_known_is_not_an_orphan_however_little_there_is_of_it() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+        bench.write(2)
+        await copy_round(bench.tier, role)
+        disk = bench.runtime.tier_disk
+        for name in disk.list(HOME):
+            if name.endswith(".log"):
+                disk.remove(f"{HOME}/{name}")
+        await bench.runtime.clock.sleep(2 * AGE)
+        await expire_round(bench.tier, role)
+        assert bench.stored(".index") == [0, 2]
+
+    on_bench(scenario)
+
+
+def test_a_whole_segment_that_no_record_tells_of_stays() -> None:
+    """The metadata may be what was lost."""
+
+    async def scenario(bench: Bench) -> None:
+        plant(bench, 1, ".index", ".timeindex", ".snapshot", ".leader_epoch_checkpoint", ".log")
+        await bench.runtime.clock.sleep(2 * AGE)
+        await expire_round(bench.tier, bench.role())
+        assert bench.stored() == [700]
+
+    on_bench(scenario)
+
+
+def test_the_tier_is_looked_through_once_an_hour() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+        await expire_round(bench.tier, role)
+        plant(bench, 1, ".index")
+        await bench.runtime.clock.sleep(SWEEP_INTERVAL - 60)
+        await expire_round(bench.tier, role)
+        assert bench.stored(".index") == [700]
+        await bench.runtime.clock.sleep(60)
+        await expire_round(bench.tier, role)
+        assert bench.stored(".index") == []
+
+    on_bench(scenario)
+
+
+def test_a_tier_that_cannot_be_listed_is_an_error_of_the_round() -> None:
+    async def scenario(bench: Bench) -> None:
+        disk = bench.runtime.tier_disk
+        assert isinstance(disk, SimulatedDisk)
+        plant(bench, 1, ".index")
+        disk.storage.fail(HOME, 5, operation="list")
+        with pytest.raises(RetriableRemoteStorageError):
+            await expire_round(bench.tier, bench.role())
+
+    on_bench(scenario)

@@ -14,7 +14,7 @@ from runtime.randomness import Randomness
 
 UNLIMITED = 1 << 40
 OFFLOAD_SECONDS = (0.0001, 0.002)
-"""How long offloaded work takes, at random."""
+"""How long offloaded work takes on a disk that nothing slows down."""
 
 
 class Storage:
@@ -27,6 +27,8 @@ class Storage:
         self.locks: dict[str, Life] = {}
         self.capacity = capacity
         """Bytes that fit on the disk; None is no limit."""
+        self.offload_seconds = OFFLOAD_SECONDS
+        """How long offloaded work takes, at random (from, to)."""
         self._random = random
         self._faults: list[tuple[str, str, int]] = []
 
@@ -287,7 +289,7 @@ class SimulatedDisk:
         return memoryview(file.pread(file.size, 0))
 
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        await self.clock.sleep(self._random.uniform(*OFFLOAD_SECONDS))
+        await self.clock.sleep(self._random.uniform(*self.storage.offload_seconds))
         self._life.check()
         return work(*args, **kwargs)
 

@@ -178,3 +178,17 @@ async def test_what_a_broker_that_is_gone_left_is_swept_after_a_day(world: World
     await runtime.clock.sleep(120)
     await tier.sweep_orphans(PARTITION, ())
     assert everything(disk) == []
+
+
+@in_simulation
+async def test_a_slow_folder_slows_its_own_work_only(world: World) -> None:
+    runtime = world.machine("broker").start()
+    tier = LocalTier(runtime, FOLDER, "1")
+    await copy_all(tier, runtime)
+    world.tier.offload_seconds = (60.0, 60.0)
+    began = runtime.clock.monotonic()
+    reader = asyncio.get_running_loop().create_task(tier.fetch(numbered(1), 0))
+    await runtime.disk.offload(runtime.disk.list, "/data")
+    assert runtime.clock.monotonic() - began < 0.01
+    await reader
+    assert runtime.clock.monotonic() - began >= 60

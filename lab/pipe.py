@@ -75,6 +75,9 @@ class SimulatedConnection:
         if self._unsent > HIGH_WATER:
             self._above_high_water = True
 
+    def flush(self) -> None:
+        """In simulated time nothing is gained: a read takes none."""
+
     def pause_reading(self) -> None:
         self._reading = False
 

@@ -56,6 +56,7 @@ class RemoteLogManager:
         self._tasks: Tasks = tier.runtime.new_tasks("remote log manager")
         self._roles: dict[TopicIdPartition, Role] = {}
         self._jobs: dict[Role, Sequence[Job]] = {}
+        self._stopped = False
 
     def _pool(self, key: str) -> Pool:
         return Pool(lambda: self.tier.get(key))
@@ -75,7 +76,8 @@ class RemoteLogManager:
         self.tier.metadata.start()
 
     async def stop(self) -> None:
-        """Idempotent. What is under way is cut short, as by a crash."""
+        """Idempotent. What is under way is cut short, as by a crash; no role is taken up any more."""
+        self._stopped = True
         for role in self:
             role.end()
         await self._tasks.stop()
@@ -100,6 +102,8 @@ class RemoteLogManager:
 
     def take_up(self, replica: Replica) -> None:
         """The role of ``replica`` or its configuration may have changed: do what it asks for now. Idempotent."""
+        if self._stopped:
+            return
         role, log = self.role_of(replica), replica.log
         if role is not None and log is not None and not log.remote_enabled:
             self._switched_off(role, log)
@@ -116,7 +120,7 @@ class RemoteLogManager:
     def drop(self, replica: Replica, *, erase_remote: bool = False) -> None:
         """The replica leaves this broker. ``erase_remote``: and everything of it leaves the tier."""
         role = self.role_of(replica)
-        if role is not None:
+        if role is not None and not self._stopped:
             self._leave(role, erase_remote=erase_remote)
 
     def _begin(self, role: Role) -> None:

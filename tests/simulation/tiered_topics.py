@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from broker.partition import Partition
 from lab.cluster import SimulatedCluster, start_cluster
 from lab.world import World, simulate
+from node.client import admin
 from node.client.cluster import Cluster
 from storage.partition_log import PartitionLog
-from tests.simulation.steps import QUICK, create, until
+from tests.simulation.steps import QUICK, until
 from tiered.metadata_cache import RemoteLogMetadataCache
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentState
@@ -44,16 +45,20 @@ def with_tier(
     *,
     seed: int = 1,
     brokers: int = 1,
+    replicas: int | None = None,
     configs: Mapping[str, str] | None = None,
     **overrides: object,
 ) -> None:
-    """Runs ``scenario`` with a tiered topic ``t`` of one partition that all brokers have."""
+    """Runs ``scenario`` with a tiered topic ``t`` of one partition, on all brokers or the first ``replicas``; the
+    first leads."""
 
     async def run(world: World) -> None:
         cluster = await start_cluster(world, brokers, WITH_TIER | overrides)
         async with cluster.client() as client:
-            await create(client, replicas=brokers, configs=TIERED | dict(configs or {}))
-            await until(lambda: all(_has_role(cluster, number) for number in cluster.brokers), 30)
+            hosts = range(1, (replicas or brokers) + 1)
+            topic = admin.NewTopic("t", assignments={0: hosts}, configs=TIERED | dict(configs or {}))
+            assert await admin.create_topics(client, [topic]) == {"t": None}
+            await until(lambda: all(_has_role(cluster, number) for number in hosts), 30)
             await scenario(cluster, client)
         cluster.check_alive()
 

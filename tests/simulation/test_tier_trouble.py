@@ -1,0 +1,167 @@
+"""A tier beside crashes, power losses, moves and elections: each committed record is in one of the tiers, once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab.cluster import SimulatedCluster, host_of
+from node.client.cluster import Cluster
+from protocol.batch import iter_batches
+from protocol.records import iter_records
+from tests.simulation.steps import DIRS, OF_BROKERS, directory_of, partition_image, until, write
+from tests.simulation.tiered_topics import (
+    TIER,
+    bases,
+    in_tier,
+    known_segments,
+    log_of,
+    replica,
+    with_tier,
+)
+from tiered.tier_names import object_path
+
+REPLICATED: dict[str, Any] = {
+    "rlmm_config_remote_log_metadata_topic_replication_factor": 3,
+    "rlmm_config_remote_log_metadata_topic_min_isr": 2,
+}
+
+MOVABLE: dict[str, Any] = dict(OF_BROKERS)
+
+
+def records_of(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """(offset, leader epoch, number) of the records that ``steps.write`` wrote."""
+    for batch in iter_batches(memoryview(bytearray(data))):
+        for record in iter_records(batch):
+            yield batch.base_offset + record.offset_delta, batch.leader_epoch, int(record.value or b"-1")
+
+
+def readable(cluster: SimulatedCluster, broker: int) -> dict[int, int]:
+    """What a reader would find at each offset from the log's start to the high watermark, from either tier."""
+    log, cache = log_of(cluster, broker), known_segments(cluster, broker)
+    found: dict[int, int] = {}
+    served = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
+    for segment, first, last in served:
+        data = bytes(cluster.world.tier.files[f"{TIER}/{object_path(segment, '.log')}"].data)
+        found |= {offset: number for offset, _, number in records_of(data) if first <= offset <= last}
+    data = b"".join(bytes(segment.file().pread(segment.size, 0)) for segment in log.segments)
+    found |= {offset: number for offset, _, number in records_of(data) if offset >= log.local_log_start_offset}
+    return {offset: found[offset] for offset in sorted(found) if log.log_start_offset <= offset < log.high_watermark}
+
+
+def leader_of(cluster: SimulatedCluster) -> int:
+    return int(partition_image(cluster).leader)
+
+
+async def all_in_sync(cluster: SimulatedCluster) -> None:
+    brokers = set(cluster.brokers)
+    await until(lambda: set(partition_image(cluster).isr) == brokers and leader_of(cluster) in brokers)
+    await until(lambda: replica(cluster, leader_of(cluster)).is_leader)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_power_loss_takes_nothing_that_was_in_either_tier(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        before = readable(cluster, 1)
+        assert list(before) == list(range(22))
+        victim = leader_of(cluster)
+        await cluster.lose_power(host_of(victim))
+        await until(lambda: leader_of(cluster) not in (-1, victim))
+        await cluster.start_broker(victim)
+        await all_in_sync(cluster)
+        await until(lambda: bases(cluster, victim) == [20])
+        for number in cluster.brokers:
+            await until(lambda number=number: readable(cluster, number) == before)  # type: ignore[misc]
+            log = log_of(cluster, number)
+            assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
+
+    with_tier(scenario, seed=seed, brokers=3, configs={"min.insync.replicas": "2"}, **REPLICATED)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_that_moves_to_another_directory_stays_in_the_tier(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        target = next(folder for folder in DIRS if folder != directory_of(cluster, 1))
+        broker = cluster.brokers[1]
+        directory = next(one for one in broker.logs.dirs if one.path == target)
+        broker.log_mover.move(replica(cluster), directory)
+        await until(lambda: directory_of(cluster, 1) == target)
+        log = log_of(cluster)
+        assert (log.log_start_offset, log.local_log_start_offset, log.highest_offset_in_remote_storage) == (0, 20, 19)
+        await write(client, 8, first=22)
+        await until(lambda: bases(cluster) == [28])
+        assert in_tier(cluster) == list(range(0, 28, 4))
+        assert list(readable(cluster, 1).values()) == list(range(30))
+
+    with_tier(scenario, seed=seed, **MOVABLE)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whoever_dies_and_whatever_fails_each_committed_record_is_in_one_of_the_tiers(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        random, written = cluster.world.random, 0
+        for _ in range(8):
+            await write(client, 10, first=written)
+            written += 10
+            victim = random.below(3) + 1
+            match random.below(4):
+                case 0:
+                    await cluster.kill(host_of(victim))
+                    await cluster.start_broker(victim)
+                case 1:
+                    await cluster.stop_broker(victim)
+                    await cluster.start_broker(victim)
+                case 2:
+                    cluster.world.tier.fail(TIER, random.choice((errno.EIO, errno.ENOSPC, errno.EROFS)))
+                case _:
+                    await cluster.lose_power(host_of(victim))
+                    await until(lambda victim=victim: leader_of(cluster) not in (-1, victim))  # type: ignore[misc]
+                    await cluster.start_broker(victim)
+            await asyncio.sleep(random.uniform(0, 2))
+            if random.below(2):
+                cluster.world.tier.heal()
+            await all_in_sync(cluster)
+        cluster.world.tier.heal()
+        await all_in_sync(cluster)
+        for number in cluster.brokers:
+            await until(lambda number=number: len(bases(cluster, number)) == 1)  # type: ignore[misc]
+            assert list(readable(cluster, number).values()) == list(range(written))
+
+    with_tier(scenario, seed=seed, brokers=3, configs={"min.insync.replicas": "2"}, **REPLICATED)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_an_unclean_election_only_what_is_on_the_lineage_counts_as_copied(seed: int) -> None:
+    """KAFKA-15241, as kip405-5: the new leader lacks what its predecessor had copied."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 6)
+        await until(lambda: in_tier(cluster) == [0] and bases(cluster, 2) == [4])
+        await cluster.kill(host_of(2))
+        await until(lambda: set(partition_image(cluster).isr) == {1})
+        await write(client, 10, first=6)
+        await until(lambda: in_tier(cluster) == [0, 4, 8])
+        await cluster.kill(host_of(1))
+        await cluster.start_broker(2)
+        await until(lambda: leader_of(cluster) == 2 and replica(cluster, 2).is_leader)
+        await write(client, 12, first=100)
+        await until(lambda: bases(cluster, 2) == [16])
+        assert list(readable(cluster, 2).values()) == [*range(6), *range(100, 112)]
+
+    with_tier(
+        scenario,
+        seed=seed,
+        brokers=3,
+        replicas=2,
+        configs={"unclean.leader.election.enable": "true"},
+        rlmm_config_remote_log_metadata_topic_replication_factor=3,
+        rlmm_config_remote_log_metadata_topic_min_isr=1,
+    )

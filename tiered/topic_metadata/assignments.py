@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from tiered.metadata_partitioner import metadata_partition
 from tiered.segment_metadata import TopicIdPartition
+from tiered.topic_metadata.partition_names import partition_bytes
 from tiered.topic_metadata.progress import FollowedPartition, MetadataPartition
 
 
@@ -21,6 +22,11 @@ class Assignments:
         """Something was assigned that is not read yet, or nothing is left to read of some metadata partition."""
         self._partitions = partitions
         self._followed: dict[TopicIdPartition, FollowedPartition] = {}
+        self._named: dict[bytes, FollowedPartition] = {}
+
+    def named(self, by: bytes) -> FollowedPartition | None:
+        """The partition that records name so (``partition_names.partition_bytes``)."""
+        return self._named.get(by)
 
     def find(self, partition: TopicIdPartition) -> FollowedPartition | None:
         return self._followed.get(partition)
@@ -34,7 +40,9 @@ class Assignments:
             source = self.by_number.get(number)
             if source is None:
                 source = self.by_number[number] = MetadataPartition(number)
-            self._followed[partition] = source.followed[partition] = FollowedPartition(partition)
+            followed = FollowedPartition(partition)
+            self._followed[partition] = source.followed[partition] = followed
+            self._named[partition_bytes(partition)] = followed
             self.shared[partition] = partition
             self.changed.set()
 
@@ -44,7 +52,7 @@ class Assignments:
             followed = self._followed.pop(partition, None)
             if followed is None:
                 continue
-            del self.shared[partition]
+            del self.shared[partition], self._named[partition_bytes(partition)]
             number = metadata_partition(partition, self._partitions)
             source = self.by_number[number]
             del source.followed[partition]

@@ -22,6 +22,7 @@ from runtime.tasks import Tasks
 from tiered.metadata_cache import RemoteLogMetadataCache
 from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tiered.topic_metadata.assignments import Assignments
+from tiered.topic_metadata.partition_names import peek_partition
 from tiered.topic_metadata.progress import MetadataPartition
 from tiered.topic_metadata.serialization import deserialize
 from tiered.topic_metadata.snapshot import Snapshot
@@ -30,6 +31,8 @@ from tiered.topic_metadata.snapshot_files import SnapshotFiles
 POLL_SECONDS: Final = 10.0
 RECORDS_AT_ONCE: Final = 100
 """A record takes 30 us: so many hold up the loop for a few milliseconds."""
+FETCH_BYTES: Final = 64 << 10
+"""Of one partition at a time: an answer is taken apart in one go."""
 
 
 class Consumption:
@@ -41,7 +44,7 @@ class Consumption:
         self._changed = assignments.changed
         self._snapshots = snapshots
         self._cluster = cluster
-        self._consumer = Consumer(cluster, reset=None, max_wait_ms=500)
+        self._consumer = Consumer(cluster, reset=None, max_wait_ms=500, partition_bytes=FETCH_BYTES)
         self._log = get_logger("remote log metadata", node=node_id)
 
     def start(self, tasks: Tasks) -> None:
@@ -148,6 +151,11 @@ class Consumption:
             return True
         if source.position is not None and offset < source.position:
             return False
+        name = peek_partition(record.value)
+        if name is not None:
+            named = self._assignments.named(name)
+            if named is None or named.has_read(offset):
+                return True
         try:
             event = deserialize(record.value, offset, self._assignments.shared)
         except UnreadableRemoteLogRecord as error:

@@ -13,8 +13,7 @@ from uuid import UUID
 
 from protocol.types import Offset
 from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.segment_metadata import TopicIdPartition
-from tiered.topic_metadata.serialization import MetadataEvent
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentUpdate, TopicIdPartition
 
 OUTDATED_AFTER: Final = 1000
 """Records of others that a snapshot may be behind: so many are read again after a restart."""
@@ -57,9 +56,13 @@ class FollowedPartition:
         self._changed, self._saved_next = False, next_offset
         self._wake()
 
-    def take(self, offset: Offset, event: MetadataEvent) -> bool:
+    def has_read(self, offset: Offset) -> bool:
+        """Whether a record at ``offset`` is none that it waits for."""
+        return self.next is None or offset < self.next
+
+    def take(self, offset: Offset, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
         """A record, unless it was read before. False where it was new and must not follow what is known."""
-        if self.next is None or offset < self.next:
+        if self.has_read(offset):
             return True
         applied = self.cache.apply(event)
         self._changed = self._changed or applied

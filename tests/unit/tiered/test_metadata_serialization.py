@@ -15,7 +15,8 @@ from protocol.remote_log_records import (
 )
 from protocol.types import Offset
 from tests.unit.tiered.segments import KIP405_5, PARTITION, segment, update
-from tiered.segment_metadata import RemoteLogSegmentState
+from tiered.segment_metadata import RemoteLogSegmentState, TopicIdPartition
+from tiered.topic_metadata.partition_names import partition_bytes, peek_partition
 from tiered.topic_metadata.serialization import MetadataEvent, deserialize, serialize
 
 WITH_ALL = replace(segment(7, 6, 9, {2: 6, 3: 8}, txn_index_empty=False), custom_metadata=b"at")
@@ -30,6 +31,25 @@ def test_what_was_written_is_read(event: MetadataEvent) -> None:
 def test_equal_partitions_become_one_object() -> None:
     read = deserialize(serialize(WITH_ALL), Offset(0), {PARTITION: PARTITION})
     assert read is not None and read.segment_id.partition is PARTITION
+
+
+@pytest.mark.parametrize("topic", ["t", "n\u00e4me", "x" * 126, "x" * 127, "x" * 249])
+def test_the_partition_of_a_record_is_seen_without_reading_the_rest(topic: str) -> None:
+    partition = TopicIdPartition(UUID(int=5 << 90), topic, 300)
+    one = segment(1, 0, 9, {0: 0}, partition=partition)
+    for event in (one, update(one, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)):
+        assert peek_partition(serialize(event)) == partition_bytes(partition)
+        assert peek_partition(memoryview(serialize(event))) == partition_bytes(partition)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\x01\x00\x00", b"\x01\x02\x00\x02t", b"\x02\x00\x00\x02t" + bytes(40)])
+def test_of_other_records_no_partition_is_seen(value: bytes | None) -> None:
+    assert peek_partition(value) is None
+
+
+def test_of_a_cut_record_the_partition_is_seen_or_nothing() -> None:
+    whole = serialize(WITH_ALL)
+    assert {peek_partition(whole[:length]) for length in range(len(whole))} == {None, partition_bytes(PARTITION)}
 
 
 def test_a_record_about_no_segment_says_nothing() -> None:

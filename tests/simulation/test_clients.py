@@ -259,6 +259,61 @@ class TestConsumer:
         on_a_cluster(scenario)
 
 
+class TestWhatLongLivedReadersNeed:
+    def test_a_partition_that_is_assigned_while_somebody_polls_is_read_at_once(self) -> None:
+        async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+            await create(client)
+            producer, consumer = Producer(client), Consumer(client)
+            await producer.send("t", b"x")
+            clock = client.runtime.clock
+            begin = clock.monotonic()
+            polling = asyncio.ensure_future(consumer.poll(30))
+            await clock.sleep(1)
+            consumer.assign({("t", 0): 0})
+            assert [record.value for record in await polling] == [b"x"]
+            assert clock.monotonic() - begin < 2
+            await consumer.close()
+            await producer.close()
+
+        on_a_cluster(scenario)
+
+    def test_a_damaged_partition_does_not_keep_the_others_from_being_read(self) -> None:
+        async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+            await create(client, partitions=3)
+            producer, consumer = Producer(client), Consumer(client)
+            for number in range(3):
+                await producer.send("t", b"%d" % number, partition=number)
+            cluster.world.machine("broker-1").storage.corrupt("/data/t-0/00000000000000000000.log", 65)
+            consumer.assign({("t", number): 0 for number in range(3)})
+            found: list[bytes | None] = []
+            refused = 0
+            while len(found) < 2 or not refused:
+                try:
+                    found += [record.value for record in await consumer.poll(1)]
+                except KafkaError as error:
+                    assert error.code is ErrorCode.CORRUPT_MESSAGE
+                    refused += 1
+            assert sorted(value or b"" for value in found) == [b"1", b"2"]
+            await consumer.close()
+            await producer.close()
+
+        on_a_cluster(scenario)
+
+    def test_a_producer_that_is_closed_without_waiting_tells_who_waits(self) -> None:
+        async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+            await create(client)
+            producer = Producer(client)
+            await producer.send("t", b"x")
+            await cluster.kill("broker-1")
+            sending = asyncio.ensure_future(producer.send("t", b"y"))
+            await asyncio.sleep(0.1)
+            await producer.close(flush=False)
+            with pytest.raises(OutcomeUnknown):
+                await sending
+
+        on_a_cluster(scenario)
+
+
 class TestGroups:
     def test_members_share_the_partitions_and_take_over(self) -> None:
         async def scenario(_: SimulatedCluster, client: Cluster) -> None:

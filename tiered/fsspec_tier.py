@@ -195,7 +195,9 @@ class FsspecTier:
         return system
 
     async def _load(self, path: str, start: int, length: int) -> bytes:
-        data: bytes = await self._do(f"cannot read {path}", lambda system: system.cat_file(path, start, start + length))
+        data: bytes = await self._do(
+            f"cannot read {path}", lambda system: system.cat_file(path, start=start, end=start + length)
+        )
         if len(data) < length:
             raise RemoteStorageError(f"{path} ends at {start + len(data)}, before its segment does")
         return data

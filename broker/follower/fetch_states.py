@@ -8,7 +8,7 @@
 
     any of them --(fenced, or the log is broken)--> FAILED, until the metadata names another leader epoch
 
-A step that pauses leaves the partition alone for ``replica.fetch.backoff.ms``. Pure: no clock, no log.
+A step that pauses leaves the partition alone for a while, at most ``replica.fetch.backoff.ms``. Pure: no clock, no log.
 """
 
 from __future__ import annotations

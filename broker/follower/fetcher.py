@@ -72,7 +72,7 @@ class Fetcher:
         self._truncating: dict[Following, None] = {}
         self._locating: dict[Following, None] = {}
         self._paused: dict[Following, float] = {}
-        """When each goes on; in this order, since all pauses are equally long."""
+        """When each goes on."""
         self._wake = asyncio.Event()
         self._task: TaskHandle | None = None
         self._stopping = False
@@ -112,7 +112,7 @@ class Fetcher:
     def _place(self, one: Following) -> None:
         """Where the state says."""
         if one.paused:
-            self._paused[one] = self._clock.monotonic() + self._settings.backoff
+            self._paused[one] = self._clock.monotonic() + one.pause(self._settings.backoff)
             return
         match one.state:
             case FetchState.TRUNCATING:
@@ -198,7 +198,7 @@ class Fetcher:
             self._place(one)
 
     def _until_due(self) -> float | None:
-        due = next(iter(self._paused.values()), None)
+        due = min(self._paused.values(), default=None)
         return None if due is None else max(0.0, due - self._clock.monotonic())
 
     async def _wait(self, seconds: float | None) -> None:

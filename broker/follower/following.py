@@ -17,6 +17,9 @@ from storage.partition_log import PartitionLog
 
 _CORRUPT: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
 
+FIRST_PAUSE: Final = 0.02
+"""Seconds; each further one is twice as long, up to ``replica.fetch.backoff.ms``."""
+
 
 class Sent(NamedTuple):
     """What the leader was last told of a partition."""
@@ -38,6 +41,7 @@ class Following:
         "partition",
         "paused",
         "sent",
+        "setbacks",
         "state",
     )
 
@@ -48,6 +52,8 @@ class Following:
         self.leader_epoch: Final = partition.leader_epoch
         self.paused = False
         """Left alone for a while."""
+        self.setbacks = 0
+        """Steps in a row that ended with an error."""
         self.sent: Sent | None = None
         """None while the leader was not asked for records in this session."""
         self.lag = 0
@@ -88,6 +94,12 @@ class Following:
     def advance(self, event: Event) -> None:
         """Take the table's step."""
         self.state, self.paused = step(self.state, event)
+        self.setbacks = self.setbacks + 1 if event is Event.RETRIABLE else 0
+
+    def pause(self, longest: float) -> float:
+        """Seconds to be left alone. A new leader often hears of its epoch a moment after its followers, and its high
+        watermark waits for them: after an error the first pauses are short."""
+        return min(longest, FIRST_PAUSE * 2 ** min(self.setbacks - 1, 32)) if self.setbacks else longest
 
     # -- the leader's answers
 

@@ -212,3 +212,27 @@ def test_what_is_no_longer_followed_once_the_leader_is_connected_is_not_asked_fo
         assert copy.online_log.log_end_offset == 1
 
     on_three_brokers(scenario)
+
+
+def test_followers_turn_soon_to_a_leader_that_hears_of_it_after_them() -> None:
+    """It refuses them first, and its high watermark waits for them: that is to cost no ``replica.fetch.backoff.ms``."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        loop, longest, leaving = cluster.world.loop, 0.0, leader_of(cluster)
+        successor = next(one for one in partition_image(cluster).replicas if one != leaving)
+        assert cluster.controller is not None
+        await cluster.controller.verbs.call("delay", api="FETCH", peer=successor, side="response", ms=100)
+        producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
+        await producer.send("t", b"%-100d" % 0, partition=0)
+        stopping = loop.create_task(cluster.stop_broker(leaving))
+        for number in range(1, 300):
+            began = loop.time()
+            await producer.send("t", b"%-100d" % number, partition=0)
+            longest = max(longest, loop.time() - began)
+            await asyncio.sleep(0.001)
+        await stopping
+        await producer.close()
+        assert leader_of(cluster) == successor
+        assert longest < 0.5
+
+    on_three_brokers(scenario)

@@ -194,3 +194,17 @@ def test_a_leader_whose_log_begins_later_moves_its_follower_up(bench: Bench) -> 
     log = one.log
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (40, 40, 40)
     assert not log.epochs.entries
+
+
+def test_after_errors_the_pauses_grow_up_to_the_longest(bench: Bench) -> None:
+    one = follow(bench)
+    assert one.pause(1.0) == 1.0, "it was held back by a quota"
+    pauses = []
+    for _ in range(2000):
+        one.advance(Event.RETRIABLE)
+        pauses.append(one.pause(1.0))
+    assert pauses[:3] == [0.02, 0.04, 0.08]
+    assert pauses == sorted(pauses) and pauses[-1] == 1.0
+    one.advance(Event.RECORDS)
+    one.advance(Event.RETRIABLE)
+    assert one.pause(1.0) == 0.02

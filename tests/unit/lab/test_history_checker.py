@@ -211,7 +211,7 @@ def test_while_a_leader_does_not_know_of_its_end_there_are_two_logs_and_both_may
 def test_a_reader_may_have_been_further_on_in_a_log_whose_promises_are_void() -> None:
     sends = [send(number, number) for number in range(3)]
     read = Poll(PARTITION, "r", 4.0, ((0, "v0"), (2, "v2")))
-    history = (*sends, read, log(0, 1, 2))
+    history: list[Event] = [*sends, read, log(0, 1, 2)]
     assert "unseen: t-0: v1 at 1 was read by nobody" in texts(*history)
     assert texts(*history, Void(PARTITION, 3.0, "unclean")) == []
 

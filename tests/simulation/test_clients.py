@@ -287,12 +287,13 @@ class TestWhatLongLivedReadersNeed:
             consumer.assign({("t", number): 0 for number in range(3)})
             found: list[bytes | None] = []
             refused = 0
-            while len(found) < 2 or not refused:
-                try:
-                    found += [record.value for record in await consumer.poll(1)]
-                except KafkaError as error:
-                    assert error.code is ErrorCode.CORRUPT_MESSAGE
-                    refused += 1
+            async with asyncio.timeout(60):
+                while len(found) < 2 or not refused:
+                    try:
+                        found += [record.value for record in await consumer.poll(1)]
+                    except KafkaError as error:
+                        assert error.code is ErrorCode.CORRUPT_MESSAGE
+                        refused += 1
             assert sorted(value or b"" for value in found) == [b"1", b"2"]
             await consumer.close()
             await producer.close()

@@ -40,6 +40,11 @@ def renew(path: str, entry: Entry) -> None:
     _change(path, lambda entries: [*(e for e in entries if e["id"] != entry["id"]), entry])
 
 
+def is_down(path: str, node_id: int) -> bool:
+    """Whether a node has no pid."""
+    return any(entry["id"] == node_id and entry["pid"] is None for entry in read(path))
+
+
 def mark_down(path: str, node_id: int, pid: int) -> None:
     """The process is gone: its pid becomes null, unless the node has come back under another one."""
 

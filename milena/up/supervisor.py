@@ -45,6 +45,8 @@ class SupervisedNode:
         self.plan = plan
         self.process: NodeProcess | None = None
         self.state = DOWN
+        self.wanted = False
+        """To be started as soon as its process has ended."""
 
     @property
     def pid(self) -> int | None:
@@ -158,9 +160,10 @@ class Supervisor:
             if node.plan.id != message.node_id:
                 continue
             if message.event == channel.START:
+                # One that has said that it is down may take a moment to end.
+                node.wanted = node.process is not None and nodes_file.is_down(self._cluster.nodes, node.plan.id)
                 if node.process is None:
-                    self._start(node)
-                    nodes_file.renew(self._cluster.nodes, node.plan.entry(node.pid))
+                    self._start_again(node)
                 continue
             if node.process is None:
                 node.process = NodeProcess(message.pid, 0, child=False)
@@ -168,6 +171,11 @@ class Supervisor:
                 self._view.tell(f"{node.plan.name} is back (pid {message.pid})")
             if message.event == channel.READY and node.pid == message.pid:
                 node.state = READY
+
+    def _start_again(self, node: SupervisedNode) -> None:
+        node.wanted = False
+        self._start(node)
+        nodes_file.renew(self._cluster.nodes, node.plan.entry(node.pid))
 
     def _bury(self) -> None:
         for node in self.nodes:
@@ -183,6 +191,8 @@ class Supervisor:
                 raise UserError(
                     f"{node.plan.name} {reason} before the cluster was ready: {words or 'no word in its log'}"
                 )
+            if node.wanted:
+                self._start_again(node)
 
     def _announce(self) -> None:
         """Say that the cluster is ready, once, after the topics that were asked for."""

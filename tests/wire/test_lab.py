@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,8 @@ from confluent_kafka import Producer
 
 from milena.errors import UserError
 from milena.local_cluster import LocalCluster
+from milena.up import channel, nodes_file
+from milena.up.layout import ClusterDir
 from tests.wire.admin import create_topic
 from tests.wire.command import milena, refused
 from tests.wire.waiting import wait_until
@@ -152,6 +155,17 @@ def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Cal
     cluster.kill(1)
     cluster.start_node(1)
     assert cluster.nodes[1].pid is not None
+
+
+def test_a_node_that_is_about_to_end_can_be_started(milena_start: Callable[..., LocalCluster]) -> None:
+    cluster = milena_start()
+    pid = cluster.nodes[1].pid
+    assert pid is not None
+    folder = ClusterDir(cluster.directory)
+    nodes_file.mark_down(folder.nodes, 1, pid)  # a node says so before its process has ended
+    channel.tell_supervisor(folder, 1, channel.START)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: cluster.nodes[1].pid not in (None, pid), "the node to be started")
 
 
 def _size(path: str) -> int:

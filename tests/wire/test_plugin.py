@@ -69,7 +69,7 @@ def test_its_data_is_seen_by_the_next_test(milena_cluster):
     consumer.close()
 
 def test_a_cluster_of_its_own_that_suffers(milena_start):
-    cluster = milena_start(overrides={"broker.session.timeout.ms": "1000"}, topics=["t:3:1"])
+    cluster = milena_start(overrides={"num.partitions": "2"}, topics=["t:3:1"])
     cluster.kill(1)
     assert cluster.nodes[1].pid is None
     cluster.restart(1)

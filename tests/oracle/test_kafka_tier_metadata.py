@@ -1,0 +1,105 @@
+"""A real Kafka broker with a tier: we read the metadata that it publishes, and it acts on what we publish."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from node.client import admin
+from node.client.cluster import Cluster
+from node.client.producer import Producer
+from protocol.types import NodeId
+from protocol.uuids import to_text
+from runtime.process import real_runtime
+from tests.oracle.kafka_node import KafkaNode, running_kafka
+from tiered.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+    TopicIdPartition,
+)
+from tiered.topic_metadata.manager import TopicMetadataManager
+from tiered.topic_metadata.settings import MetadataTopicSettings
+
+SETTINGS = MetadataTopicSettings(partitions=5, replication_factor=1, min_isr=1)
+TIER = {
+    "remote_log_storage_system_enable": "true",
+    "remote_log_storage_manager_class_name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+    "remote_log_metadata_manager_listener_name": "PLAINTEXT",
+    "remote_log_manager_task_interval_ms": 500,
+    "rsm_config_delete_on_close": "false",
+    "rlmm_config_remote_log_metadata_topic_num_partitions": 5,
+    "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+    "rlmm_config_remote_log_metadata_topic_min_isr": 1,
+}
+CONFIGS = {"remote.storage.enable": "true", "internal.segment.bytes": "20000", "local.retention.bytes": "1"}
+RECORDS = 60
+"""Of 1,000 bytes."""
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    try:
+        async with asyncio.timeout(30):
+            while not condition():  # noqa: ASYNC110 - what another process does
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(what) from None
+
+
+async def write(client: Cluster) -> TopicIdPartition:
+    """A tiered topic with some closed segments."""
+    assert await admin.create_topics(client, [admin.NewTopic("t", 1, 1, configs=CONFIGS)]) == {"t": None}
+    producer = Producer(client)
+    for number in range(RECORDS):
+        await producer.send("t", b"%-1000d" % number, partition=0)
+    await producer.close()
+    topic_id = (await client.topic("t", fresh=True)).id
+    assert topic_id is not None
+    return TopicIdPartition(topic_id, "t", 0)
+
+
+def in_tier(folder: Path, partition: TopicIdPartition) -> list[str]:
+    """The log files of a partition, as Kafka's LocalTieredStorage names them."""
+    name = f"t-0-{to_text(partition.topic_id)}"
+    return sorted(file.name for file in folder.glob(f"kafka-tiered-storage/{name}/*.log"))
+
+
+def names(segments: list[RemoteLogSegmentMetadata]) -> list[str]:
+    return [f"{one.start_offset:020d}-{to_text(one.id)}.log" for one in segments]
+
+
+@pytest.mark.timeout(120)
+def test_we_read_what_kafka_publishes_and_kafka_deletes_what_we_say(tmp_path: Path) -> None:
+    async def scenario(node: KafkaNode) -> None:
+        runtime, tier = real_runtime(), tmp_path / "tier"
+        client = Cluster(runtime, [node.broker])
+        partition = await write(client)
+        manager = TopicMetadataManager(runtime, NodeId(7), SETTINGS, lambda: [node.broker], lambda _: str(tmp_path))
+        manager.start()
+        manager.assign([], [partition])
+        assert await manager.wait_ready(partition, 30)
+        finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+        def copied() -> list[RemoteLogSegmentMetadata]:
+            return [one for one in manager.cache(partition).segments() if one.state is finished]
+
+        await until(lambda: len(copied()) >= 3, "Kafka copies three segments, and we hear of it")
+        first, *others = copied()
+        assert set(names([first, *others])) <= set(in_tier(tier, partition))
+        assert [one.start_offset for one in others[:1]] == [first.end_offset + 1]
+        assert (first.start_offset, first.epochs, first.broker_id, first.txn_index_empty) == (0, ((0, 0),), 1, True)
+        assert manager.cache(partition).highest_offset_for_epoch(first.epochs[0].epoch) == copied()[-1].end_offset
+
+        started = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+        await manager.update(RemoteLogSegmentUpdate(first.segment_id, NodeId(7), 1, None, started))
+        await until(lambda: manager.cache(partition).get(first.id) is None, "Kafka deletes what we said")
+        assert names([first])[0] not in in_tier(tier, partition)
+        await manager.stop()
+        client.close()
+
+    settings = TIER | {"rsm_config_dir": tmp_path / "tier"}
+    with running_kafka(tmp_path / "kafka", **settings) as node:  # type: ignore[arg-type]
+        asyncio.run(scenario(node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from node.client.cluster import Cluster
+from node.outgoing import ChannelError
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 
@@ -25,23 +26,27 @@ async def find_offset(
 ) -> FoundOffset:
     """The offset for a time in ms, or for EARLIEST, LATEST, MAX_TIMESTAMP. Raises KafkaError, ChannelError."""
     channel, view, _ = await cluster.leader(topic, partition)
-    response = await channel.request(
-        ApiKey.LIST_OFFSETS,
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[
-            {
-                "name": topic,
-                "partitions": [
-                    {
-                        "partition_index": partition,
-                        "current_leader_epoch": view.leader_epoch,
-                        "timestamp": timestamp,
-                    }
-                ],
-            }
-        ],
-    )
+    try:
+        response = await channel.request(
+            ApiKey.LIST_OFFSETS,
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[
+                {
+                    "name": topic,
+                    "partitions": [
+                        {
+                            "partition_index": partition,
+                            "current_leader_epoch": view.leader_epoch,
+                            "timestamp": timestamp,
+                        }
+                    ],
+                }
+            ],
+        )
+    except ChannelError:
+        cluster.forget_topic(topic)  # another broker may lead by now
+        raise
     found = response.topics[0].partitions[0]
     if found.error_code:
         cluster.forget_topic(topic)

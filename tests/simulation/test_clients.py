@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
 
-from lab.cluster import SimulatedCluster, start_cluster
+from lab.cluster import SimulatedCluster, host_of, start_cluster
 from lab.world import World, simulate
 from node.client import admin
 from node.client.cluster import Cluster
@@ -16,6 +17,7 @@ from node.client.consumer import ConsumedRecord, Consumer
 from node.client.group_consumer import GroupConsumer
 from node.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
 from node.client.producer import OutcomeUnknown, Producer
+from node.outgoing import ChannelError
 from protocol.batch import Codec
 from protocol.errors import ErrorCode, KafkaError
 
@@ -431,3 +433,26 @@ class TestAdmin:
             assert [record.offset for record in await read(client, "t", 1, 2)] == [3, 4]
 
         on_a_cluster(scenario)
+
+
+def test_offsets_are_asked_of_the_next_leader_once_the_former_one_is_gone() -> None:
+    """A broker that reads the metadata of its tier asked a dead leader for ever."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        topic = admin.NewTopic("t", assignments={0: (2, 1)})
+        assert await admin.create_topics(client, [topic]) == {"t": None}
+        await read_offset(client)
+        await cluster.kill(host_of(2))
+        assert await read_offset(client) == 0
+
+    on_a_cluster(scenario, brokers=2)
+
+
+async def read_offset(client: Cluster) -> int:
+    async with asyncio.timeout(20):
+        for attempt in itertools.count():
+            try:
+                return (await find_offset(client, "t", 0, LATEST)).offset
+            except (KafkaError, ChannelError):
+                await client.pause(attempt)
+    raise AssertionError("not reached")

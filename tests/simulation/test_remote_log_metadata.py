@@ -214,6 +214,17 @@ def test_partitions_that_come_later_are_read_from_the_beginning_and_the_others_s
     beside_brokers(scenario)
 
 
+def test_a_partition_without_records_is_ready_at_once_also_while_others_are_waited_for() -> None:
+    async def scenario(tier: Tier) -> None:
+        manager = await tier.ready(partitions=PARTITIONS[:4])
+        await asyncio.sleep(1)
+        manager.assign(PARTITIONS[4:], [])
+        for partition in PARTITIONS[4:]:
+            assert await manager.wait_ready(partition, 0.2)
+
+    beside_brokers(scenario)
+
+
 def test_of_a_partition_that_left_nothing_more_is_kept() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()

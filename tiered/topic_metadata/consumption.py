@@ -38,12 +38,16 @@ FETCH_BYTES: Final = 64 << 10
 class Consumption:
     """Reads what ``assignments`` names, through ``cluster``."""
 
-    def __init__(self, node_id: int, assignments: Assignments, snapshots: SnapshotFiles, cluster: Cluster) -> None:
+    def __init__(
+        self, node_id: int, assignments: Assignments, snapshots: SnapshotFiles, cluster: Cluster, asking: Cluster
+    ) -> None:
+        """``asking`` is for offsets: on the connections of ``cluster`` questions would wait behind fetches."""
         self._assignments = assignments
         self._by_number = assignments.by_number
         self._changed = assignments.changed
         self._snapshots = snapshots
         self._cluster = cluster
+        self._asking = asking
         self._consumer = Consumer(cluster, reset=None, max_wait_ms=500, partition_bytes=FETCH_BYTES)
         self._log = get_logger("remote log metadata", node=node_id)
 
@@ -69,6 +73,7 @@ class Consumption:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            self._asking.forget_topic(REMOTE_LOG_METADATA_TOPIC)
             failed = False
             for source in [one for one in self._by_number.values() if one.unlocated]:
                 try:
@@ -80,15 +85,15 @@ class Consumption:
             if not failed:
                 attempt = 0
                 continue
-            await self._cluster.pause(attempt)
+            await self._asking.pause(attempt)
             attempt += 1
             self._changed.set()
 
     async def _locate(self, source: MetadataPartition) -> None:
         """Tell the partitions that are new to ``source`` where they begin. Raises KafkaError, ChannelError."""
-        begin = (await find_offset(self._cluster, REMOTE_LOG_METADATA_TOPIC, source.number, EARLIEST)).offset
-        end = (await find_offset(self._cluster, REMOTE_LOG_METADATA_TOPIC, source.number, LATEST)).offset
-        topic_id = (await self._cluster.topic(REMOTE_LOG_METADATA_TOPIC)).id
+        begin = (await find_offset(self._asking, REMOTE_LOG_METADATA_TOPIC, source.number, EARLIEST)).offset
+        end = (await find_offset(self._asking, REMOTE_LOG_METADATA_TOPIC, source.number, LATEST)).offset
+        topic_id = (await self._asking.topic(REMOTE_LOG_METADATA_TOPIC)).id
         if source.topic_id not in (None, topic_id):
             source.forget()
         source.topic_id = topic_id

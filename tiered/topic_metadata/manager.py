@@ -88,7 +88,6 @@ class TopicMetadataManager:
         await self._assignments.changed.wait()
         asking = self._cluster("admin")
         topic = await self._find_topic(asking)
-        asking.close()
         if topic is None:
             return
         # Most brokers never come here: their start need not wait for what is imported.
@@ -97,7 +96,7 @@ class TopicMetadataManager:
         from tiered.topic_metadata.snapshot_files import SnapshotFiles
 
         snapshots = SnapshotFiles(self._runtime, self._folder)
-        consumption = Consumption(self._node_id, self._assignments, snapshots, self._cluster("consumer"))
+        consumption = Consumption(self._node_id, self._assignments, snapshots, self._cluster("consumer"), asking)
         consumption.start(self._tasks)
         self._consumption = consumption
         self._producer = Producer(self._cluster("producer"))

@@ -220,6 +220,28 @@ def test_of_two_copies_of_one_segment_the_choice_does_not_depend_on_the_order() 
     assert {served(cache, 3, epochs({0: 0}), 1000) for cache in arrivals(twins)} == {(2, 0, 9)}
 
 
+def test_segments_that_overlap_leave_no_hole_whichever_is_deleted() -> None:
+    """KAFKA-15168: a leader copied 0-9 and 10-29, the next one, that did not know of it, 0-14 and 15-24."""
+    every = (
+        segment(1, 0, 9, {0: 0}),
+        segment(2, 10, 29, {0: 10}),
+        segment(3, 0, 14, {0: 0}),
+        segment(4, 15, 24, {0: 15}),
+    )
+    leader = epochs({0: 0})
+
+    def reads(cache: RemoteLogMetadataCache) -> list[tuple[int, int, int]]:
+        every = cache.served(Offset(0), leader_epochs=leader, log_end=LOG_END)
+        return [(one.segment.id.int, one.first, one.last) for one in every]
+
+    assert reads(copied(*every)) == [(3, 0, 14), (2, 15, 29)]
+    for gone, left in ((1, [(3, 0, 14), (2, 15, 29)]), (2, [(3, 0, 14), (4, 15, 24)]), (3, [(1, 0, 9), (2, 10, 29)])):
+        cache = copied(*every)
+        cache.apply(update(every[gone - 1], DELETING))
+        assert reads(cache) == left
+        assert cache.highest_offset_for_epoch(LeaderEpoch(0)) == 29
+
+
 # -- dumb oracles
 
 

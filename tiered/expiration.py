@@ -28,7 +28,7 @@ async def expire_round(tier: Tier, role: Role) -> None:
     clock = tier.runtime.clock
     began = clock.monotonic()
     cache = tier.metadata.cache(role.partition)
-    verdict = decide(cache, view_of(log), now=clock.time_ms(), copying=role.copying)
+    verdict = decide(cache, view_of(log), now=clock.time_ms(), copying=role.copying, validity=role.validity)
     figures = role.figures
     figures.computation_ms = (clock.monotonic() - began) * 1000
     figures.remote_segments, figures.remote_size = len(cache), verdict.remote_size

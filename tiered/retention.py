@@ -49,14 +49,52 @@ class Verdict:
     """Bytes that count for ``retention.bytes``; 0 where that is without limit."""
 
 
-def decide(tier: Listing, log: LogView, *, now: int, copying: Collection[UUID] = ()) -> Verdict:
+class Validity:
+    """Which segments are known to be on the lineage: to be kept from one pass of a leader to the next, as a look at
+    10,000 of them takes 60 ms.
+
+    A segment stays there while the log's epochs stay; where the first one begins does not matter.
+    """
+
+    __slots__ = ("_lineage", "_valid")
+
+    def __init__(self) -> None:
+        self._lineage: tuple[object, ...] = ()
+        self._valid: set[UUID] = set()
+
+    def renew(self, lineage: Sequence[EpochEntry], listed: Sequence[RemoteLogSegmentMetadata]) -> None:
+        """Begin a pass."""
+        key = (lineage[0].epoch, *lineage[1:])
+        if key != self._lineage:
+            self._lineage = key
+            self._valid.clear()
+        elif len(self._valid) > len(listed):
+            self._valid.intersection_update({segment.id for segment in listed})
+
+    def holds(self, segment: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], log_end: Offset) -> bool:
+        if segment.id in self._valid:
+            return True
+        if not is_within_leader_epochs(segment, log_end=log_end, leader_epochs=lineage):
+            return False
+        self._valid.add(segment.id)
+        return True
+
+
+def decide(
+    tier: Listing,
+    log: LogView,
+    *,
+    now: int,
+    copying: Collection[UUID] = (),
+    validity: Validity | None = None,
+) -> Verdict:
     """What expires at ``now``. ``copying``: segments that this broker is copying right now: none of them goes, nor
-    any after them."""
+    any after them. ``validity``: what the passes before have found."""
     listed = tier.segments()
     verdict = Verdict(remote_size=sum(segment.size for segment in listed if segment.state in _SIZED))
     if not listed or not log.epochs:
         return verdict
-    _Pass(tier, listed, log, verdict, now, copying).run()
+    _Pass(tier, listed, log, verdict, now, copying, validity or Validity()).run()
     first = log.epochs[0]
     if first.start <= log.log_start:  # else the log has lost its oldest epochs, and says nothing about them
         chosen = {segment.id for segment in verdict.delete}
@@ -82,6 +120,7 @@ class _Pass:
         verdict: Verdict,
         now: int,
         copying: Collection[UUID],
+        validity: Validity,
     ) -> None:
         self._tier = tier
         self._listed = listed
@@ -90,7 +129,8 @@ class _Pass:
         self._copying = copying
         self._lineage = filtered(log.epochs)
         self._seen: set[UUID] = set()
-        self._valid: dict[UUID, bool] = {}
+        self._validity = validity
+        validity.renew(self._lineage, listed)
         self._excess = self._size_excess()
         self._expired_before = now - log.retention_ms if -1 < log.retention_ms <= now else None
 
@@ -104,12 +144,7 @@ class _Pass:
                     return
 
     def _is_valid(self, segment: RemoteLogSegmentMetadata) -> bool:
-        valid = self._valid.get(segment.id)
-        if valid is None:
-            valid = self._valid[segment.id] = is_within_leader_epochs(
-                segment, log_end=self._log.log_end, leader_epochs=self._lineage
-            )
-        return valid
+        return self._validity.holds(segment, self._lineage, self._log.log_end)
 
     def _size_excess(self) -> int:
         """Bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479, 17062)."""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from runtime.clock import Clock
 from storage.partition_log import PartitionLog
+from tiered.retention import Validity
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier import Replica
 
@@ -27,6 +28,7 @@ class Role:
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None
         """When orphans were looked for, on the monotonic clock."""
+        self.validity = Validity()
         self.figures = Figures()
         self._term = replica.term
         self._clock = clock

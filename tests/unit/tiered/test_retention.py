@@ -16,7 +16,7 @@ from tests.unit.tiered.dumb_tier import DumbTier
 from tests.unit.tiered.segments import EPOCHS_OF_KIP405_3, KIP405_3, epochs, segment
 from tiered.lineage import filtered, is_within_leader_epochs
 from tiered.lineage_offsets import RemoteEnd, highest_remote, remote_log_start
-from tiered.retention import LogView, Verdict, decide
+from tiered.retention import LogView, Validity, Verdict, decide
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
@@ -288,6 +288,20 @@ def test_the_pass_does_what_its_table_says(
     ids = {UUID(int=number) for number in copying}
     expected = dumb(tier, log, ids) if segments else ([], None, [])
     assert outcome(decide(tier, log, now=NOW, copying=ids)) == expected
+
+
+@given(tiers(), st.lists(st.tuples(lineages(), st.integers(0, 40), st.integers(0, 30)), min_size=2, max_size=4))
+def test_what_one_pass_has_found_deceives_no_later_one(
+    segments: list[RemoteLogSegmentMetadata], passes: list[tuple[tuple[EpochEntry, ...], int, int]]
+) -> None:
+    tier, validity, log_end = DumbTier(*segments), Validity(), 0
+    for lineage, more, log_start in passes:
+        log_end += more
+        first = lineage[0]._replace(start=min(Offset(log_start), lineage[0].start))
+        for epochs_then in (lineage, (first, *lineage[1:])):
+            log = LogView(epochs_then, Offset(log_start), Offset(log_end), 0, 2, 300)
+            again = decide(tier, log, now=NOW, validity=validity)
+            assert outcome(again) == outcome(decide(tier, log, now=NOW))
 
 
 @given(tiers(), lineages(), st.integers(30, 60))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
 from node.image import (
     BROKER_LOGGER_RESOURCE,
@@ -21,29 +21,12 @@ from node.image import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_names import topic_name_problem
-from runtime.config.broker_config import DYNAMIC_KEYS, KEYS, SYNONYMS, defaults
+from runtime.config.broker_config import DYNAMIC_KEYS, INTERNAL, KEYS, SYNONYMS, defaults
 from runtime.config.definitions import Key, Mode
 from runtime.config.node_config import NodeConfig
 from runtime.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_value
 from runtime.config.values import Type, render
 from runtime.log_levels import current_levels
-
-_HIDDEN: Final = frozenset(
-    {
-        "controller.performance.always.log.threshold.ms",
-        "controller.performance.sample.period.ms",
-        "internal.metadata.delete.delay.millis",
-        "internal.metadata.log.segment.bytes",
-        "internal.metadata.max.batch.size.in.bytes",
-        "log.initial.task.delay.ms",
-        "producer.id.expiration.check.interval.ms",
-        "server.max.startup.time.ms",
-        "unclean.leader.election.interval.ms",
-        "unstable.api.versions.enable",
-        "unstable.feature.versions.enable",
-    }
-)
-"""Kafka's internal keys, which are shown only where they are set."""
 
 
 class Source(IntEnum):
@@ -125,7 +108,7 @@ class ConfigView:
         self._require_own_id(name, " or empty string")
         config = self.config
         values = {**config.originals, **config.dynamic_default, **config.dynamic_broker} | {
-            key: render(config.get(key)) for key in KEYS.keys() - _HIDDEN
+            key: render(config.get(key)) for key in KEYS.keys() - INTERNAL
         }
         return [
             self._entry(

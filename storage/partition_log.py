@@ -227,10 +227,11 @@ class PartitionLog:
 
     def save_epochs(self) -> None:
         """Bring the file of leader epochs up to date. It is synced before the recovery point passes it: until then
-        the epochs of a crashed log come from its batches. Raises OSError."""
+        the epochs of a crashed log come from its batches. Those that lie in the tier do not, so that a tiered log
+        syncs it here. Raises OSError."""
         if self.epochs.dirty:
             path = f"{self.folder}/{EPOCHS}"
-            self.context.disk.write_atomic(path, encode_epochs(self.epochs.entries), sync=False)
+            self.context.disk.write_atomic(path, encode_epochs(self.epochs.entries), sync=self.remote_enabled)
             self.epochs.dirty = False
             self.must_sync(path)
 

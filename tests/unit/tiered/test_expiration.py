@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import KafkaError
-from protocol.types import Offset
+from protocol.types import LeaderEpoch, Offset
 from storage import tiering
-from tests.unit.tiered.tiered_log import Bench, on_bench
+from tests.unit.tiered.tiered_log import Bench, on_bench, open_tiered
 from tiered.copying import copy_round
 from tiered.expiration import erase, expire_round, follow_round
 from tiered.metadata_manager import RemoteLogMetadataError
@@ -158,3 +158,26 @@ def test_what_is_only_local_counts_for_the_size_of_the_log() -> None:
         assert bench.stored() == [4]
 
     on_bench(scenario, retention_bytes=4 * 2 * 73)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_power_loss_leaves_the_epochs_of_what_is_only_in_the_tier(seed: int) -> None:
+    """No batch on this disk could tell them."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.write(1, epoch=0)
+        bench.write(1, epoch=1)
+        bench.write(1, epoch=2)
+        await copy_round(bench.tier, bench.role())
+        assert bench.log.delete_old_segments(bench.runtime.clock.time_ms()) == 3
+        bench.log.flush()
+        bench.runtime.disk.sync_folder("/")
+        bench.log.assign_epoch(LeaderEpoch(7), bench.log.log_end_offset)
+        machine = bench.world.machine("broker")
+        machine.power_off()
+        await machine.wait_ended()
+        log = open_tiered(machine.start(), bench.log.config, bench.events)
+        assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 2), (2, 4)]
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 6, 6)
+
+    on_bench(scenario, seed=seed, local_retention_bytes=0)

@@ -117,7 +117,22 @@ class Bench:
         return self.metrics.value(f"kafka_server_brokertopicmetrics_{name}persec_total", topic="t")
 
 
-def on_bench(scenario: Callable[[Bench], Awaitable[None]], **config: Any) -> None:
+def open_tiered(runtime: Runtime, config: TopicConfig, events: Events) -> PartitionLog:
+    """The log, as a broker finds it that was killed."""
+    return open_log(
+        LogContext(runtime.disk, runtime.clock, events, tiered=True),
+        "/data/t-0",
+        "t",
+        0,
+        TOPIC_ID,
+        config,
+        recovery_point=Offset(0),
+        log_start_offset=Offset(0),
+        clean=False,
+    )
+
+
+def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **config: Any) -> None:
     """Run ``scenario`` with a tiered log; ``config`` are fields of its TopicConfig."""
 
     async def run(world: World) -> None:
@@ -126,17 +141,7 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], **config: Any) -> Non
         given = {"remote_storage_enable": True, "retention_ms": -1, "retention_bytes": -1, **config}
         topic_config = replace(TopicConfig.effective(node, {}), **given)
         events = Events()
-        log = open_log(
-            LogContext(runtime.disk, runtime.clock, events, tiered=True),
-            "/data/t-0",
-            "t",
-            0,
-            TOPIC_ID,
-            topic_config,
-            recovery_point=Offset(0),
-            log_start_offset=Offset(0),
-            clean=True,
-        )
+        log = open_tiered(runtime, topic_config, events)
         log.assign_epoch(LeaderEpoch(0), Offset(0))
         store, metadata, metrics = Store(runtime), InMemoryMetadata(), Metrics()
         keys: dict[str, Any] = {}
@@ -159,4 +164,4 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], **config: Any) -> Non
         await scenario(Bench(world, runtime, log, replica, store, metadata, tier, metrics, events, keys))
         await indexes.close()
 
-    simulate(run, seed=1)
+    simulate(run, seed=seed)

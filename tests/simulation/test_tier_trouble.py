@@ -13,7 +13,17 @@ from lab.cluster import SimulatedCluster, host_of
 from node.client.cluster import Cluster
 from protocol.batch import iter_batches
 from protocol.records import iter_records
-from tests.simulation.steps import DIRS, OF_BROKERS, directory_of, partition_image, until, write
+from storage.names import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from tests.simulation.steps import (
+    DIRS,
+    OF_BROKERS,
+    broker_image,
+    directory_of,
+    partition_image,
+    storage_of,
+    until,
+    write,
+)
 from tests.simulation.tiered_topics import (
     TIER,
     bases,
@@ -82,6 +92,26 @@ def test_a_power_loss_takes_nothing_that_was_in_either_tier(seed: int) -> None:
             assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
 
     with_tier(scenario, seed=seed, brokers=3, configs={"min.insync.replicas": "2"}, **REPLICATED)
+
+
+@pytest.mark.parametrize("lost", [(), (HIGH_WATERMARKS, RECOVERY_POINTS), (LOG_STARTS,)])
+def test_a_broker_that_lost_checkpoints_finds_its_log_in_both_tiers(lost: tuple[str, ...]) -> None:
+    """As Kafka's FetchFromLeaderWithCorruptedCheckpoint."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        await asyncio.sleep(90)  # the checkpoints are on the disk
+        await cluster.kill(host_of(1))
+        for name in lost:
+            del storage_of(cluster, 1).files[f"/data/{name}"]
+        await cluster.start_broker(1)
+        await until(lambda: not broker_image(cluster, 1).fenced and replica(cluster).is_leader)
+        log = log_of(cluster)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 20, 22)
+        await until(lambda: list(readable(cluster, 1).values()) == list(range(22)))
+
+    with_tier(scenario)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -39,8 +39,12 @@ class ProducerFiles:
 
     def put(self, folder: str, state: ProducerState, offset: Offset) -> str:
         """Write what the state was at ``offset``, where there is no snapshot; its path."""
+        return self.adopt(folder, encode_snapshot(state), offset)
+
+    def adopt(self, folder: str, data: bytes, offset: Offset) -> str:
+        """The same with a snapshot that was written elsewhere."""
         path = _path(folder, offset)
-        self._context.disk.write_atomic(path, encode_snapshot(state), sync=False)
+        self._context.disk.write_atomic(path, data, sync=False)
         if offset not in self._offsets:
             insort(self._offsets, offset)
         return path

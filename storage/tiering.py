@@ -6,14 +6,19 @@ record on this disk. Local segments go once they are copied, and only move the l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from protocol.types import METADATA_TOPIC, OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC, Offset
+from storage.epoch_cache import EpochEntry
+from storage.guard import guarded
 from storage.names import SNAPSHOT, segment_file
 from storage.producer_files import ProducerFiles
-from storage.producer_state import ProducerState
+from storage.producer_snapshot import decode_snapshot
+from storage.producer_state import ProducerState, is_expired
 from storage.replay import replay_producers
 from storage.segment import Segment
+from storage.truncation import start_over
 
 if TYPE_CHECKING:
     from runtime.config.topic_config import TopicConfig
@@ -59,6 +64,37 @@ def take_bounds(log: PartitionLog, other: PartitionLog) -> None:
     log.log_start_offset = min(log.log_start_offset, other.log_start_offset)
     log.local_log_start_offset = max(log.local_log_start_offset, other.local_log_start_offset)
     log.highest_offset_in_remote_storage = other.highest_offset_in_remote_storage
+
+
+def epochs_reach_start(log: PartitionLog) -> bool:
+    """Whether the leader epochs tell of the whole log. Where they do not, what is in the tier cannot be found, and a
+    follower has to be told them anew: a crash came between ``start_in_tier``'s steps, or the file was lost."""
+    earliest = log.epochs.earliest
+    return log.log_start_offset >= log.local_log_start_offset or (
+        earliest is not None and earliest.start <= log.log_start_offset
+    )
+
+
+@guarded
+def start_in_tier(
+    log: PartitionLog, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], snapshot: bytes
+) -> None:
+    """Remove everything local: the log goes on at ``offset``, and what is before it, from ``log_start`` on, is in the
+    tier (A15). ``epochs`` are those of the whole log, ``snapshot`` the producers' at ``offset``.
+
+    Raises CorruptSnapshot, changing nothing, and KafkaError.
+    """
+    now, expiration = log.context.clock.time_ms(), log.context.producer_expiration_ms
+    producers = [(key, entry) for key, entry in decode_snapshot(snapshot) if not is_expired(entry, now, expiration)]
+    start_over(log, offset, log_start)
+    log.must_sync(log.producer_files.adopt(log.folder, snapshot, offset))
+    log.producer_files.newest = offset
+    log.producers.load(producers)
+    log.producers.replicated_to(offset)
+    for epoch, start in epochs:
+        log.epochs.assign(epoch, start)
+    log.save_epochs()
+    log.highest_offset_in_remote_storage = Offset(offset - 1)
 
 
 def snapshot_at(log: PartitionLog, offset: Offset) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from protocol.types import Offset
+from protocol.types import LeaderEpoch, Offset
 from storage import tiering
 from storage.log_dir import LogDir
 from storage.partition_log import PartitionLog
+from storage.producer_snapshot import CorruptSnapshot
 from tests.unit.storage.logs import START_MS, LogFolder, append, values_of
 
 SIZE = 73
@@ -170,3 +171,45 @@ def test_a_lost_snapshot_of_the_producers_is_made_anew(tmp_path: Path) -> None:
     assert tiering.snapshot_at(log, Offset(4)) == str(path)
     assert path.read_bytes() == written
     assert log.producer_files.newest == 6
+
+
+def test_a_follower_begins_where_the_tier_ends(tmp_path: Path) -> None:
+    """As its leader was at that offset: epochs and producers; the next append follows on (A15)."""
+    _, leader = tiered(tmp_path / "leader", 3)
+    append(leader, b"value", producer=(7, 0, 0), epoch=3)
+    leader.roll()
+    snapshot = Path(tiering.snapshot_at(leader, Offset(4))).read_bytes()
+    folder, log = tiered(tmp_path / "follower", 1)
+    tiering.start_in_tier(log, Offset(4), log_start=Offset(0), epochs=leader.epochs.entries, snapshot=snapshot)
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset, log.high_watermark) == (0, 4, 4, 4)
+    assert log.epochs.entries == leader.epochs.entries
+    assert (bases(log), log.highest_offset_in_remote_storage) == ([4], 3)
+    assert tiering.epochs_reach_start(log)
+    for one in (leader, log):
+        append(one, b"next", producer=(7, 0, 1), epoch=3)
+    assert append(log, b"next", producer=(7, 0, 1), epoch=3).duplicate
+    log.close()
+    again = folder.open()
+    assert (again.log_start_offset, again.local_log_start_offset, again.log_end_offset) == (0, 4, 5)
+    assert again.epochs.entries == leader.epochs.entries
+    assert append(again, b"next", producer=(7, 0, 1), epoch=3).duplicate
+
+
+def test_a_damaged_snapshot_changes_nothing(tmp_path: Path) -> None:
+    _, log = tiered(tmp_path, 2)
+    with pytest.raises(CorruptSnapshot):
+        tiering.start_in_tier(log, Offset(9), log_start=Offset(0), epochs=(), snapshot=b"no snapshot")
+    assert (bases(log), log.log_end_offset) == ([0, 1], 2)
+
+
+def test_epochs_that_do_not_tell_of_the_tier_are_noticed(tmp_path: Path) -> None:
+    _, log = tiered(tmp_path, 3, local_retention_bytes=1)
+    assert tiering.epochs_reach_start(log)
+    tiering.note_copied(log, Offset(1))
+    log.delete_old_segments(START_MS)
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 2)
+    assert tiering.epochs_reach_start(log)
+    log.epochs.clear()
+    assert not tiering.epochs_reach_start(log)
+    log.assign_epoch(LeaderEpoch(4), Offset(2))
+    assert not tiering.epochs_reach_start(log)

@@ -54,6 +54,8 @@ COMMAND = CommandLine(
         Option("--cluster-id", "the id of a new cluster", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True, convert=key_value),
         Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
+        Option("--tier", "where tiered topics go: a folder, or a URL for fsspec; DIR/remote without it", "PLACE"),
+        Option("--no-tier", "no remote tier"),
         Option("--lab", "open a socket to each node, through which `milena lab` steers it"),
         Option("--detach", "return when the cluster is ready and leave it running"),
     ],

@@ -7,6 +7,7 @@ DIR/settings           the options of the last start
 DIR/.lab               there while the cluster runs with --lab
 DIR/NODE.sock          Unix socket to a node's verbs, with --lab
 DIR/logs/NODE.log      standard error of each node
+DIR/remote             the remote tier, unless it is elsewhere
 DIR/NODE/server.properties, DIR/NODE/data
 """
 
@@ -33,6 +34,7 @@ class ClusterDir:
         self.settings = os.path.join(self.path, "settings")
         self.lab = os.path.join(self.path, ".lab")
         self.logs = os.path.join(self.path, "logs")
+        self.remote = os.path.join(self.path, "remote")
         self.own_log = os.path.join(self.logs, "up.log")
 
     def log(self, node: str) -> str:

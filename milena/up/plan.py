@@ -24,6 +24,8 @@ class NodePlan:
         self.properties = cluster.properties(self.name)
         self.data = cluster.data(self.name)
         self.log = cluster.log(self.name)
+        self.remote = cluster.remote
+        """Where the remote tier is, unless the settings say."""
 
     def entry(self, pid: int | None) -> Entry:
         """What nodes.json says of it."""
@@ -34,6 +36,11 @@ class NodePlan:
             "listeners": {self.listener: self.address},
             "log.dirs": [self.data],
         }
+
+
+# As in tiered.tier_config, which the supervisor has no need to import.
+LOCAL_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+FSSPEC_STORAGE = "milena.tiered.FsspecRemoteStorage"
 
 
 def nodes_of(cluster: ClusterDir, settings: Settings) -> list[NodePlan]:
@@ -73,12 +80,32 @@ def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -
         properties["offsets.topic.replication.factor"] = str(min(3, settings.brokers))
         # As in the server.properties that Kafka is shipped with: nobody waits for more members on one machine.
         properties["group.initial.rebalance.delay.ms"] = "0"
+    properties |= tier_properties(settings, node)
     properties.update(settings.overrides)
     os.makedirs(os.path.dirname(node.properties), exist_ok=True)
     text = "".join(f"{key}={escaped(value)}\n" for key, value in properties.items())
     with open(f"{node.properties}.tmp", "w") as file:
         file.write(f"# Written by `milena up` at each start.\n{text}")
     os.replace(f"{node.properties}.tmp", node.properties)
+
+
+def tier_properties(settings: Settings, node: NodePlan) -> dict[str, str]:
+    """Where the remote tier is. The controller only needs to know that there is one."""
+    from milena.up.settings import NO_TIER
+
+    if settings.tier == NO_TIER:
+        return {}
+    properties = {"remote.log.storage.system.enable": "true"}
+    if node.role == "broker":
+        place = settings.tier or node.remote
+        if "://" in place:
+            properties |= {"remote.log.storage.manager.class.name": FSSPEC_STORAGE, "rsm.config.url": place}
+        else:
+            properties |= {"remote.log.storage.manager.class.name": LOCAL_STORAGE, "rsm.config.dir": place}
+        properties["remote.log.metadata.manager.listener.name"] = "PLAINTEXT"
+        copies = str(min(3, settings.brokers))
+        properties["rlmm.config.remote.log.metadata.topic.replication.factor"] = copies
+    return properties
 
 
 def escaped(value: str) -> str:

@@ -19,6 +19,8 @@ OWN_KEYS = (
     "advertised.listeners", "log.dirs", "log.dir",
 )  # fmt: skip
 """What `milena up` says to each node itself."""
+NO_TIER = "none"
+"""In ``Settings.tier``: the cluster has no remote tier."""
 
 
 class Settings:
@@ -31,6 +33,8 @@ class Settings:
         self.advertised_host = ""
         self.cluster_id = ""
         self.controller_port: int | None = None
+        self.tier = ""
+        """An absolute folder, or a URL for fsspec; "" is ``DIR/remote``."""
         self.overrides: list[tuple[str, str]] = []
 
     @property
@@ -58,6 +62,7 @@ class Settings:
                 setattr(self, key, getattr(values, key))
         if "override" in values.given:
             self.overrides = values.override
+        self._take_tier(values)
         for key, _ in self.overrides:
             if key in OWN_KEYS:
                 raise UserError(
@@ -67,6 +72,24 @@ class Settings:
             raise UserError(f"--brokers {self.brokers}: a cluster has at least one broker")
         if not 0 <= self.port <= 65535 - self.brokers + 1:
             raise UserError(f"--port {self.port}: {self.brokers} ports from there on do not lie between 1 and 65535")
+
+    def _take_tier(self, values: Values) -> None:
+        if "no_tier" in values.given:
+            if "tier" in values.given:
+                raise UserError("--tier and --no-tier contradict each other")
+            self.tier = NO_TIER
+        elif "tier" in values.given:
+            self.tier = tier_place(values.tier)
+
+
+def tier_place(text: str) -> str:
+    """A URL as it is, a folder as an absolute path. Raises UserError."""
+    if "://" in text and not text.startswith("file://"):
+        return text
+    folder = text.removeprefix("file://")
+    if not folder:
+        raise UserError("--tier needs a folder or a URL")
+    return os.path.abspath(os.path.expanduser(folder))
 
 
 def bracketed(host: str) -> str:
@@ -89,14 +112,14 @@ def load(cluster: ClusterDir) -> Settings:
             settings.overrides.append((name, text))
         elif key in ("brokers", "port", "controller_port"):
             setattr(settings, key, int(value))
-        elif key in ("host", "advertised_host", "cluster_id"):
+        elif key in ("host", "advertised_host", "cluster_id", "tier"):
             setattr(settings, key, value)
     return settings
 
 
 def save(cluster: ClusterDir, settings: Settings) -> None:
     """Write the settings, whole or not at all."""
-    keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port")
+    keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port", "tier")
     lines = [f"{key}={getattr(settings, key)}" for key in keys]
     lines += [f"override={key}={value}" for key, value in settings.overrides]
     with open(f"{cluster.settings}.tmp", "w") as file:

@@ -115,8 +115,12 @@ def test_everything_lies_below_the_directory(life: Life) -> None:
     nodes = {"broker-1", "broker-2", "broker-3", "controller-100"}
     logs = {f"logs/{name}.log" for name in (*nodes, "up")}
     beside = {name for name in life.files if name.split("/")[0] not in nodes and not name.startswith(".")}
-    assert beside == {"logs", *logs, "nodes.json", "nodes.json.lock", "settings"}
+    assert beside == {"logs", *logs, "nodes.json", "nodes.json.lock", "settings", "remote", "remote/kafka-tiered-storage"}
     assert {f"{name}/server.properties" for name in nodes} <= life.files
+
+
+def test_nobody_needs_the_topic_of_the_tiers_metadata_before_a_topic_is_tiered(life: Life) -> None:
+    assert not [name for name in life.files if "__remote_log_metadata" in name]
 
 
 def test_a_nodes_log_is_json_lines_with_time_level_component_and_event(life: Life) -> None:

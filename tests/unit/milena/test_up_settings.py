@@ -15,6 +15,10 @@ from milena.up.plan import escaped, nodes_of, write_properties
 from milena.up.settings import Settings, draw_cluster_id, load, save
 from runtime.config.node_config import NodeConfig
 from runtime.config.sources import from_properties
+from tiered.tier_config import FSSPEC, LOCAL
+from tiered.topic_metadata.settings import MetadataTopicSettings
+
+ENABLED = "remote.log.storage.system.enable"
 
 
 def settings_of(*arguments: str) -> Settings:
@@ -38,6 +42,8 @@ def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> No
     [
         (["--brokers", "0"], "a cluster has at least one broker"),
         (["--port", "65534"], "3 ports from there on do not lie between 1 and 65535"),
+        (["--tier", "x", "--no-tier"], "--tier and --no-tier contradict each other"),
+        (["--tier", ""], "--tier needs a folder or a URL"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments: list[str], sentence: str) -> None:
@@ -91,6 +97,44 @@ def test_the_files_are_what_a_node_takes_and_overrides_win(tmp_path: Path) -> No
         assert config.get("num.partitions") == 4
         assert config.get("offsets.topic.replication.factor") == 1
         assert config.quorum_voters == {100: ("127.0.0.1", 20_000)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        ((), {"rsm.config.dir": "{folder}/remote", "remote.log.storage.manager.class.name": LOCAL}),
+        (("--tier", "/t"), {"rsm.config.dir": "/t", "remote.log.storage.manager.class.name": LOCAL}),
+        (("--tier", "file:///t/"), {"rsm.config.dir": "/t", "remote.log.storage.manager.class.name": LOCAL}),
+        (("--tier", "s3://b/p"), {"rsm.config.url": "s3://b/p", "remote.log.storage.manager.class.name": FSSPEC}),
+    ],
+)
+@pytest.mark.parametrize(("brokers", "copies"), [("1", "1"), ("2", "2"), ("5", "3")])
+def test_brokers_have_a_tier_and_three_replicas_of_its_metadata_at_most(
+    tmp_path: Path, arguments: tuple[str, ...], keys: dict[str, str], brokers: str, copies: str
+) -> None:
+    settings = settings_of("--brokers", brokers, *arguments)
+    controller, broker, *_ = nodes_of(ClusterDir(str(tmp_path)), settings)
+    write_properties(settings, controller, controller)
+    write_properties(settings, broker, controller)
+    config = NodeConfig(from_properties(Path(broker.properties).read_bytes(), "file"))
+    found = {f"rsm.config.{key}": value for key, value in config.under("rsm.config.").items()}
+    found["remote.log.storage.manager.class.name"] = config.get("remote.log.storage.manager.class.name")
+    assert found == {key: value.format(folder=tmp_path) for key, value in keys.items()}
+    assert MetadataTopicSettings.of(config.under("rlmm.config.")).replication_factor == int(copies)
+    told = NodeConfig(from_properties(Path(controller.properties).read_bytes(), "file"))
+    assert config.get(ENABLED) is True and told.get(ENABLED) is True
+
+
+def test_a_cluster_may_have_no_tier_and_get_one_again(tmp_path: Path) -> None:
+    cluster = ClusterDir(str(tmp_path))
+    save(cluster, settings_of("--no-tier"))
+    settings = load(cluster)
+    settings.controller_port = 1
+    controller, broker, *_ = nodes_of(cluster, settings)
+    write_properties(settings, broker, controller)
+    assert not NodeConfig(from_properties(Path(broker.properties).read_bytes(), "file")).get(ENABLED)
+    settings.take(COMMAND.parse(["--tier", "relative"]))
+    assert settings.tier == str(Path("relative").absolute())
 
 
 @given(st.text(st.characters(exclude_characters="".join(map(chr, range(0xD800, 0xE000))), max_codepoint=0xFFFF)))

@@ -115,7 +115,8 @@ def test_everything_lies_below_the_directory(life: Life) -> None:
     nodes = {"broker-1", "broker-2", "broker-3", "controller-100"}
     logs = {f"logs/{name}.log" for name in (*nodes, "up")}
     beside = {name for name in life.files if name.split("/")[0] not in nodes and not name.startswith(".")}
-    assert beside == {"logs", *logs, "nodes.json", "nodes.json.lock", "settings", "remote", "remote/kafka-tiered-storage"}
+    tier = {"remote", "remote/kafka-tiered-storage"}
+    assert beside == {"logs", *logs, "nodes.json", "nodes.json.lock", "settings", *tier}
     assert {f"{name}/server.properties" for name in nodes} <= life.files
 
 

@@ -31,6 +31,7 @@ class BrokerVerbs:
             "roll": self.roll,
             "retention": self.retention,
             "tiering": self.tiering,
+            "remote_segments": self.remote_segments,
             "fetchers": self._broker.fetchers.describe,
             "image": self.image,
         }
@@ -87,8 +88,19 @@ class BrokerVerbs:
         """topic, partition: copy to the tier and expire there now, or, on a follower, learn what is copied"""
         found = self._broker.partitions.get(topic, partition)
         if self._broker.tier is not None:
-            await self._broker.tier.run_now(found)
+            from broker.tier_verbs import work_now
+
+            await work_now(self._broker.tier, found)
         return _bounds_in_tier(found.online_log)
+
+    async def remote_segments(self, topic: str, partition: int) -> list[dict[str, Any]]:
+        """topic, partition: what this broker knows of the partition's segments in the tier, by their start offsets"""
+        found = self._broker.partitions.get(topic, partition)
+        if self._broker.tier is None:
+            return []
+        from broker.tier_verbs import segments_now
+
+        return await segments_now(self._broker.tier, found)
 
     def image(self) -> dict[str, Any]:
         """the metadata as it is known here: offset, epoch, digest"""

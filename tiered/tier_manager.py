@@ -167,13 +167,20 @@ class RemoteLogManager:
 
     # -- work
 
+    async def ready(self, role: Role) -> None:
+        """Until the metadata of its partition is known. Raises MetadataNotReady where that takes too long."""
+        partition = role.partition
+        if not await self.tier.metadata.wait_ready(partition, self._interval):
+            raise MetadataNotReady(
+                f"the remote log metadata of {partition.topic}-{partition.partition} is not read yet"
+            )
+
     async def run_now(self, replica: Replica) -> None:
         """One round of each of its jobs, at once. Raises what the round raises."""
         role = self.role_of(replica)
         if role is None:
             return
-        if not await self.tier.metadata.wait_ready(role.partition, self._interval):
-            raise MetadataNotReady(f"the remote log metadata of {replica.topic}-{replica.index} is not read yet")
+        await self.ready(role)
         for job in self._jobs.get(role, ()):
             async with job.running:
                 await job.work(self.tier, role)

@@ -12,6 +12,7 @@ from node.client import admin
 from node.client.cluster import Cluster
 from node.client.consumer import Consumer
 from node.image import TOPIC_RESOURCE
+from node.verbs import VerbError
 from protocol.remote_log_records import (
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
@@ -293,3 +294,25 @@ def test_metrics_tell_what_was_copied_and_what_waits() -> None:
         await until(lambda: "remotecopy" not in metrics.render())
 
     with_tier(scenario)
+
+
+def test_the_tier_can_be_asked_for_and_worked_on_by_hand() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        verbs = cluster.brokers[1].verbs
+        await write(client, 6)
+        assert await verbs.call("remote_segments", topic="t", partition=0) == []
+        assert await verbs.call("tiering", topic="t", partition=0) == {
+            "log_start_offset": 0,
+            "local_log_start_offset": 0,
+            "highest_offset_in_remote_storage": 3,
+        }
+        [segment] = await verbs.call("remote_segments", topic="t", partition=0)
+        assert (segment["start_offset"], segment["end_offset"], segment["epochs"]) == (0, 3, [[0, 0]])
+        assert (segment["state"], segment["broker"], segment["on_lineage"]) == ("COPY_SEGMENT_FINISHED", 1, True)
+        assert await verbs.call("retention") == {"t-0": 1}
+        cluster.world.tier.fail(TIER, errno.EIO)
+        await write(client, 4, first=6)
+        with pytest.raises(VerbError, match="cannot copy segment"):
+            await verbs.call("tiering", topic="t", partition=0)
+
+    with_tier(scenario, remote_log_manager_task_interval_ms=60_000, log_retention_check_interval_ms=600_000)

@@ -1,4 +1,4 @@
-"""What can be asked of the tier by hand. A tier that fails is no mistake of the broker's: the asker hears a sentence."""
+"""What can be asked of the tier by hand. A tier that fails is not the broker's fault: the asker hears a sentence."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ re-evaluates that partition alone, and when it is time everything is read once m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.expected_followers import FetchesOf
 from broker.fetch_sessions import FetchPlan, Wanted
@@ -19,7 +19,11 @@ from broker.replication_quotas import ReplicaQuota
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
 
+if TYPE_CHECKING:
+    from broker.remote_reads import RemoteReads
+
 CONSUMER: Final = NodeId(-1)
+_BEYOND: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE})
 
 
 class FetchLimits(NamedTuple):
@@ -41,6 +45,8 @@ class FetchLimits(NamedTuple):
     listener: str
     throttle: ReplicaQuota | None = None
     """For a follower, while there is a limit on what followers take."""
+    tier: RemoteReads | None = None
+    """Where a consumer finds what has left this broker's disk."""
 
     def holds_back(self, partition: Partition) -> bool:
         """Whether a follower out of sync gets nothing of ``partition`` for now (KIP-73)."""
@@ -71,6 +77,32 @@ class Found:
     @property
     def size(self) -> int:
         return 0 if self.result is None else self.result.slice.length
+
+
+@dataclass(slots=True)
+class InTier(Found):
+    """The offset lies in the remote tier. ``result`` has the bounds; the records are to be read there."""
+
+    max_bytes: int = 0
+    min_one: bool = False
+
+    @property
+    def is_urgent(self) -> bool:
+        return True
+
+    @property
+    def size(self) -> int:
+        """What it may become: so much of the limit is taken."""
+        return self.max_bytes
+
+
+@dataclass(slots=True)
+class MovedToTier(Found):
+    """A follower asked for what has left the leader's disk: an error, that is told with the bounds (KIP-405)."""
+
+    @property
+    def is_urgent(self) -> bool:
+        return True
 
 
 class Fetch:
@@ -151,6 +183,21 @@ class Fetch:
             found.append(one)
         return found
 
+    def read_around(self, known: Mapping[Wanted, Found]) -> list[Found]:
+        """One pass over all partitions but those whose results are ``known``. What has got into the tier since is left
+        for the next fetch."""
+        remaining = max(0, self._limits.max_bytes - sum(one.size for one in known.values()))
+        found = []
+        for wanted in self._plan.partitions:
+            one = known.get(wanted)
+            if one is None:
+                one = self._read_one(wanted, remaining, False)
+                if isinstance(one, InTier):
+                    one = Found(wanted, one.partition, one.result)
+                remaining = max(0, remaining - one.size)
+            found.append(one)
+        return found
+
     def _read_one(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
         limits = self._limits
         epoch, partition, state, result = wanted.current_leader_epoch, None, None, None
@@ -177,8 +224,35 @@ class Fetch:
             if limits.throttle is not None and limits.holds_back(partition):
                 result = result._replace(slice=NOTHING)
         except KafkaError as error:
+            if error.code in _BEYOND and partition is not None:
+                tiered = self._beyond(wanted, partition, min(wanted.max_bytes, remaining), min_one)
+                if tiered is not None:
+                    return tiered
             return Found(wanted, partition, None, error.code)
         return Found(wanted, partition, result)
+
+    def _beyond(self, wanted: Wanted, partition: Partition, max_bytes: int, min_one: bool) -> Found | None:
+        """Where this disk does not have the offset any more, but the tier may (kafka-behaviour A12); else None."""
+        log, tier = partition.log, self._limits.tier
+        if (
+            log is None
+            or not log.remote_enabled
+            or not log.log_start_offset <= wanted.offset < log.local_log_start_offset
+        ):
+            return None
+        high_watermark, start = log.high_watermark, log.log_start_offset
+        if self._follows:
+            bounds = ReadResult(high_watermark, Offset(-1), start, log.log_end_offset)
+            return MovedToTier(wanted, partition, bounds, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
+        if tier is None:
+            return None
+        stable = log.last_stable_offset
+        aborted = () if self._limits.committed else None
+        upper = stable if self._limits.committed else high_watermark
+        bounds = ReadResult(high_watermark, stable, start, upper, aborted=aborted)
+        if not (max_bytes or min_one) or tier.throttles():
+            return Found(wanted, partition, bounds)
+        return InTier(wanted, partition, bounds, max_bytes=max_bytes, min_one=min_one)
 
     def _note_progress(
         self, partition: Partition, wanted: Wanted, result: ReadResult, state: ReplicaState | None

@@ -11,7 +11,7 @@ All methods are synchronous and run on the loop: the state has one writer. What 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from broker.fetch_sessions import Session, Wanted
@@ -25,12 +25,24 @@ from broker.replication import Replication
 from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from runtime.network import Part
 from storage.append_info import AppendInfo, Origin
 from storage.log_read import LogSlice
 from storage.partition_log import PartitionLog
 
 ACKS_ALL: Final = -1
 NOTHING: Final = LogSlice(None, 0, 0, Offset(0))
+
+
+class Slice(Protocol):
+    """Bytes of one segment, local or not."""
+
+    @property
+    def length(self) -> int: ...
+
+    def part(self) -> Part:
+        """For the network. The slice must not be empty."""
+        ...
 
 
 class ReadResult(NamedTuple):
@@ -41,7 +53,7 @@ class ReadResult(NamedTuple):
     log_start_offset: Offset
     upper: Offset
     """Exclusive bound of what this reader may see."""
-    slice: LogSlice = NOTHING
+    slice: Slice = NOTHING
     diverging: tuple[LeaderEpoch, Offset] | None = None
     """The largest epoch that is not above the reader's, and where it ends here."""
     aborted: Sequence[tuple[int, int]] | None = None

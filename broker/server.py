@@ -50,6 +50,7 @@ from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
+    from broker.remote_reads import RemoteReads
     from node.verbs import Verbs
     from tiered.tier_manager import RemoteLogManager
 
@@ -121,6 +122,7 @@ class Broker:
         self.log_mover = LogMover(
             runtime, self.logs, lambda partition: self._applier.log_moved(partition), self.quotas.moves
         )
+        self.remote_reads: RemoteReads | None = None
         self.tier = self._tiering(config)
         self._applier = self._carrying_out()
         register_gauges(self)
@@ -161,9 +163,11 @@ class Broker:
         """None without a remote tier: most brokers have none. Raises ConfigError."""
         if not config.get("remote.log.storage.system.enable"):
             return None
+        from broker.remote_reads import RemoteReads
         from broker.tiering import remote_log_manager
 
         tier = remote_log_manager(self, config)
+        self.remote_reads = RemoteReads(tier.tier, self.purgatory, self.metrics)
         self.configs.on_topic_change(tier.take_up)
         return tier
 
@@ -299,6 +303,8 @@ class Broker:
         self.ready = False
         if self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
             await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
+        if self.remote_reads is not None:
+            await self.remote_reads.stop()
         if self.tier is not None:
             await self.tier.stop()
         self.server.stop_accepting()

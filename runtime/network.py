@@ -25,6 +25,13 @@ class FileRange:
     def __post_init__(self) -> None:
         object.__setattr__(self, "handle", self.file.handle())
 
+    def part(self, position: int, length: int) -> FileRange:
+        """Other bytes of the same file, which may be closed by now."""
+        part = object.__new__(FileRange)
+        for name, value in (("file", self.file), ("position", position), ("length", length), ("handle", self.handle)):
+            object.__setattr__(part, name, value)
+        return part
+
 
 Part: TypeAlias = bytes | bytearray | memoryview | FileRange
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchView, CorruptBatch
 from protocol.crc import crc32c
@@ -17,6 +17,12 @@ _CONTROL: Final = 0x20
 _CHUNK: Final = 1 << 20
 LOOKUP_CHUNK: Final = 8 << 10
 """Bytes read at once where only a few headers are wanted."""
+
+
+class Source(Protocol):
+    """Where a log's bytes come from: a file, or what was read of one."""
+
+    def pread(self, length: int, position: int) -> bytes: ...
 
 
 class ScannedBatch(NamedTuple):
@@ -54,15 +60,21 @@ class ScannedBatch(NamedTuple):
         return self.attributes & _CONTROL != 0
 
 
-def scan_batches(file: File, start: int, end: int, *, chunk: int = _CHUNK) -> Iterator[ScannedBatch]:
-    """The whole batches in ``[start, end)``, which begins at a batch's border.
+def scan_batches(
+    file: Source, start: int, end: int, *, chunk: int = _CHUNK, whole: bool = True
+) -> Iterator[ScannedBatch]:
+    """The whole batches in ``[start, end)``, which begins at a batch's border; not ``whole``: those whose headers lie
+    there.
 
-    Raises CorruptBatch, after those before it, where the bytes are no batch or one reaches beyond ``end``.
+    Raises CorruptBatch, after those before it, where the bytes are no batch or, with ``whole``, one reaches beyond
+    ``end``.
     """
     data, at = b"", start
     position = start
     while position < end:
         if position + HEADER_SIZE > end:
+            if not whole:
+                return
             raise CorruptBatch(f"{end - position} bytes at {position} are less than a batch header")
         if position + HEADER_SIZE > at + len(data):
             data, at = file.pread(min(max(chunk, HEADER_SIZE), end - position), position), position
@@ -71,7 +83,7 @@ def scan_batches(file: File, start: int, end: int, *, chunk: int = _CHUNK) -> It
         batch = ScannedBatch(position, *_HEADER.unpack_from(data, position - at))
         if batch.magic != MAGIC or batch.batch_length < HEADER_SIZE - LOG_OVERHEAD or batch.last_offset_delta < 0:
             raise CorruptBatch(f"no batch header at {position}")
-        if position + batch.size > end:
+        if whole and position + batch.size > end:
             raise CorruptBatch(f"the batch at {position} has {batch.size} bytes, {end - position} are there")
         yield batch
         position += batch.size

@@ -38,6 +38,12 @@ class OffsetIndex(IndexFile):
         slot = self.floor_by_first(offset - self.base_offset)
         return self[slot][1] if slot >= 0 else 0
 
+    def between(self, offset: int) -> tuple[int, int | None]:
+        """Two positions: the batch that holds ``offset`` begins at the first or later, and at the second at the latest,
+        None where the index does not reach so far."""
+        slot = self.floor_by_first(offset - self.base_offset)
+        return self[slot][1] if slot >= 0 else 0, self[slot + 1][1] if slot + 1 < len(self) else None
+
     def add(self, last_offset: int, position: int) -> None:
         """Index the batch that ends in ``last_offset``; greater than those before."""
         self.append(last_offset - self.base_offset, position)

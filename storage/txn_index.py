@@ -41,6 +41,11 @@ def read_aborted(disk: Disk, path: str) -> list[AbortedTxn]:
         data = disk.read(path)
     except FileNotFoundError:
         return []
+    return decode_aborted(data, path)
+
+
+def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
+    """All entries of an index that ``path`` names. Raises CorruptIndex."""
     if len(data) % ENTRY_SIZE:
         raise CorruptIndex(f"{path} has {len(data)} bytes, no multiple of {ENTRY_SIZE}")
     entries = []

@@ -91,6 +91,11 @@ class RemoteIndexCache:
         found.used_at = self._clock.monotonic()
         return found
 
+    def expect(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """A hint: these indexes will soon be asked for."""
+        if metadata.id not in self._sets and metadata.id not in self._loading:
+            self._load(metadata)
+
     def remove(self, segments: Iterable[UUID]) -> None:
         """These segments are deleted: nobody needs their indexes again."""
         for segment in segments:

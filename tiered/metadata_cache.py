@@ -34,9 +34,11 @@ class RemoteLogMetadataCache:
     ``leader_epochs`` (oldest first) and ``log_end`` (exclusive) of the look-ups are those of the replica that serves.
     """
 
-    __slots__ = ("_by_epoch", "_segments")
+    __slots__ = ("_by_epoch", "_segments", "changes")
 
     def __init__(self) -> None:
+        self.changes = 0
+        """Counts them: what was looked up before one may be out of date after it."""
         self._segments: dict[UUID, RemoteLogSegmentMetadata] = {}
         self._by_epoch: dict[LeaderEpoch, EpochSegments] = {}
 
@@ -57,6 +59,7 @@ class RemoteLogMetadataCache:
         known = self._segments.get(event.segment_id.id)
         if not allowed(None if known is None else known.state, event.state):
             return False
+        self.changes += 1
         if isinstance(event, RemoteLogSegmentMetadata):
             if known is not None:
                 self._remove(known)

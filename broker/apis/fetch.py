@@ -77,8 +77,17 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
         rack="" if follows or not node.selects_replicas else request.rack_id,
         listener=ctx.listener_name,
         throttle=node.quotas.leader if follows and node.quotas.leader.limit is not None else None,
+        tier=node.remote_reads,
     )
-    fetch = Fetch(node.partitions, plan, limits, lambda found: _answer(node, ctx, plan, limits, found), now_ms=now_ms)
+
+    def done(found: list[Found]) -> None:
+        if limits.tier is None or not limits.tier.read(fetch, limits, found, told):
+            told(found)
+
+    def told(found: list[Found]) -> None:
+        _answer(node, ctx, plan, limits, found)
+
+    fetch = Fetch(node.partitions, plan, limits, done, now_ms=now_ms)
     node.purgatory.hold()
     try:
         watch = fetch.begin()
@@ -177,7 +186,7 @@ def _fetched(one: Found, version: int, limits: FetchLimits, hints: LeaderHints |
     if one.partition is not None:
         meters = one.partition.meters
         meters.fetches.value += 1
-        if result is None:
+        if one.error:
             meters.failed_fetches.value += 1
         elif limits.replica == CONSUMER:
             meters.bytes_out.value += one.size
@@ -194,7 +203,7 @@ def _fetched(one: Found, version: int, limits: FetchLimits, hints: LeaderHints |
     diverging = result.diverging
     return FetchedPartition(
         wanted.index,
-        0,
+        one.error,
         result.high_watermark,
         result.last_stable_offset,
         result.log_start_offset,

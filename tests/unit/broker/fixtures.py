@@ -152,6 +152,7 @@ class Bench:
         self.expected_followers = ExpectedFollowers(self.clock, self.purgatory, ME)
         random = Randomness(1)
         self.sessions = FetchSessions(self.clock, random, 10)
+        self.remote_reads = None
         self.metadata_answers = AnswerCache()
         self.runtime = SimpleNamespace(clock=self.clock, random=random)
         self.cluster_id = "test-cluster"

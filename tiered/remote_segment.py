@@ -1,0 +1,158 @@
+"""Finding batches in one segment of the tier: index, a range of bytes, headers.
+
+Where the indexes cannot be used, batches are found from the segment's beginning on; how far one has come is remembered,
+so that a sequential reader goes through the segment once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from protocol.batch import HEADER_SIZE, BatchView, CorruptBatch
+from protocol.types import Offset
+from runtime.network import FileRange, Part
+from storage.batch_scan import LOOKUP_CHUNK, ScannedBatch, scan_batches
+from storage.index_file import CorruptIndex
+from storage.txn_index import AbortedTxn, decode_aborted
+from tiered.index_cache import CorruptRemoteIndex, RemoteIndexCache
+from tiered.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorage, RemoteStorageError
+from tiered.segment_indexes import SegmentIndexes
+from tiered.segment_metadata import RemoteLogSegmentMetadata
+
+SCAN: Final = 256 << 10
+"""Bytes that are read at once where no index says how far to look."""
+MOST_SCANNED: Final = 256
+"""Segments without indexes of which it is known how far they were scanned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Bytes ``[start, end)`` of a stored log that can be had without waiting."""
+
+    start: int
+    end: int
+    source: FileRange | memoryview
+
+    def pread(self, length: int, position: int) -> bytes:
+        length = min(length, self.end - position)
+        if isinstance(self.source, FileRange):
+            return self.source.handle.pread(length, position)
+        return bytes(self.source[position - self.start : position - self.start + length])
+
+    def part(self, position: int, length: int) -> Part:
+        """Of these bytes, for the network."""
+        if isinstance(self.source, FileRange):
+            return self.source.part(position, length)
+        return self.source[position - self.start : position - self.start + length]
+
+    def headers(self, position: int) -> Iterator[ScannedBatch]:
+        """The batches that begin here, as far as their headers lie within. Raises CorruptBatch, OSError."""
+        return scan_batches(self, position, self.end, chunk=LOOKUP_CHUNK, whole=False)
+
+
+class SegmentReader:
+    """All calls raise RemoteStorageError, CorruptBatch and OSError."""
+
+    def __init__(self, storage: RemoteStorage, indexes: RemoteIndexCache) -> None:
+        self._storage = storage
+        self._indexes = indexes
+        self._scanned: OrderedDict[UUID, tuple[Offset, int]] = OrderedDict()
+        """An offset, and the position of its batch, of segments whose indexes are of no use."""
+
+    async def window(self, segment: RemoteLogSegmentMetadata, start: int, length: int) -> Window:
+        found = await self._storage.fetch(segment, start, start + max(length, HEADER_SIZE) - 1)
+        source = found.file if found.file is not None else memoryview(await found.read())
+        return Window(start, start + found.length, source)
+
+    async def indexes(self, segment: RemoteLogSegmentMetadata) -> SegmentIndexes | None:
+        """None where those in the store are missing or damaged. To be used before the next await."""
+        try:
+            return await self._indexes.get(segment)
+        except (CorruptRemoteIndex, RemoteResourceNotFound):
+            return None
+
+    async def find(
+        self, segment: RemoteLogSegmentMetadata, offset: Offset, wanted: int = 0
+    ) -> tuple[Window, ScannedBatch] | None:
+        """The first batch that ends at ``offset`` or later, and a window with its header and, as far as they are there,
+        ``wanted`` bytes from it on. None where the segment has no such batch."""
+        indexes = await self.indexes(segment)
+        if indexes is None:
+            position, length = self._scanned_to(segment, offset), SCAN
+        else:
+            position, beyond = indexes.offsets.between(offset)
+            length = SCAN if beyond is None else beyond - position + HEADER_SIZE
+        while position < segment.size:
+            window = await self.window(segment, position, length + wanted)
+            for batch in window.headers(position):
+                if batch.last_offset >= offset:
+                    if indexes is None:
+                        self._note_scanned(segment, Offset(batch.base_offset), batch.position)
+                    return window, batch
+                position = batch.position + batch.size
+            if position == window.start:
+                raise CorruptBatch(f"{segment.size - position} bytes at {position} are less than a batch header")
+            length = SCAN
+        return None
+
+    async def batches(self, segment: RemoteLogSegmentMetadata, offset: Offset) -> AsyncIterator[ScannedBatch]:
+        """Those that end at ``offset`` or later, in order."""
+        found = await self.find(segment, offset, SCAN)
+        while found is not None:
+            window, first = found
+            found = None
+            position = first.position
+            for batch in window.headers(position):
+                yield batch
+                position = batch.position + batch.size
+            if position < segment.size:
+                window = await self.window(segment, position, SCAN)
+                following = next(window.headers(position), None)
+                if following is None:
+                    raise CorruptBatch(f"{segment.size - position} bytes at {position} are less than a batch header")
+                found = window, following
+
+    async def batch(self, segment: RemoteLogSegmentMetadata, header: ScannedBatch) -> BatchView:
+        """The whole batch."""
+        window = await self.window(segment, header.position, header.size)
+        return BatchView(memoryview(window.pread(header.size, header.position)))
+
+    async def offset_after(self, segment: RemoteLogSegmentMetadata, position: int) -> Offset:
+        """An offset that no batch before ``position`` has, as small as the index lets one say (A14)."""
+        indexes = await self.indexes(segment)
+        found = None if indexes is None else indexes.offsets.first_after_position(position)
+        return Offset(segment.end_offset + 1 if found is None else found)
+
+    async def aborted(self, segment: RemoteLogSegmentMetadata) -> list[AbortedTxn]:
+        """The transactions aborted by markers in the segment."""
+        indexes = await self.indexes(segment)
+        if indexes is not None:
+            return indexes.aborted
+        if segment.txn_index_empty:
+            return []
+        try:
+            data = await self._storage.fetch_index(segment, IndexType.TRANSACTION)
+            return decode_aborted(data, "transaction index in the tier")
+        except RemoteResourceNotFound:
+            return []  # as in the index cache
+        except CorruptIndex as error:
+            raise RemoteStorageError(str(error)) from error
+
+    def expect(self, segment: RemoteLogSegmentMetadata) -> None:
+        """A reader will soon come to this segment."""
+        self._storage.expect(segment)
+        self._indexes.expect(segment)
+
+    def _scanned_to(self, segment: RemoteLogSegmentMetadata, offset: Offset) -> int:
+        known = self._scanned.get(segment.id)
+        return known[1] if known is not None and known[0] <= offset else 0
+
+    def _note_scanned(self, segment: RemoteLogSegmentMetadata, offset: Offset, position: int) -> None:
+        self._scanned[segment.id] = offset, position
+        self._scanned.move_to_end(segment.id)
+        if len(self._scanned) > MOST_SCANNED:
+            self._scanned.popitem(last=False)

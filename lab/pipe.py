@@ -75,9 +75,6 @@ class SimulatedConnection:
         if self._unsent > HIGH_WATER:
             self._above_high_water = True
 
-    def flush(self) -> None:
-        """In simulated time nothing is gained: a read takes none."""
-
     def pause_reading(self) -> None:
         self._reading = False
 

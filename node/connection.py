@@ -34,7 +34,6 @@ class ServerConnection:
         "_backlog",
         "_blocking",
         "_connection",
-        "_dispatching",
         "_drain_scheduled",
         "_server",
         "_slots",
@@ -50,7 +49,6 @@ class ServerConnection:
         self._slots: deque[RequestContext] = deque()
         self._backlog: deque[bytearray] = deque()
         self._blocking: RequestContext | None = None
-        self._dispatching = False
         self._drain_scheduled = False
         self._unsent_at_sweep = 0
         self.caller = Caller(listener_name, "")
@@ -101,8 +99,6 @@ class ServerConnection:
                 done.api.total_time.record((now - done.received_at) * 1000)
                 if parts:
                     connection.send(parts)
-            if not slots and not self._dispatching:
-                connection.flush()  # others' requests go on: this client has all that it waits for
         if self._blocking is ctx:
             self._blocking = None
         if self._backlog:
@@ -154,9 +150,7 @@ class ServerConnection:
             if rules.blocks(ctx):
                 self._blocking = ctx
             return
-        self._dispatching = True
         server.dispatcher.run(ctx, body)
-        self._dispatching = False
         if not api.raw and ctx.parts is None:
             self._blocking = ctx
 

@@ -230,9 +230,6 @@ class LinkConnection:
         else:
             self._real.send(parts)
 
-    def flush(self) -> None:
-        self._real.flush()
-
     def unsent(self) -> int:
         return self._real.unsent() + self._unsent
 

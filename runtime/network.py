@@ -76,11 +76,6 @@ class Connection(Protocol):
         (one send per wake-up). No effect on a closed connection."""
         ...
 
-    def flush(self) -> None:
-        """What is queued need not wait for the end of the current read: its reader is to begin while others are still
-        being answered. A hint."""
-        ...
-
     def unsent(self) -> int:
         """Bytes queued and not yet taken by the kernel."""
         ...

@@ -1,7 +1,7 @@
 """One connection of the real network: a raw non-blocking socket driven by the loop's readiness calls.
 
-No task, stream or future belongs to a connection, so an idle one costs a socket and one small object. What is sent
-while a read is handled leaves when the sender flushes it, or at the end: mostly one system call for each connection.
+No task, stream or future belongs to a connection, so an idle one costs a socket and one small object. Everything that
+is sent while a read is handled leaves at the end of it, with one ``sendmsg`` for each connection concerned.
 """
 
 from __future__ import annotations
@@ -99,10 +99,6 @@ class TcpConnection:
         if self._unsent > HIGH_WATER:
             self._above_high_water = True
 
-    def flush(self) -> None:
-        if self._queue and not self._writing:
-            self._flush()
-
     def pause_reading(self) -> None:
         if self._reading:
             self._reading = False
@@ -159,9 +155,9 @@ class TcpConnection:
             # The one that has just asked comes last: the others have waited for what it brought.
             for connection in deferred:
                 if connection is not self:
-                    connection.flush()
+                    connection._flush()
             if self in deferred:
-                self.flush()
+                self._flush()
             if failure is not None:
                 self._end(failure)
 

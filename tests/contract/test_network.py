@@ -47,21 +47,6 @@ async def test_a_handler_can_send_to_another_connection(it: Surroundings) -> Non
 
 
 @on_all_networks
-async def test_what_is_flushed_in_a_handler_arrives_once_and_in_order(it: Surroundings) -> None:
-    def answer(peer: Peer, frame: bytes) -> None:
-        peer.connection.flush()
-        peer.connection.send([frame, b"\n"])
-        peer.connection.flush()
-
-    server, client = Peer(on_frame=answer), Peer()
-    await connected(it, server, client)
-    client.connection.send([b"a\nb\nc\n"])
-    await client.until(lambda: len(client.frames) == 3)
-    assert client.frames == [b"a", b"b", b"c"]
-    assert not server.connection.unsent()
-
-
-@on_all_networks
 async def test_many_small_parts_arrive(it: Surroundings) -> None:
     server, client = Peer(chunks=True), Peer()
     await connected(it, server, client)

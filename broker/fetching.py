@@ -106,7 +106,8 @@ class MovedToTier(Found):
 
 
 class Fetch:
-    """A fetch operation; ``done`` is called exactly once with what was found, unless the broker stops before."""
+    """A fetch operation; ``done`` is called exactly once with what was found, here and in the tier, unless the broker
+    stops before."""
 
     __slots__ = (
         "_all",
@@ -152,7 +153,7 @@ class Fetch:
         session = self._plan.session
         nothing = not found and (session is None or not session.partitions)
         if self._limits.max_wait_ms <= 0 or nothing or self._is_enough(found):
-            self._done(found)
+            self._finish(found)
             return None
         for one in found:
             assert one.partition is not None
@@ -167,6 +168,11 @@ class Fetch:
             return tuple(self._watched)
         session.take_changed()
         return (session,)
+
+    def _finish(self, found: list[Found]) -> None:
+        tier = self._limits.tier
+        if tier is None or not tier.read(self, self._limits, found, self._done):
+            self._done(found)
 
     def read(self, *, first: bool = False) -> list[Found]:
         """One pass over all partitions. Only the ``first`` tells how far a follower has come: the others find what has
@@ -313,10 +319,10 @@ class Fetch:
 
     def complete(self) -> None:
         """Called in the same step as ``ready``."""
-        self._done(self._all or self.read())
+        self._finish(self._all or self.read())
 
     def expire(self) -> None:
-        self._done(self.read())
+        self._finish(self.read())
 
     def abandon(self) -> None:
         """The connections are closed next; there is nobody to answer."""

@@ -79,15 +79,7 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
         throttle=node.quotas.leader if follows and node.quotas.leader.limit is not None else None,
         tier=node.remote_reads,
     )
-
-    def done(found: list[Found]) -> None:
-        if limits.tier is None or not limits.tier.read(fetch, limits, found, told):
-            told(found)
-
-    def told(found: list[Found]) -> None:
-        _answer(node, ctx, plan, limits, found)
-
-    fetch = Fetch(node.partitions, plan, limits, done, now_ms=now_ms)
+    fetch = Fetch(node.partitions, plan, limits, lambda found: _answer(node, ctx, plan, limits, found), now_ms=now_ms)
     node.purgatory.hold()
     try:
         watch = fetch.begin()

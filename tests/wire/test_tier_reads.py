@@ -1,0 +1,35 @@
+"""Real clients read a topic most of which lies in the tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milena.local_cluster import LocalCluster
+from tests.wire.admin import create_topic
+from tests.wire.clients import Record, WireClient, all_clients
+from tests.wire.test_tier import TIERED, logs, settings
+from tests.wire.waiting import wait_until
+
+RECORDS: list[Record] = [(b"key", b"%-300d" % number) for number in range(1500)]
+
+
+@pytest.fixture(scope="module")
+def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A broker with a topic ``t``, of which only the active segment is on its own disk."""
+    folder = tmp_path_factory.mktemp("tiered")
+    with LocalCluster.start(folder / "cluster", brokers=1, overrides=settings(folder / "tier")) as running:
+        create_topic(running.bootstrap, "t", partitions=1, config={**TIERED, "internal.segment.bytes": "100000"})
+        writer = next(client for client in all_clients() if client.name == "confluent-kafka")
+        assert len(writer.produce(running.bootstrap, "t", RECORDS)) == len(RECORDS)
+        data = Path(running.brokers[0].log_dirs[0])
+        wait_until(lambda: len(logs(data, "t-0")) == 1, "closed segments are in the tier")
+        assert len(logs(folder / "tier" / "kafka-tiered-storage", "t-0-*")) >= 5
+        yield running
+
+
+def test_every_client_reads_all_from_the_first_offset(tiered: LocalCluster, client: WireClient) -> None:
+    found = client.consume(tiered.bootstrap, "t", len(RECORDS), group=client.name)
+    assert found == [(0, offset, record) for offset, record in enumerate(RECORDS)]

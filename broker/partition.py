@@ -364,6 +364,8 @@ class Partition:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < last_fetched_epoch or end < offset:
                 return ReadResult(high_watermark, stable, start, upper, diverging=(epoch, end))
+        if follower and start <= offset < log.local_log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
         # Most fetches wait at the end: nothing to look up there.
         piece = NOTHING if offset == upper else log.read(offset, max_bytes, upper=upper, min_one=min_one)
         aborted: Sequence[tuple[int, int]] | None = None

@@ -93,6 +93,13 @@ class LeaderEpochCache:
         entries[:past] = [EpochEntry(entries[past - 1].epoch, offset)]
         self._changed()
 
+    def replace(self, entries: Iterable[tuple[LeaderEpoch, Offset]]) -> None:
+        """Know these and no others."""
+        wanted = LeaderEpochCache(entries)._entries
+        if wanted != self._entries:
+            self._entries[:] = wanted
+            self._changed()
+
     def clear(self) -> None:
         if self._entries:
             self._entries.clear()

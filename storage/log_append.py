@@ -159,6 +159,8 @@ def _write(log: PartitionLog, data: Bytes, batches: Sequence[BatchView], now: in
     epochs = log.epochs
     for batch in batches:
         if batch.leader_epoch != epochs.latest and batch.leader_epoch >= 0:
+            # A follower that began in the tier may know epochs beyond its end.
+            epochs.truncate_from_end(Offset(batch.base_offset))
             epochs.assign(batch.leader_epoch, Offset(batch.base_offset))
     if epochs.dirty:
         log.save_epochs()

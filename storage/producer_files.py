@@ -39,15 +39,17 @@ class ProducerFiles:
 
     def put(self, folder: str, state: ProducerState, offset: Offset) -> str:
         """Write what the state was at ``offset``, where there is no snapshot; its path."""
-        return self.adopt(folder, encode_snapshot(state), offset)
-
-    def adopt(self, folder: str, data: bytes, offset: Offset) -> str:
-        """The same with a snapshot that was written elsewhere."""
         path = _path(folder, offset)
-        self._context.disk.write_atomic(path, data, sync=False)
+        self._context.disk.write_atomic(path, encode_snapshot(state), sync=False)
         if offset not in self._offsets:
             insort(self._offsets, offset)
         return path
+
+    def adopt(self, folder: str, data: bytes, offset: Offset) -> None:
+        """Write a snapshot that was taken elsewhere, and sync it: nothing here can tell what is in it."""
+        self._context.disk.write_atomic(_path(folder, offset), data)
+        if offset not in self._offsets:
+            insort(self._offsets, offset)
 
     def load(self, folder: str, state: ProducerState, *, upto: Offset, log_start: Offset) -> Offset:
         """Fill ``state`` from the newest readable snapshot not after ``upto``.

@@ -15,7 +15,7 @@ from storage.guard import guarded
 from storage.names import SNAPSHOT, segment_file
 from storage.producer_files import ProducerFiles
 from storage.producer_snapshot import decode_snapshot
-from storage.producer_state import ProducerState, is_expired
+from storage.producer_state import ProducerState
 from storage.replay import replay_producers
 from storage.segment import Segment
 from storage.truncation import start_over
@@ -84,17 +84,17 @@ def start_in_tier(
 
     Raises CorruptSnapshot, changing nothing, and KafkaError.
     """
-    now, expiration = log.context.clock.time_ms(), log.context.producer_expiration_ms
-    producers = [(key, entry) for key, entry in decode_snapshot(snapshot) if not is_expired(entry, now, expiration)]
-    start_over(log, offset, log_start)
-    log.must_sync(log.producer_files.adopt(log.folder, snapshot, offset))
-    log.producer_files.newest = offset
-    log.producers.load(producers)
-    log.producers.replicated_to(offset)
-    for epoch, start in epochs:
-        log.epochs.assign(epoch, start)
-    log.save_epochs()
+    decode_snapshot(snapshot)
+    start_over(log, offset, log_start, epochs=epochs, producers=snapshot)
     log.highest_offset_in_remote_storage = Offset(offset - 1)
+
+
+@guarded
+def clear_local(log: PartitionLog) -> None:
+    """Remove everything local: of the log only what is in the tier is left. Raises KafkaError."""
+    end = log.log_end_offset
+    if log.segments[0].base_offset < end:
+        start_over(log, end, log.log_start_offset, epochs=list(log.epochs.entries))
 
 
 def snapshot_at(log: PartitionLog, offset: Offset) -> str:

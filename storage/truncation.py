@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from protocol.types import Offset
+from storage.epoch_cache import EpochEntry
 from storage.replay import replay_producers
 from storage.segment import Segment
 
@@ -34,7 +36,10 @@ def truncate_to(log: PartitionLog, offset: Offset) -> bool:
         )
     if offset < log.segments[0].base_offset:
         # What is in the tier still belongs to the log, as far as the epochs say.
-        start_over(log, offset, min(log.log_start_offset, offset) if log.remote_enabled else None)
+        if log.remote_enabled:
+            start_over(log, offset, min(log.log_start_offset, offset), epochs=_before(log, offset))
+        else:
+            start_over(log, offset, None)
         return True
     log.truncations += 1
     log.drop(log.segments.take_beyond(offset))
@@ -50,21 +55,38 @@ def truncate_to(log: PartitionLog, offset: Offset) -> bool:
     return True
 
 
-def start_over(log: PartitionLog, offset: Offset, log_start: Offset | None) -> None:
-    """Remove everything; the log goes on at ``offset``. Raises OSError."""
+def start_over(
+    log: PartitionLog,
+    offset: Offset,
+    log_start: Offset | None,
+    *,
+    epochs: Iterable[EpochEntry] = (),
+    producers: bytes | None = None,
+) -> None:
+    """Remove everything local; the log goes on at ``offset``. ``epochs`` and ``producers`` (a snapshot) are those of
+    what is in the tier before it: they are on the disk before the new segment is. Raises CorruptSnapshot, OSError.
+    """
     log.truncations += 1
+    log.log_start_offset = offset if log_start is None else log_start
+    log.epochs.replace(epochs)
+    log.epochs.truncate_from_start(log.log_start_offset)
+    log.save_epochs()
     log.drop(log.segments.take_from(0))
+    log.producers.clear()
+    log.producer_files.remove_all(log.folder)
+    if producers is not None:
+        log.producer_files.adopt(log.folder, producers, offset)
+        log.producer_files.load(log.folder, log.producers, upto=offset, log_start=offset)
     log.segments.add(Segment.create(log.context, log.folder, offset, log.config))
     log.folder_changed = True
     log.log_end_offset = log.local_log_start_offset = offset
-    log.log_start_offset = offset if log_start is None else log_start
     _forget_copied(log, offset)
-    log.epochs.clear()
-    log.save_epochs()
-    log.producers.clear()
-    log.producer_files.remove_all(log.folder)
     _lower_bounds(log)
     log.set_high_watermark(offset)
+
+
+def _before(log: PartitionLog, offset: Offset) -> list[EpochEntry]:
+    return [entry for entry in log.epochs.entries if entry.start < offset]
 
 
 def move_start(log: PartitionLog, offset: Offset) -> None:

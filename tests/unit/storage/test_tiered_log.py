@@ -9,10 +9,12 @@ import pytest
 
 from protocol.types import LeaderEpoch, Offset
 from storage import tiering
+from storage.epoch_cache import EpochEntry
 from storage.log_dir import LogDir
 from storage.partition_log import PartitionLog
-from storage.producer_snapshot import CorruptSnapshot
-from tests.unit.storage.logs import START_MS, LogFolder, append, values_of
+from storage.producer_snapshot import CorruptSnapshot, encode_snapshot
+from storage.producer_state import ProducerState
+from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 SIZE = 73
 """Bytes of a batch with the key ``k`` and the value ``xxxx``."""
@@ -29,6 +31,14 @@ def tiered(path: Path, count: int, **config: Any) -> tuple[LogFolder, PartitionL
         append(log, b"xxxx", keys=(b"k",), timestamp=START_MS + 1000 * number, epoch=number)
     log.set_high_watermark(log.log_end_offset)
     return folder, log
+
+
+def sent_by_leader(offset: int, epoch: int) -> memoryview:
+    """One batch of a leader's log."""
+    data = batch_of(b"xxxx")
+    data[:8] = offset.to_bytes(8, "big")
+    data[12:16] = epoch.to_bytes(4, "big")
+    return data
 
 
 def bases(log: PartitionLog) -> list[int]:
@@ -193,6 +203,45 @@ def test_a_follower_begins_where_the_tier_ends(tmp_path: Path) -> None:
     assert (again.log_start_offset, again.local_log_start_offset, again.log_end_offset) == (0, 4, 5)
     assert again.epochs.entries == leader.epochs.entries
     assert append(again, b"next", producer=(7, 0, 1), epoch=3).duplicate
+
+
+def test_epochs_beyond_the_end_go_with_the_first_append(tmp_path: Path) -> None:
+    """kip405-1, and where the leader's local log begins amid an epoch: that one keeps its start."""
+    _, log = tiered(tmp_path, 1)
+    known = [EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in ((0, 0), (1, 3), (2, 5))]
+    nobody = encode_snapshot(ProducerState())
+    tiering.start_in_tier(log, Offset(4), log_start=Offset(0), epochs=known, snapshot=nobody)
+    assert list(log.epochs.entries) == known
+    log.append_as_follower(sent_by_leader(4, epoch=1))
+    assert list(log.epochs.entries) == known[:2]
+    log.append_as_follower(sent_by_leader(5, epoch=2))
+    assert list(log.epochs.entries) == known
+
+
+def test_what_is_cut_below_the_local_log_leaves_the_epochs_of_the_tier(tmp_path: Path) -> None:
+    _, log = tiered(tmp_path, 1)
+    known = [EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in ((0, 0), (1, 3), (2, 5))]
+    nobody = encode_snapshot(ProducerState())
+    tiering.start_in_tier(log, Offset(8), log_start=Offset(2), epochs=known, snapshot=nobody)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 2), (1, 3), (2, 5)]
+    log.truncate_to(Offset(4))
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (2, 4, 4)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 2), (1, 3)]
+    assert tiering.epochs_reach_start(log)
+
+
+def test_a_log_whose_local_part_goes_keeps_its_place_and_its_epochs(tmp_path: Path) -> None:
+    folder, log = tiered(tmp_path, 3)
+    before = list(log.epochs.entries)
+    tiering.clear_local(log)
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 3, 3)
+    assert (bases(log), list(log.epochs.entries)) == ([3], before)
+    cuts = log.truncations
+    tiering.clear_local(log)
+    assert log.truncations == cuts, "there is nothing left"
+    log.close()
+    again = folder.open()
+    assert (again.log_start_offset, again.log_end_offset, list(again.epochs.entries)) == (0, 3, before)
 
 
 def test_a_damaged_snapshot_changes_nothing(tmp_path: Path) -> None:

@@ -195,3 +195,30 @@ def test_after_an_unclean_election_only_what_is_on_the_lineage_counts_as_copied(
         rlmm_config_remote_log_metadata_topic_replication_factor=3,
         rlmm_config_remote_log_metadata_topic_min_isr=1,
     )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_broker_that_stops_in_the_middle_of_a_copy_leaves_nothing_that_counts(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        usual, cluster.world.tier.offload_seconds = cluster.world.tier.offload_seconds, (0.1, 0.6)
+        await write(client, 22)
+        await asyncio.sleep(cluster.world.random.uniform(1, 6))
+        await cluster.stop_broker(1)
+        cluster.world.tier.offload_seconds = usual
+        await cluster.start_broker(1)
+        await until(lambda: bases(cluster) == [20])
+        assert sorted(set(in_tier(cluster))) == list(range(0, 20, 4))
+        assert list(readable(cluster, 1).values()) == list(range(22))
+
+    with_tier(scenario, seed=seed)
+
+
+def test_produce_is_as_fast_beside_a_slow_tier() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        cluster.world.tier.offload_seconds = (5.0, 5.0)
+        began = cluster.world.loop.time()
+        await write(client, 50)
+        assert cluster.world.loop.time() - began < 5.0
+        await until(lambda: len(in_tier(cluster)) > 0, 120)
+
+    with_tier(scenario)

@@ -208,7 +208,7 @@ class Fetch:
         limits = self._limits
         epoch, partition, state, result = wanted.current_leader_epoch, None, None, None
         try:
-            partition = self._find(wanted)
+            partition = self.find(wanted)
             if self._follows:
                 state = partition.require_follower(limits.replica, limits.replica_epoch, current_leader_epoch=epoch)
             elif limits.rack:
@@ -275,9 +275,10 @@ class Fetch:
             state=state,
         )
 
-    def _find(self, wanted: Wanted) -> Partition:
-        """A session's partition whose id never had a name is UNKNOWN_TOPIC_ID until it resolves. Afterwards it goes by
-        that name: without such a topic, or with another of the same name, it is no unknown id."""
+    def find(self, wanted: Wanted) -> Partition:
+        """Raises KafkaError where it is not here. A session's partition whose id never had a name is UNKNOWN_TOPIC_ID
+        until it resolves. Afterwards it goes by that name: without such a topic, or with another of the same name, it
+        is no unknown id."""
         if wanted.topic is None:
             assert wanted.topic_id is not None
             wanted.topic = self._partitions.name_of(wanted.topic_id)

@@ -7,19 +7,20 @@ here are read when the answer is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.fetch_sessions import Wanted
 from broker.fetching import Fetch, FetchLimits, Found, InTier
-from broker.partition import Partition
-from broker.purgatory import Purgatory, Ticket
+from broker.offset_search import TimeSearch
+from broker.purgatory import Purgatory
+from broker.remote_offsets import RemoteListOffsets
+from broker.remote_waits import ReadKey, RemoteWait, code_of
 from node.metrics import Metrics
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, Offset
+from protocol.types import Offset
 from runtime.network import Part
 from storage.partition_log import PartitionLog
-from tiered.metadata_manager import MetadataNotReady
 from tiered.reader_pool import ReaderPool
 from tiered.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
 from tiered.segment_metadata import TopicIdPartition
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tiered.tier import Tier
 
 MAX_WAIT: Final = "remote.fetch.max.wait.ms"
+LIST_OFFSETS_TIMEOUT: Final = "remote.list.offsets.request.timeout.ms"
 
 
 class RemoteSlice(NamedTuple):
@@ -47,6 +49,7 @@ class RemoteReads:
     def __init__(self, tier: Tier, purgatory: Purgatory, metrics: Metrics) -> None:
         self.tier = tier
         self.purgatory = purgatory
+        self._metrics = metrics
         self.pool = ReaderPool(tier, metrics)
         self.reader = RemoteLogReader(tier)
         self.expired = metrics.counter(
@@ -66,8 +69,16 @@ class RemoteReads:
         wanted = [one for one in found if isinstance(one, InTier)]
         if not wanted:
             return False
-        _RemoteFetch(self, fetch, limits, done).begin(wanted)
+        waiting = _RemoteFetch(self, fetch, limits, done)
+        for one in wanted:
+            waiting.want(one)
+        waiting.begin(self.tier.get(MAX_WAIT) / 1000)
         return True
+
+    def search(self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object]) -> None:
+        """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 where the request has none."""
+        seconds = (timeout_ms if timeout_ms > 0 else self.tier.get(LIST_OFFSETS_TIMEOUT)) / 1000
+        RemoteListOffsets(self.pool, self.purgatory, self.reader, self._metrics, done).start(searches, seconds)
 
     async def read_one(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
         """See ``RemoteLogReader.read``, with metrics and quota."""
@@ -97,116 +108,64 @@ class RemoteReads:
         await self.pool.stop()
 
 
-def tier_name(partition: Partition) -> TopicIdPartition:
-    return TopicIdPartition(partition.topic_id, partition.topic, partition.index)
-
-
 def is_out_of_range(error: Exception) -> bool:
     return isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def code_of(error: Exception) -> ErrorCode:
-    """What a client is told."""
-    if isinstance(error, KafkaError):
-        return error.code
-    return ErrorCode.REPLICA_NOT_AVAILABLE if isinstance(error, MetadataNotReady) else ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-class _Key(NamedTuple):
-    """One read. As the partition's role changes it becomes another one."""
-
-    partition: Partition
-    leader_epoch: LeaderEpoch
-    term: int
-    read: RemoteRead
-
-
-class _RemoteFetch:
-    """A request that waits for the tier."""
+class _RemoteFetch(RemoteWait):
+    """A fetch that waits for the tier."""
 
     def __init__(
         self, reads: RemoteReads, fetch: Fetch, limits: FetchLimits, done: Callable[[list[Found]], None]
     ) -> None:
+        super().__init__(reads.pool, reads.purgatory)
         self._reads = reads
         self._fetch = fetch
         self._limits = limits
         self._done = done
-        self._wanted: dict[_Key, InTier] = {}
-        self._logs: dict[Partition, PartitionLog] = {}
+        self._wanted: dict[ReadKey, InTier] = {}
         self._results: dict[Wanted, Found] = {}
-        self._open: dict[_Key, None] = {}
-        self._ticket: Ticket | None = None
 
-    def begin(self, wanted: list[InTier]) -> None:
-        for one in wanted:
-            self._submit(one)
-        if not self._open:
-            self._finish()
-            return
-        seconds = self._reads.tier.get(MAX_WAIT) / 1000
-        self._ticket = self._reads.purgatory.wait(self, self._logs, seconds)
-
-    def _submit(self, one: InTier) -> None:
+    def want(self, one: InTier) -> None:
         partition, result = one.partition, one.result
         assert partition is not None
         assert result is not None
-        log = partition.online_log
-        self._logs[partition] = log
         committed = self._limits.committed
         read = RemoteRead(Offset(one.wanted.offset), one.max_bytes, one.min_one, result.upper, committed)
-        key = _Key(partition, partition.leader_epoch, partition.term, read)
-        reads, name = self._reads, tier_name(partition)
+        reads = self._reads
         reads.tier.meters.of(partition.topic).fetch_requests.add()
-        self._wanted[key] = one
         try:
-            reads.pool.submit(key, lambda: reads.read_one(name, log, read), self)
+            key = self.submit(partition, read, lambda name, log: reads.read_one(name, log, read))
         except KafkaError as error:
             self._results[one.wanted] = Found(one.wanted, partition, None, error.code)
         else:
-            self._open[key] = None
-
-    def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
-        assert isinstance(key, _Key)
-        self._open.pop(key, None)
-        one = self._wanted[key]
-        if error is not None:
-            self._results[one.wanted] = Found(one.wanted, one.partition, None, code_of(error))
-        else:
-            self._results[one.wanted] = self._found(one, result) if self._holds(key) else self._unread(one)
-        if not self._open and self._ticket is not None:
-            self._reads.purgatory.leave(self._ticket)
-            self._finish()
-
-    # -- the purgatory's side
-
-    def ready(self, key: Hashable) -> bool:
-        return not all(self._holds(one) for one in self._open if one.partition is key)
-
-    def complete(self) -> None:
-        self._finish()
+            self._wanted[key] = one
 
     def expire(self) -> None:
         self._reads.expired.add()
-        self._finish()
+        super().expire()
 
-    def abandon(self) -> None:
-        """The connections are closed next."""
-        for key in self._open:
-            self._reads.pool.leave(key, self)
+    def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
+        one = self._wanted[key]
+        if error is not None:
+            self._results[one.wanted] = Found(one.wanted, one.partition, None, code_of(error))
+        elif self.holds(key):
+            self._results[one.wanted] = self._found(one, result)
+        else:
+            self._give_up(key)
+
+    def _give_up(self, key: ReadKey) -> None:
+        """Nothing; an error where the partition is no longer to be read here."""
+        one, partition = self._wanted[key], key.partition
+        found = Found(one.wanted, partition, one.result)
+        try:
+            self._fetch.find(one.wanted).require(one.wanted.current_leader_epoch, leader=self._limits.only_leader)
+        except KafkaError as error:
+            found = Found(one.wanted, partition, None, error.code)
+        self._results[one.wanted] = found
 
     def _finish(self) -> None:
-        for key in self._open:
-            self._reads.pool.leave(key, self)
-            one = self._wanted[key]
-            self._results[one.wanted] = self._unread(one)
         self._done(self._fetch.read_around(self._results))
-
-    # -- results
-
-    def _holds(self, key: _Key) -> bool:
-        """Whether the partition is what it was when the read began."""
-        partition = key.partition
-        return (partition.leader_epoch, partition.term) == key[1:3] and partition.log is self._logs[partition]
 
     def _found(self, one: InTier, records: RemoteRecords | None) -> Found:
         result = one.result
@@ -236,16 +195,3 @@ class _RemoteFetch:
         except KafkaError as error:
             return Found(one.wanted, partition, None, error.code)
         return Found(one.wanted, partition, found)
-
-    def _unread(self, one: InTier) -> Found:
-        """Nothing; an error where the partition is no longer to be read here."""
-        partition = one.partition
-        assert partition is not None
-        try:
-            partition.require(one.wanted.current_leader_epoch, leader=self._limits.only_leader)
-        except KafkaError as error:
-            code = error.code
-            if partition.leader is None and code is ErrorCode.KAFKA_STORAGE_ERROR:
-                code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # it is not here any more
-            return Found(one.wanted, partition, None, code)
-        return Found(one.wanted, partition, one.result)

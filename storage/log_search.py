@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from protocol.batch import BatchView
 from protocol.records import iter_records, offset_of, timestamp_of
 from protocol.types import LeaderEpoch, Offset
 from storage.batch_scan import LOOKUP_CHUNK, ScannedBatch, read_batch, scan_batches
@@ -53,8 +54,11 @@ def _search(segment: Segment, timestamp: int, start: Offset) -> TimedRecord | No
 
 
 def _record(segment: Segment, header: ScannedBatch, timestamp: int, start: Offset) -> TimedRecord | None:
-    """The batch's first record with ``timestamp`` or later."""
-    batch = read_batch(segment.file(), header)
+    return first_in_batch(read_batch(segment.file(), header), timestamp, start)
+
+
+def first_in_batch(batch: BatchView, timestamp: int, start: Offset) -> TimedRecord | None:
+    """The batch's first record from ``start`` on with ``timestamp`` or later. Raises CorruptBatch."""
     for record in iter_records(batch):
         if timestamp_of(batch, record) >= timestamp and offset_of(batch, record) >= start:
             epoch = batch.leader_epoch if batch.leader_epoch >= 0 else None

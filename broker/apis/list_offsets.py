@@ -1,7 +1,9 @@
 """ListOffsets (key 2), versions 1-11.
 
-Looks up offsets by timestamp, and Kafka's special timestamps as far as a local log has them: nothing is tiered, so
-EARLIEST_LOCAL is EARLIEST and the offsets of the tier are -1. Leaders answer; a debugging replica (-2) may ask any.
+Looks up offsets by timestamp, and Kafka's special timestamps. Without a tier EARLIEST_LOCAL is EARLIEST, and the
+offsets of the tier are -1. With one, a time is looked for in both, while the request waits: for TimeoutMs (v10), or
+``remote.list.offsets.request.timeout.ms``; then the error is REQUEST_TIMED_OUT. MAX_TIMESTAMP knows local segments
+only, as in Kafka. Leaders answer; a debugging replica (-2) may ask any.
 KIPs: 79, 207 (OFFSET_NOT_AVAILABLE), 320 (leader epochs), 734 (MAX_TIMESTAMP), 405, 1005, 1023.
 """
 
@@ -9,11 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
 from broker.partition import Partition
 from node.api import RequestContext
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Offset
+from storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -32,13 +36,10 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_CONSUMER: Final = -1
-_DEBUGGING: Final = -2
 _OFFSET_NOT_AVAILABLE_SINCE: Final = 5
-_NOTHING: Final = (-1, -1, -1)
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
     committed = messages.get(request, "isolation_level", 0) == 1
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     repeated = set() if len(set(asked)) == len(asked) else {one for one in asked if asked.count(one) > 1}
@@ -46,9 +47,17 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
     for topic in request.topics:
         for one in topic.partitions:
             topics.setdefault(topic.name, {})[one.partition_index] = one
+    searches: list[TimeSearch] = []
 
     def answer(name: str, one: Any) -> dict[str, Any]:
-        error, found = ErrorCode.NONE, _NOTHING
+        fields: dict[str, Any] = {"partition_index": one.partition_index}
+
+        def tell(found: Found, error: ErrorCode = ErrorCode.NONE) -> None:
+            if error is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _OFFSET_NOT_AVAILABLE_SINCE:
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            timestamp, offset, leader_epoch = found
+            fields.update(error_code=int(error), timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
+
         try:
             if (name, one.partition_index) in repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -56,64 +65,59 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             partition = node.partitions.get(name, one.partition_index)
             epoch = messages.get(one, "current_leader_epoch", -1)
-            found = look_up(
-                partition,
-                one.timestamp,
-                replica=request.replica_id,
-                committed=committed,
-                current_leader_epoch=None if epoch == -1 else epoch,
-            )
+            asker = Asker(request.replica_id, committed, None if epoch == -1 else epoch)
+            log = partition.require(asker.current_leader_epoch, leader=asker.needs_leader)
+            if one.timestamp >= 0 and log.remote_enabled and node.remote_reads is not None:
+                searches.append(TimeSearch(partition, one.timestamp, asker, tell))
+            else:
+                tell(look_up(partition, log, one.timestamp, asker))
         except KafkaError as failure:
-            error = failure.code
-            if error is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _OFFSET_NOT_AVAILABLE_SINCE:
-                error = ErrorCode.LEADER_NOT_AVAILABLE
-        timestamp, offset, leader_epoch = found
-        return {
-            "partition_index": one.partition_index,
-            "error_code": int(error),
-            "timestamp": timestamp,
-            "offset": offset,
-            "leader_epoch": leader_epoch,
-        }
+            tell(NOTHING, failure.code)
+        return fields
 
-    return {
+    answers = {
         "topics": [
             {"name": name, "partitions": [answer(name, one) for one in partitions.values()]}
             for name, partitions in topics.items()
         ]
     }
+    if not searches:
+        return answers
+    assert node.remote_reads is not None
+    timeout_ms = messages.get(request, "timeout_ms", 0)
+    node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers))
+    return None
 
 
-def look_up(
-    partition: Partition, timestamp: int, *, replica: int, committed: bool, current_leader_epoch: int | None
-) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch), each -1 where there is none. Raises KafkaError."""
-    log = partition.require(current_leader_epoch, leader=replica != _DEBUGGING)
-    is_client = replica == _CONSUMER
-    last_fetchable = log.log_end_offset
-    if is_client:
-        last_fetchable = log.last_stable_offset if committed else log.high_watermark
-    # A new leader whose high watermark is behind its epoch does not know yet what is committed.
-    lagging = is_client and partition.is_leader and partition.leader_epoch_start_offset > log.high_watermark
+def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Asker) -> Found:
+    """Raises KafkaError."""
     match timestamp:
         case -1:
-            if lagging:
+            if asker.finds_lagging(partition, log):
                 raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-            return -1, last_fetchable, partition.leader_epoch
+            return -1, asker.last_fetchable(log), partition.leader_epoch
         case -2 | -4:
-            start = log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset
-            epoch = log.epochs.epoch_for_offset(Offset(start))
-            return -1, start, -1 if epoch is None else epoch
+            return _at(log, log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset)
         case -5 | -6:
-            return _NOTHING
+            last = log.highest_offset_in_remote_storage if log.remote_enabled else Offset(-1)
+            offset = last if timestamp == LATEST_TIERED else _pending(log, last)
+            return asker.shown(partition, log, _at(log, offset)) if offset >= 0 else NOTHING
         case -3:
             found = log.max_timestamp_offset()
         case _:
             found = log.offset_for_timestamp(timestamp)
-    if found is None:
-        return _NOTHING
-    if found.offset >= last_fetchable:
-        if lagging:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return _NOTHING
-    return found.timestamp, found.offset, -1 if found.leader_epoch is None else found.leader_epoch
+    return asker.shown(partition, log, found_record(found))
+
+
+def _pending(log: PartitionLog, last: Offset) -> Offset:
+    """The first offset that is not in the tier yet, -1 where that cannot be said."""
+    if not log.remote_enabled:
+        return Offset(-1)
+    if last < 0:
+        return log.log_start_offset if log.log_start_offset == log.local_log_start_offset else Offset(-1)
+    return max(Offset(last + 1), log.log_start_offset)
+
+
+def _at(log: PartitionLog, offset: Offset) -> Found:
+    epoch = log.epochs.epoch_for_offset(offset)
+    return -1, offset, -1 if epoch is None else epoch

@@ -140,6 +140,19 @@ class FsspecTier:
             partitions = [partition]
         return [segment for one in partitions for segment in await self._segments(one)]
 
+    async def foreign(self) -> list[str]:
+        await self._connected()
+        top = f"{self._top}/{tier_names.ROOT}"
+        found = []
+        for folder, info in await self._do(f"cannot list {top}", list_folder, top):
+            path = f"{tier_names.ROOT}/{folder}"
+            if info.get("type") != "directory" or tier_names.parse_folder(folder) is None:
+                found.append(path)
+                continue
+            names = await self._do(f"cannot list {path}", list_folder, f"{self._top}/{path}")
+            found += [f"{path}/{name}" for name, _ in names if tier_names.parse_object(name) is None]
+        return sorted(found)
+
     async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
         await self._connected()
         copies = f"{self._top}/{tier_names.COPYING}/{self._owner}"

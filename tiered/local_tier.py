@@ -123,6 +123,9 @@ class LocalTier:
             partitions = [partition]
         return [segment for one in partitions for segment in await self._do(what, self._segments, one)]
 
+    async def foreign(self) -> list[str]:
+        return await self._do(f"cannot list {self._root}", self._foreign)
+
     async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
         await self._do(f"cannot sweep {self._copying}", self._sweep_copies)
         what = f"cannot sweep {tier_names.partition_folder(partition)}"
@@ -256,6 +259,20 @@ class LocalTier:
             if parsed is not None:
                 found.setdefault((parsed.start_offset, parsed.id), []).append(parsed.suffix)
         return dict(sorted(found.items(), key=lambda item: (item[0][0], item[0][1].bytes)))
+
+    def _foreign(self) -> list[str]:
+        found = []
+        for folder in self._disk.list(self._root):
+            path = f"{tier_names.ROOT}/{folder}"
+            try:
+                names = self._disk.list(f"{self._folder}/{path}") if tier_names.parse_folder(folder) else None
+            except NotADirectoryError:
+                names = None
+            if names is None:
+                found.append(path)
+            else:
+                found += [f"{path}/{name}" for name in names if tier_names.parse_object(name) is None]
+        return sorted(found)
 
     def _segments(self, partition: TopicIdPartition) -> list[StoredSegment]:
         found = []

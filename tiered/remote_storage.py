@@ -168,6 +168,10 @@ class RemoteStorage(Protocol):
         """What lies in the store, of one partition or of all, sorted. Foreign files are passed over."""
         ...
 
+    async def foreign(self) -> list[str]:
+        """What lies among the segments and is none's, as paths below the tier's own folder, sorted."""
+        ...
+
     async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
         """Remove what failed copies left of ``partition``: incomplete sets, not ``known`` to the metadata and of no
         recent date. Returns them. Complete sets stay, known or not: they may be all that is left of the data."""

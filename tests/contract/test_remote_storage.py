@@ -232,6 +232,8 @@ async def test_foreign_files_are_passed_over_and_left_alone(tier: Tier) -> None:
     for path, data in foreign.items():
         tier.door.write(path, data)
     assert [found.segment_id for found in await tier.storage.segments()] == [segment(7).segment_id]
+    told = {*foreign, "kafka-tiered-storage/no partition"} - {"kafka-tiered-storage/no partition/file.log"}
+    assert await tier.storage.foreign() == sorted(told)
     aged = tier.again(later(tier.it.runtime, 2 * ORPHAN_AGE_MS))
     assert await aged.sweep_orphans(PARTITION, ()) == []
     await aged.close()

@@ -74,6 +74,9 @@ class Store:
     async def segments(self, partition: object = None) -> list[StoredSegment]:
         return []
 
+    async def foreign(self) -> list[str]:
+        return []
+
     async def sweep_orphans(self, partition: object, known: object) -> list[Any]:
         return []
 

@@ -167,6 +167,7 @@ class Broker:
         from broker.tiering import remote_log_manager
 
         tier = remote_log_manager(self, config)
+        self.fetchers.tier = tier.tier
         self.remote_reads = RemoteReads(tier.tier, self.purgatory, self.metrics)
         self.configs.on_topic_change(tier.take_up)
         return tier

@@ -1,10 +1,14 @@
-"""What a follower does for one partition next, as a table of transitions (kafka-behaviour B5, B6).
+"""What a follower does for one partition next, as a table of transitions (kafka-behaviour B5, B6, A15).
 
 ::
 
     follow --> TRUNCATING --(the common epoch's end is known)--> FETCHING <--> LOCATING
        |                                                            ^   (out of range: where does the leader's log lie?)
        '-----(the log is in the leader's epoch, or empty)-----------'
+                                                                    ^
+    FETCHING --(the next record is in the tier)--> LOCATING_LOCAL   |
+                                                      |             |
+                  (where does its local log begin?) BUILDING -------'   (epochs and producers come from the tier)
 
     any of them --(fenced, or the log is broken)--> FAILED, until the metadata names another leader epoch
 
@@ -32,6 +36,10 @@ class FetchState(Enum):
     """Records (Fetch)."""
     LOCATING = "Locating"
     """The bounds of its log (ListOffsets)."""
+    LOCATING_LOCAL = "LocatingLocalStart"
+    """The first offset of its local log (ListOffsets, EARLIEST_LOCAL): what is wanted next is in the tier."""
+    BUILDING = "BuildingRemoteLogAux"
+    """Nothing but the same again: the tier is read, for what comes before that offset (document 000)."""
     FAILED = "Failed"
     """Nothing."""
 
@@ -49,7 +57,11 @@ class Event(Enum):
     """The log was cut as a fetch's diverging epoch said."""
     OUT_OF_RANGE = auto()
     LOCATED = auto()
-    """The log begins or ends where the leader's does."""
+    """The log begins or ends where the leader's does; or it is known where it will begin."""
+    MOVED_TO_TIER = auto()
+    """The leader has the next record in the tier only, and nothing local is left here."""
+    BUILT = auto()
+    """The log begins at the leader's first local record, with the epochs and producers before it."""
     RETRIABLE = auto()
     """An error that time or new metadata will cure."""
     FENCED = auto()
@@ -76,13 +88,24 @@ TRANSITIONS: Final[Mapping[tuple[FetchState, Event], Step]] = MappingProxyType(
         (FetchState.FETCHING, Event.RECORDS): Step(FetchState.FETCHING),
         (FetchState.FETCHING, Event.DIVERGED): Step(FetchState.FETCHING),
         (FetchState.FETCHING, Event.OUT_OF_RANGE): Step(FetchState.LOCATING),
+        (FetchState.FETCHING, Event.MOVED_TO_TIER): Step(FetchState.LOCATING_LOCAL),
         (FetchState.FETCHING, Event.RETRIABLE): Step(FetchState.FETCHING, pauses=True),
         (FetchState.FETCHING, Event.FENCED): _STOP,
         (FetchState.FETCHING, Event.BROKEN): _STOP,
         (FetchState.LOCATING, Event.LOCATED): Step(FetchState.FETCHING),
+        (FetchState.LOCATING, Event.MOVED_TO_TIER): Step(FetchState.LOCATING_LOCAL),
         (FetchState.LOCATING, Event.RETRIABLE): Step(FetchState.FETCHING, pauses=True),
         (FetchState.LOCATING, Event.FENCED): _STOP,
         (FetchState.LOCATING, Event.BROKEN): _STOP,
+        (FetchState.LOCATING_LOCAL, Event.LOCATED): Step(FetchState.BUILDING),
+        (FetchState.LOCATING_LOCAL, Event.RETRIABLE): Step(FetchState.LOCATING_LOCAL, pauses=True),
+        (FetchState.LOCATING_LOCAL, Event.FENCED): _STOP,
+        (FetchState.LOCATING_LOCAL, Event.BROKEN): _STOP,
+        (FetchState.BUILDING, Event.LOCATED): Step(FetchState.BUILDING),
+        (FetchState.BUILDING, Event.BUILT): Step(FetchState.FETCHING),
+        (FetchState.BUILDING, Event.RETRIABLE): Step(FetchState.BUILDING, pauses=True),
+        (FetchState.BUILDING, Event.FENCED): _STOP,
+        (FetchState.BUILDING, Event.BROKEN): _STOP,
     }
 )
 """A pair that is missing cannot happen: KeyError."""
@@ -99,6 +122,8 @@ def event_of(error: int) -> Event:
             return Event.FENCED
         case ErrorCode.OFFSET_OUT_OF_RANGE:
             return Event.OUT_OF_RANGE
+        case ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            return Event.MOVED_TO_TIER
         case _:
             return Event.RETRIABLE
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
-from broker.follower.fetch_states import Event, FetchState, event_of
-from broker.follower.following import Following
+from broker.follower.aux_builder import AuxBuilder
+from broker.follower.fetch_states import Event, FetchState
+from broker.follower.following import Following, refusal
 from broker.follower.leader_link import EpochEnd, LeaderLink, LinkSettings, ListedOffset
 from broker.follower.rate import Rate
 from broker.follower.session import FollowerSession, SessionFetch
@@ -55,6 +56,7 @@ class Fetcher:
         bytes_in: Counter,
         topic_id_of: Callable[[str], UUID | None],
         quota: ReplicaQuota,
+        aux: AuxBuilder,
     ) -> None:
         self.name: Final = name
         self.leader: Final = leader
@@ -68,6 +70,7 @@ class Fetcher:
         self._bytes_in = bytes_in
         self._topic_id_of = topic_id_of
         self._quota = quota
+        self._aux = aux
         self._session = FollowerSession()
         self._truncating: dict[Following, None] = {}
         self._locating: dict[Following, None] = {}
@@ -84,11 +87,13 @@ class Fetcher:
 
     def start(self, tasks: Tasks) -> None:
         self._task = tasks.spawn(self._run(), name=self.name)
+        self._aux.start(tasks, self._built)
 
     def stop(self) -> None:
         """End at once."""
         self._stopping = True
         self._link.close()
+        self._aux.stop()
         self._wake.set()
         if self._task is not None:
             self._task.cancel()
@@ -121,6 +126,8 @@ class Fetcher:
                 self._locating[one] = None
             case FetchState.FETCHING:
                 self._session.add(one)
+            case FetchState.LOCATING_LOCAL | FetchState.BUILDING:
+                self._aux.begin(one)
             case FetchState.FAILED:
                 pass
 
@@ -129,6 +136,7 @@ class Fetcher:
         self._locating.pop(one, None)
         self._paused.pop(one, None)
         self._session.remove(one)
+        self._aux.cancel(one)
 
     def _advance(self, one: Following, event: Event | None) -> None:
         """The table's step for a member; None is no event."""
@@ -148,6 +156,10 @@ class Fetcher:
         if one.state is not before or one.paused:
             self._displace(one)
             self._place(one)
+
+    def _built(self, one: Following, event: Event) -> None:
+        self._advance(one, event)
+        self._wake.set()
 
     # -- rounds
 
@@ -279,7 +291,7 @@ class Fetcher:
     async def _find_bounds(self, some: Sequence[Following]) -> None:
         """The leader said that the next offset is not in its log: where is that log? (B6)"""
         ends = await self._link.offsets(some, LATEST)
-        longer = [one for one in some if self._meets(one, ends, _shorten)]
+        longer = [one for one in some if self._meets(one, ends, self._shorten)]
         if longer:
             starts = await self._link.offsets(longer, EARLIEST)
             for one in longer:
@@ -294,11 +306,11 @@ class Fetcher:
         """Apply one bound; True where the other one is wanted too."""
         if one not in self.members or one.state is not FetchState.LOCATING or not one.is_current:
             return False
-        error, offset = offsets.get((one.partition.topic, one.partition.index), ListedOffset(MISSING, -1))
+        error, offset, _ = offsets.get((one.partition.topic, one.partition.index), ListedOffset(MISSING, -1))
         if error or offset < 0:
-            event: Event | None = event_of(error)
-            self._advance(one, Event.RETRIABLE if event is Event.OUT_OF_RANGE else event)
+            self._advance(one, refusal(error))
             return False
+        event: Event | None
         try:
             event = do(one, Offset(offset))
         except KafkaError:
@@ -306,9 +318,10 @@ class Fetcher:
         self._advance(one, event)
         return event is None
 
-
-def _shorten(one: Following, leader_end: Offset) -> Event | None:
-    return Event.LOCATED if one.shorten(leader_end) else None
+    def _shorten(self, one: Following, leader_end: Offset) -> Event | None:
+        if one.shorten(leader_end):
+            return Event.LOCATED
+        return one.leave_to_tier() if leader_end > 0 and self._aux.skips_copied(one) else None
 
 
 def _move_up(one: Following, leader_start: Offset) -> Event | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from broker.follower.aux_builder import AuxBuilder
 from broker.follower.fetch_states import FetchState
 from broker.follower.fetcher import Fetcher
 from broker.follower.following import Following
@@ -20,6 +21,9 @@ from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from tiered.tier import Tier
 
 _BYTES_IN: Final = "kafka_server_brokertopicmetrics_replicationbytesinpersec_total"
 _LAG: Final = "kafka_server_fetcherlagmetrics_consumerlag"
@@ -40,6 +44,8 @@ class Fetchers:
         quota: ReplicaQuota,
     ) -> None:
         """``broker_epoch``: this broker's of now, sent with each fetch (KIP-903)."""
+        self.tier: Tier | None = None
+        """Where followers begin whose leaders' logs do."""
         self._quota = quota
         self._runtime = runtime
         self._tasks = tasks
@@ -134,28 +140,31 @@ class Fetchers:
     def _fetcher(self, leader: NodeId, number: int) -> Fetcher:
         fetcher = self._fetchers.get((leader, number))
         if fetcher is None:
-            link = LeaderLink(
-                self._runtime,
-                self._node_id,
-                f"broker-{self._node_id}-fetcher-{number}",
-                self._settings,
-                address=lambda: self._address(leader),
-                metadata_version=lambda: self._image().metadata_version,
-                broker_epoch=self._broker_epoch,
-            )
             fetcher = Fetcher(
                 f"ReplicaFetcherThread-{number}-{leader}",
                 leader,
-                link,
+                self._link(leader, f"fetcher-{number}"),
                 self._settings,
                 self._runtime.clock,
                 self._bytes_in,
                 self._topic_id_of,
                 self._quota,
+                AuxBuilder(self._link(leader, f"fetcher-{number}-aux"), lambda: self.tier),
             )
             self._fetchers[leader, number] = fetcher
             fetcher.start(self._tasks)
         return fetcher
+
+    def _link(self, leader: NodeId, purpose: str) -> LeaderLink:
+        return LeaderLink(
+            self._runtime,
+            self._node_id,
+            f"broker-{self._node_id}-{purpose}",
+            self._settings,
+            address=lambda: self._address(leader),
+            metadata_version=lambda: self._image().metadata_version,
+            broker_epoch=self._broker_epoch,
+        )
 
     def _address(self, leader: NodeId) -> tuple[str, int] | None:
         broker = self._image().brokers.get(leader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -13,6 +14,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.fetch_response import FetchedPartition
 from protocol.types import LeaderEpoch, Offset
 from runtime.logging import get_logger
+from storage import tiering
+from storage.epoch_cache import EpochEntry
 from storage.partition_log import PartitionLog
 
 _CORRUPT: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
@@ -29,6 +32,11 @@ class Sent(NamedTuple):
     log_start: Offset
 
 
+def refusal(error_code: int) -> Event:
+    """What an error means where no records were asked for."""
+    return Event.FENCED if event_of(error_code) is Event.FENCED else Event.RETRIABLE
+
+
 class Following:
     """Another leader epoch or another log is another Following: what comes late for this one finds nobody."""
 
@@ -43,6 +51,7 @@ class Following:
         "sent",
         "setbacks",
         "state",
+        "trouble",
     )
 
     def __init__(self, partition: Partition) -> None:
@@ -54,6 +63,8 @@ class Following:
         """Left alone for a while."""
         self.setbacks = 0
         """Steps in a row that ended with an error."""
+        self.trouble = ""
+        """What was last reported to keep it out of the tier."""
         self.sent: Sent | None = None
         """None while the leader was not asked for records in this session."""
         self.lag = 0
@@ -111,7 +122,8 @@ class Following:
         if sent.offset != log.log_end_offset:
             return None
         if fetched.error_code:
-            return event_of(fetched.error_code)
+            event = event_of(fetched.error_code)
+            return self.leave_to_tier() if event is Event.MOVED_TO_TIER else event
         try:
             if fetched.diverging_epoch is not None:
                 self._cut(*fetched.diverging_epoch, fallback=log.log_end_offset)
@@ -125,8 +137,7 @@ class Following:
         if self.state is not FetchState.TRUNCATING or not self.is_current or self.log.epochs.latest != asked:
             return None
         if error_code:
-            event = event_of(error_code)
-            return Event.RETRIABLE if event is Event.OUT_OF_RANGE else event
+            return refusal(error_code)
         try:
             agreed = self._cut(epoch, end, fallback=self.log.high_watermark)
         except KafkaError as error:
@@ -147,6 +158,52 @@ class Following:
         if leader_start > self.log.log_end_offset:
             self.log.truncate_fully_and_start_at(leader_start)
             self.partition.changed()
+
+    def leave_to_tier(self) -> Event:
+        """The leader has what comes next in the tier only: all that is local goes (document 000, scenario 2)."""
+        log = self.log
+        if not log.remote_enabled:
+            return Event.RETRIABLE  # the topic's configuration is on its way
+        self._log_events.info(
+            "leader's log moved to the tier",
+            topic=self.partition.topic,
+            partition=self.partition.index,
+            leader_epoch=self.leader_epoch,
+            offset=log.log_end_offset,
+        )
+        try:
+            tiering.clear_local(log)
+        except KafkaError as error:
+            return self._refused(error)
+        self.partition.changed()
+        return Event.MOVED_TO_TIER
+
+    def begin_at(self, leader_start: Offset) -> Event:
+        """Nothing of the leader's log is in the tier any more."""
+        try:
+            self.move_up(leader_start)
+        except KafkaError as error:
+            return self._refused(error)
+        return Event.BUILT
+
+    def start_in_tier(
+        self, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], producers: bytes
+    ) -> Event:
+        """Go on at ``offset``, after what is in the tier (A15)."""
+        try:
+            tiering.start_in_tier(self.log, offset, log_start=log_start, epochs=epochs, snapshot=producers)
+        except KafkaError as error:
+            return self._refused(error)
+        self._log_events.info(
+            "remote log auxiliary state built",
+            topic=self.partition.topic,
+            partition=self.partition.index,
+            leader_epoch=self.leader_epoch,
+            log_start=log_start,
+            offset=offset,
+        )
+        self.partition.changed()
+        return Event.BUILT
 
     def _append(self, fetched: FetchedPartition, bytes_in: Counter) -> Event:
         log = self.log

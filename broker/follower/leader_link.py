@@ -44,10 +44,11 @@ class EpochEnd(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """An answer of ListOffsets."""
+    """An answer of ListOffsets; offset and epoch are -1 where there is none."""
 
     error_code: int
     offset: int
+    epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,9 @@ class LeaderLink:
         ]
         response = await self._request(ApiKey.LIST_OFFSETS, replica_id=self._node_id, isolation_level=0, topics=topics)
         return {
-            (topic.name, one.partition_index): ListedOffset(int(one.error_code), int(one.offset))
+            (topic.name, one.partition_index): ListedOffset(
+                int(one.error_code), int(one.offset), int(messages.get(one, "leader_epoch", NO_EPOCH))
+            )
             for topic in response.topics
             for one in topic.partitions
         }

@@ -11,7 +11,7 @@ from storage.epoch_cache import LeaderEpochCache
 
 
 def oracle(state: FetchState, event: Event) -> Step | None:
-    """What kafka-behaviour B5 and B6 say, without a table; None for what cannot happen."""
+    """What kafka-behaviour B5, B6 and A15 say, without a table; None for what cannot happen."""
     if state is FetchState.FAILED:
         return None
     if event in (Event.FENCED, Event.BROKEN):
@@ -21,13 +21,19 @@ def oracle(state: FetchState, event: Event) -> Step | None:
         return Step(FetchState.FETCHING if state is FetchState.LOCATING else state, pauses=True)
     expected = {
         FetchState.TRUNCATING: {Event.EPOCHS_AGREE, Event.EPOCHS_OPEN},
-        FetchState.FETCHING: {Event.RECORDS, Event.DIVERGED, Event.OUT_OF_RANGE},
-        FetchState.LOCATING: {Event.LOCATED},
+        FetchState.FETCHING: {Event.RECORDS, Event.DIVERGED, Event.OUT_OF_RANGE, Event.MOVED_TO_TIER},
+        FetchState.LOCATING: {Event.LOCATED, Event.MOVED_TO_TIER},
+        FetchState.LOCATING_LOCAL: {Event.LOCATED},
+        FetchState.BUILDING: {Event.LOCATED, Event.BUILT},
     }[state]
     if event not in expected:
         return None
     if event is Event.EPOCHS_OPEN:
         return Step(FetchState.TRUNCATING)
+    if event is Event.MOVED_TO_TIER:
+        return Step(FetchState.LOCATING_LOCAL)
+    if event is Event.LOCATED and state is not FetchState.LOCATING:
+        return Step(FetchState.BUILDING)
     return Step(FetchState.LOCATING if event is Event.OUT_OF_RANGE else FetchState.FETCHING)
 
 
@@ -49,8 +55,12 @@ def test_every_state_but_the_failed_one_can_fail_and_can_come_to_fetching() -> N
         assert {FetchState.FETCHING, FetchState.FAILED} <= reached
 
 
-def test_only_fencing_and_out_of_range_are_not_simply_tried_again() -> None:
-    special = {ErrorCode.FENCED_LEADER_EPOCH: Event.FENCED, ErrorCode.OFFSET_OUT_OF_RANGE: Event.OUT_OF_RANGE}
+def test_only_fencing_and_offsets_elsewhere_are_not_simply_tried_again() -> None:
+    special = {
+        ErrorCode.FENCED_LEADER_EPOCH: Event.FENCED,
+        ErrorCode.OFFSET_OUT_OF_RANGE: Event.OUT_OF_RANGE,
+        ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: Event.MOVED_TO_TIER,
+    }
     for code in ErrorCode:
         assert event_of(code) is special.get(code, Event.RETRIABLE)
 

@@ -1,0 +1,81 @@
+"""The producers at an offset that lies in the tier, from the snapshots there (kafka-behaviour A15).
+
+Each segment comes with the snapshot of its end. A leader may have begun its own segments elsewhere than those before
+it did: then the batches in between are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.batch import CorruptBatch
+from protocol.types import Offset
+from storage.end_marker import read_end_marker
+from storage.epoch_cache import EpochEntry
+from storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from storage.producer_state import ProducerState
+from tiered.lineage import epoch_at
+from tiered.metadata_cache import RemoteLogMetadataCache
+from tiered.remote_segment import SegmentReader
+from tiered.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorageError
+from tiered.segment_metadata import RemoteLogSegmentMetadata
+from tiered.tier import Tier
+
+
+async def producers_at(
+    tier: Tier, cache: RemoteLogMetadataCache, offset: Offset, epochs: Sequence[EpochEntry], log_start: Offset
+) -> bytes:
+    """A snapshot of the producers at ``offset``, for a log with these ``epochs``. Raises RemoteStorageError,
+    CorruptBatch, OSError."""
+    pieces: list[tuple[RemoteLogSegmentMetadata, Offset]] = []
+    at = offset
+    snapshot = encode_snapshot(ProducerState())
+    while at > log_start:
+        holding = _holding(cache, Offset(at - 1), epochs)
+        ending = [one for one in holding if one.end_offset == at - 1]
+        if ending:
+            snapshot = await _snapshot_of(tier, ending[0])
+            break
+        if not holding:
+            raise RemoteResourceNotFound(f"the tier has no segment with offset {at - 1}, for its producers")
+        pieces.append((holding[0], at))
+        at = holding[0].start_offset
+    return await _replayed(tier, snapshot, pieces) if pieces else snapshot
+
+
+def _holding(
+    cache: RemoteLogMetadataCache, offset: Offset, epochs: Sequence[EpochEntry]
+) -> list[RemoteLogSegmentMetadata]:
+    """The latest ones first: they leave least to be read."""
+    index = epoch_at(offset, epochs)
+    found = [] if index is None else cache.find(epochs[index].epoch, offset)
+    return sorted(found, key=lambda one: (one.start_offset, one.id.int), reverse=True)
+
+
+async def _snapshot_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> bytes:
+    data = await tier.storage.fetch_index(segment, IndexType.PRODUCER_SNAPSHOT)
+    try:
+        decode_snapshot(data)
+    except CorruptSnapshot as error:
+        raise RemoteStorageError(f"producer snapshot of the segment at {segment.start_offset}: {error}") from error
+    return data
+
+
+async def _replayed(tier: Tier, snapshot: bytes, pieces: Sequence[tuple[RemoteLogSegmentMetadata, Offset]]) -> bytes:
+    """The snapshot after the batches of ``pieces``, each up to an offset; the last piece comes first in the log."""
+    state, reader = ProducerState(), SegmentReader(tier.storage, tier.indexes)
+    state.load(decode_snapshot(snapshot))
+    for segment, upto in reversed(pieces):
+        async for header in reader.batches(segment, segment.start_offset):
+            if header.base_offset >= upto:
+                break
+            if header.producer_id < 0:
+                continue
+            batch = await reader.batch(segment, header)
+            if not batch.is_valid:
+                raise CorruptBatch(f"the batch at offset {header.base_offset} in the tier has a wrong checksum")
+            if not batch.is_control:
+                state.add_batch(batch)
+            elif (marker := read_end_marker(batch)) is not None:
+                state.end_txn(marker)
+    return encode_snapshot(state)

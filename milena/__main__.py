@@ -22,6 +22,7 @@ COMMANDS = {
     "produce": ("milena.produce:main", "write lines of standard input as records"),
     "consume": ("milena.consume:main", "print records"),
     "sim": ("milena.sim:main", "run a simulated cluster under load and faults, from a seed"),
+    "tier": ("milena.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
     "log": ("milena.log:main", "look into log files: batches, records, indexes, checkpoints"),
 }
 EXAMPLES = """Examples:

@@ -1,0 +1,1 @@
+"""`milena tier`: what lies in a remote tier, told and used without a cluster."""

@@ -1,0 +1,37 @@
+"""`milena tier verify`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from milena.options import Values
+from milena.tier.places import Opened, selection
+from tiered.verification import Verification, verify
+
+
+async def verify_all(values: Values, opened: Opened) -> int:
+    """Print what was found; 1 where that is anything."""
+    if opened.history is None and not values.json:
+        print("no metadata topic is known (--dir): the files alone are looked at", file=sys.stderr)
+    result = await verify(opened.storage, opened.history, opened.lineage, wanted=selection(values.topic))
+    if values.json:
+        print(json.dumps(plain(result, with_metadata=opened.history is not None)))
+    else:
+        for finding in result.findings:
+            print(": ".join(filter(None, (finding.kind, finding.place(), finding.what))))
+        print(
+            f"{result.partitions} partitions, {result.segments} segments, {result.size} bytes, "
+            f"{len(result.findings) or 'no'} findings"
+        )
+    return 1 if result.findings else 0
+
+
+def plain(result: Verification, *, with_metadata: bool) -> dict[str, object]:
+    return {
+        "partitions": result.partitions,
+        "segments": result.segments,
+        "bytes": result.size,
+        "metadata": with_metadata,
+        "findings": [finding.plain() for finding in result.findings],
+    }

@@ -1,0 +1,223 @@
+"""Does a tier hold what its metadata says, and nothing else? Told without a cluster.
+
+For each partition: its segments' objects are read whole and compared with the metadata, and what the readable ones
+serve under the log's leader epochs is looked through for gaps and overlaps. Where the metadata is not known, the
+segments are taken for what their files say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+from uuid import UUID
+
+from protocol.types import Offset
+from protocol.uuids import to_text
+from tiered.lineage import is_within_leader_epochs, servable
+from tiered.log_lineage import Lineage, readable, served_runs
+from tiered.metadata_folders import MetadataHistory
+from tiered.object_checks import MISSING, UNREADABLE, check_objects
+from tiered.rebuilding import NotASegment, rebuilt
+from tiered.remote_storage import RemoteStorage, RemoteStorageError, StoredSegment
+from tiered.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+
+GAP: Final = "gap"
+OVERLAP: Final = "overlap"
+UNREFERENCED: Final = "unreferenced"
+ORPHAN: Final = "orphan"
+UNFINISHED: Final = "unfinished"
+UNDELETED: Final = "undeleted"
+FOREIGN: Final = "foreign"
+LISTED_TWICE: Final = "listed-twice"
+UNKNOWN_RECORD: Final = "unknown-record"
+BAD_RECORD: Final = "bad-record"
+TRANSITION: Final = "transition"
+
+_STATE = RemoteLogSegmentState
+LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitable[Lineage | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be. ``what`` is a sentence without the place."""
+
+    kind: str
+    what: str
+    partition: TopicIdPartition | None = None
+    segment: UUID | None = None
+
+    def place(self) -> str:
+        """The partition and the segment, as people write them; "" for the tier as a whole."""
+        if self.partition is None:
+            return ""
+        name = f"{self.partition.topic}-{self.partition.partition}"
+        return name if self.segment is None else f"{name} {to_text(self.segment)}"
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        one = self.partition
+        return {
+            "kind": self.kind,
+            "topic": one.topic if one else None,
+            "topic_id": to_text(one.topic_id) if one else None,
+            "partition": one.partition if one else None,
+            "segment": to_text(self.segment) if self.segment else None,
+            "what": self.what,
+        }
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was looked at, and what was found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    partitions: int = 0
+    segments: int = 0
+    size: int = 0
+    """Bytes of all objects."""
+
+
+async def verify(
+    storage: RemoteStorage,
+    history: MetadataHistory | None,
+    lineage_of: LineageOf,
+    *,
+    wanted: Callable[[TopicIdPartition], bool] = lambda _: True,
+) -> Verification:
+    """Look at all ``wanted`` partitions. ``history``: what the metadata topic says, None where that is not known.
+
+    Raises RemoteStorageError where the tier cannot be listed.
+    """
+    result = Verification()
+    stored: dict[TopicIdPartition, dict[UUID, StoredSegment]] = {}
+    for one in await storage.segments():
+        stored.setdefault(one.segment_id.partition, {})[one.segment_id.id] = one
+    result.findings += [Finding(FOREIGN, path) for path in await storage.foreign()]
+    known = set(history.caches) if history is not None else set()
+    if history is not None:
+        result.findings += _check_history(history, wanted)
+    for partition in sorted(filter(wanted, known | stored.keys()), key=_order):
+        result.partitions += 1
+        objects = stored.get(partition, {})
+        result.segments += len(objects)
+        result.size += sum(sum(one.objects.values()) for one in objects.values())
+        found, listed = (
+            await _files_alone(storage, partition, objects)
+            if history is None
+            else await _against_metadata(storage, history, partition, objects)
+        )
+        result.findings += found
+        lineage = await lineage_of(partition, listed)
+        if lineage is not None:
+            result.findings += _check_lineage(partition, listed, lineage)
+    return result
+
+
+def _order(partition: TopicIdPartition) -> tuple[str, int, int]:
+    return partition.topic, partition.topic_id.int, partition.partition
+
+
+def _check_history(history: MetadataHistory, wanted: Callable[[TopicIdPartition], bool]) -> Iterator[Finding]:
+    for one in history.unreadable:
+        kind = UNKNOWN_RECORD if one.unknown else BAD_RECORD
+        yield Finding(kind, f"partition {one.number} of the metadata topic: {one.why}")
+    for segment_id, events in history.events.items():
+        if not wanted(segment_id.partition):
+            continue
+        begun: list[RemoteLogSegmentMetadata] = []
+        for logged in events:
+            where = f"offset {logged.offset} of partition {logged.number} of the metadata topic"
+            if isinstance(logged.event, RemoteLogSegmentMetadata):
+                if begun and logged.event != begun[0]:
+                    yield Finding(LISTED_TWICE, f"{where} lists it again", segment_id.partition, segment_id.id)
+                    continue
+                begun.append(logged.event)
+            if not logged.accepted:
+                what = f"{logged.event.state.name} must not follow, at {where}"
+                yield Finding(TRANSITION, what, segment_id.partition, segment_id.id)
+
+
+async def _against_metadata(
+    storage: RemoteStorage,
+    history: MetadataHistory,
+    partition: TopicIdPartition,
+    objects: dict[UUID, StoredSegment],
+) -> tuple[list[Finding], list[RemoteLogSegmentMetadata]]:
+    findings: list[Finding] = []
+    listed = history.segments(partition)
+    for segment in listed:
+        stored = objects.get(segment.id)
+        if segment.state is not _STATE.COPY_SEGMENT_FINISHED:
+            if stored is not None or segment.state is _STATE.DELETE_SEGMENT_STARTED:
+                said = "its copy was" if segment.state is _STATE.COPY_SEGMENT_STARTED else "its deletion was"
+                files = "there is nothing of it" if stored is None else f"{len(stored.objects)} objects are there"
+                findings.append(Finding(UNFINISHED, f"{said} never finished, {files}", partition, segment.id))
+        elif stored is None:
+            findings.append(Finding(MISSING, "there are no files of it", partition, segment.id))
+        else:
+            found = await check_objects(storage, segment, stored)
+            findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
+    known = {segment.id for segment in listed}
+    for one in sorted(objects.keys() - known, key=lambda one: (objects[one].start_offset, one.int)):
+        deleted = RemoteLogSegmentId(partition, one) in history.events
+        kind, why = (UNDELETED, "it was deleted") if deleted else (ORPHAN, "there is no metadata of it")
+        findings.append(Finding(kind, f"{why}, {len(objects[one].objects)} objects are there", partition, one))
+    return findings, listed
+
+
+async def _files_alone(
+    storage: RemoteStorage, partition: TopicIdPartition, objects: dict[UUID, StoredSegment]
+) -> tuple[list[Finding], list[RemoteLogSegmentMetadata]]:
+    findings: list[Finding] = []
+    listed = []
+    for stored in objects.values():
+        try:
+            segment, contents = await rebuilt(storage, stored)
+        except NotASegment as error:
+            kind = ORPHAN if not stored.complete else UNREADABLE
+            findings.append(Finding(kind, str(error), partition, stored.segment_id.id))
+        except RemoteStorageError as error:
+            findings.append(Finding(UNREADABLE, str(error), partition, stored.segment_id.id))
+        else:
+            listed.append(segment)
+            found = await check_objects(storage, segment, stored, contents)
+            findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
+    return findings, sorted(listed, key=lambda one: (one.start_offset, one.end_offset, one.id.int))
+
+
+def _check_lineage(
+    partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata], lineage: Lineage
+) -> Iterator[Finding]:
+    """Under the epochs of the log: what serves nothing, what nobody serves, what two serve."""
+    every = readable(segments)
+    serving = []
+    for segment in every:
+        if servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs):
+            serving.append(segment)
+        else:
+            what = f"offsets {segment.start_offset} to {segment.end_offset} are of no epoch of this log"
+            yield Finding(UNREFERENCED, what, partition, segment.id)
+    runs = served_runs(lineage, serving)
+    start = lineage.log_start
+    if runs and start is not None and start < runs[0][0]:
+        yield Finding(GAP, f"offsets {start} to {runs[0][0] - 1} are in no segment", partition)
+    for (_, last), (first, _) in pairwise(runs):
+        yield Finding(GAP, f"offsets {last + 1} to {first - 1} are in no segment", partition)
+    whole = [
+        one for one in serving if is_within_leader_epochs(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+    ]
+    reach: RemoteLogSegmentMetadata | None = None
+    for segment in sorted(whole, key=lambda one: (one.start_offset, one.end_offset, one.id.int)):
+        if reach is not None and segment.start_offset <= reach.end_offset:
+            last = Offset(min(segment.end_offset, reach.end_offset))
+            what = f"offsets {segment.start_offset} to {last} are in {to_text(reach.id)} too"
+            yield Finding(OVERLAP, what, partition, segment.id)
+        if reach is None or segment.end_offset > reach.end_offset:
+            reach = segment

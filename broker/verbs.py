@@ -129,5 +129,6 @@ def _bounds(log: PartitionLog) -> dict[str, Any]:
         "high_watermark": log.high_watermark,
         "last_stable_offset": log.last_stable_offset,
         "log_end_offset": log.log_end_offset,
+        "highest_offset_in_remote_storage": log.highest_offset_in_remote_storage,
         "epochs": [[entry.epoch, entry.start] for entry in log.epochs.entries],
     }

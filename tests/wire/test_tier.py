@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient
 
 from milena.local_cluster import LocalCluster
 from protocol.batch import iter_batches
-from tests.wire.admin import create_topic
+from tests.wire.admin import Places, create_topic
 from tests.wire.command import refused
 from tests.wire.properties import combined, write
 from tests.wire.waiting import wait_until
 
 RECORDS = 100
-TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": "10000", "local.retention.bytes": "1"}
+TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": "10000", "local.retention.bytes": "0"}
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -47,6 +47,12 @@ def logs(folder: Path, pattern: str) -> list[Path]:
     return sorted(folder.glob(f"{pattern}/*.log"))
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether a partition's local log has nothing left: the active segment is closed and copied too, once it is due."""
+    found = sorted(folder.glob("*.log"))
+    return len(found) == 1 and found[0].stat().st_size == 0
+
+
 def batches(path: Path) -> list[tuple[int, int]]:
     """(first offset, records) of each batch of a log file."""
     return [
@@ -65,12 +71,9 @@ def test_closed_segments_lie_in_the_tier_as_they_were_and_go_with_their_topic(
         producer.flush(10)
     data = Path(tiered.brokers[0].log_dirs[0])
     remote = tier / "kafka-tiered-storage"
-    wait_until(
-        lambda: len(logs(data, f"{topic}-0")) == 1 and bool(logs(remote, "*")), "closed segments are in the tier"
-    )
-    [active] = logs(data, f"{topic}-0")
+    wait_until(lambda: is_empty(data / f"{topic}-0"), "everything is in the tier")
     copied = [entry for path in logs(remote, f"{topic}-0-*") for entry in batches(path)]
-    assert copied + batches(active) == [(number, 1) for number in range(RECORDS)]
+    assert copied == [(number, 1) for number in range(RECORDS)]
     assert {path.suffix for path in remote.glob("*/*")} == {
         ".log",
         ".index",
@@ -99,3 +102,42 @@ def test_a_broker_without_the_tier_that_its_topics_need_does_not_start(tiered: L
 def test_a_broker_whose_tier_has_no_place_does_not_start(tmp_path: Path) -> None:
     values = combined(tmp_path, remote_log_storage_system_enable="true")
     assert "remote.log.storage.manager.class.name is missing" in refused("node", write(tmp_path, values))
+
+
+def test_a_killed_leader_leaves_its_successor_a_tier_that_goes_on(tmp_path: Path, tier: Path, topic: str) -> None:
+    replicated = {
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "rlmm.config.remote.log.metadata.topic.replication.factor": "3",
+    }
+    with LocalCluster.start(tmp_path / "cluster", brokers=3, overrides=settings(tier) | replicated) as cluster:
+        create_topic(cluster.bootstrap, topic, partitions=1, config=TIERED)
+        remote = tier / "kafka-tiered-storage"
+        producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "batch.num.messages": 1}
+        )
+        send(producer, topic, range(RECORDS))
+        wait_until(lambda: len(logs(remote, f"{topic}-0-*")) > 2, "the leader copies")
+        leader = Places(cluster.bootstrap, topic).now()[0].leader
+        cluster.kill(leader)
+        send(producer, topic, range(RECORDS, 2 * RECORDS))
+        data = [Path(broker.log_dirs[0]) for broker in cluster.brokers if broker.pid is not None]
+        assert len(data) == 2
+        wait_until(lambda: all(is_empty(folder / f"{topic}-0") for folder in data), "everything is in the tier")
+        copied = {entry for path in logs(remote, f"{topic}-0-*") for entry in offsets(path)}
+        assert copied == set(range(2 * RECORDS))
+
+
+def send(producer: Producer, topic: str, numbers: range) -> None:
+    errors: list[object] = []
+    for number in numbers:
+        producer.produce(
+            topic, value=b"%-1000d" % number, partition=0, on_delivery=lambda error, _: errors.append(error)
+        )
+    assert producer.flush(30) == 0
+    assert errors == [None] * len(numbers)
+
+
+def offsets(path: Path) -> set[int]:
+    """All offsets of a log file."""
+    return {offset + number for offset, count in batches(path) for number in range(count)}

@@ -29,6 +29,7 @@ class BrokerVerbs:
             "describe_partition": self.describe_partition,
             "read_log": self.read_log,
             "roll": self.roll,
+            "flush": self.flush,
             "retention": self.retention,
             "tiering": self.tiering,
             "remote_segments": self.remote_segments,
@@ -60,7 +61,8 @@ class BrokerVerbs:
         """topic, partition, from=0, max=1000: [offset, value, leader epoch] of the records in the log here"""
         log = self._broker.partitions.get(topic, partition).online_log
         found: list[list[Any]] = []
-        position = Offset(from_ if from_ > log.log_start_offset else log.log_start_offset)
+        first = log.local_log_start_offset
+        position = Offset(from_ if from_ > first else first)
         while len(found) < max and position < log.log_end_offset:
             data = log.read_bytes(position, READ_BYTES, upper=log.log_end_offset, min_one=True)
             for batch in iter_batches(data):
@@ -77,6 +79,12 @@ class BrokerVerbs:
     def roll(self, topic: str, partition: int) -> dict[str, int]:
         """topic, partition: begin a new segment"""
         return {"base_offset": self._broker.partitions.get(topic, partition).online_log.roll().base_offset}
+
+    async def flush(self, topic: str, partition: int) -> dict[str, int]:
+        """topic, partition: sync the log here, and write the broker's checkpoints"""
+        log = self._broker.partitions.get(topic, partition).online_log
+        await self._broker.logs.flush(log)
+        return {"recovery_point": log.recovery_point}
 
     def retention(self) -> dict[str, int]:
         """delete what retention lets go, now"""

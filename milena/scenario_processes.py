@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from lab.scenarios.driver import CONTROLLER
+from lab.scenarios.driver import CONTROLLER, tier_settings
 from lab.scenarios.interpreter import play
 from lab.scenarios.script import Script, node_id
 from lab.scenarios.stage import ScenarioFailed
@@ -42,6 +43,7 @@ class ProcessDriver:
         self._commands: dict[str, Peer] = {}
         """By node, of those that the supervisor does not start."""
         self._layout = ClusterDir(directory)
+        self._tier = os.path.join(directory, "tier")
         self._runtime = runtime
         self._cluster: LocalCluster | None = None
 
@@ -70,18 +72,20 @@ class ProcessDriver:
         options = ["--lab"]
         if self._script.release_version is not None:
             options += ["--release-version", self._script.release_version]
+        brokers = self._script.brokers
+        settings = tier_settings(len(brokers), self._tier) if self._script.tier else {}
         self._cluster = await asyncio.to_thread(
             LocalCluster.start,
             self._layout.path,
-            brokers=max(map(node_id, self._script.replicas)),
-            overrides={**QUICK, **self._script.nodes},
+            brokers=len(brokers),
+            overrides={**QUICK, **settings, **self._script.nodes},
             options=options,
         )
-        for node in (CONTROLLER, *self._script.replicas):
+        for node in (CONTROLLER, *brokers):
             self.replace(node, self._script.peers.get(node))
         if CONTROLLER in self._commands:
             # A controller believes that a process has gone where it has heard and seen it before.
-            await asyncio.gather(*(self.stop(node) for node in self._script.replicas))
+            await asyncio.gather(*(self.stop(node) for node in brokers))
         for node in self._commands:
             if self._node(node).pid is not None:
                 await self.kill(node)
@@ -111,6 +115,20 @@ class ProcessDriver:
             first = self._layout.data(self._node(node).name)
             directories = [first, *(f"{first}-{number}" for number in range(2, self._script.log_dirs + 1))]
             self._commands[node] = (*MILENA, "node", "--override", f"log.dirs={','.join(directories)}")
+
+    async def tier(self) -> Mapping[str, bytes]:
+        return await asyncio.to_thread(_contents, self._tier)
+
+    async def close_tier(self) -> None:
+        os.rename(self._tier, self._hidden)
+
+    async def open_tier(self) -> None:
+        shutil.rmtree(self._tier, ignore_errors=True)
+        os.rename(self._hidden, self._tier)
+
+    @property
+    def _hidden(self) -> str:
+        return f"{self._tier}.hidden"
 
     async def cut(self, one: str, other: str) -> None:
         await self.verb(one, "cut", peer=self._node(other).id)
@@ -148,6 +166,17 @@ async def play_on_processes(script: Script, directory: str, peers: Mapping[str, 
         await driver.close()
         assert isinstance(runtime.disk, RealDisk)
         runtime.disk.close()
+
+
+def _contents(folder: str) -> dict[str, bytes]:
+    """The files of a folder that others write in meanwhile."""
+    found = {}
+    for root, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(root, name)
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                found[path] = file.read()
+    return found
 
 
 def _failed(description: str, error: BaseException | None) -> None:

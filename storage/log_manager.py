@@ -141,6 +141,11 @@ class LogManager:
         """Begin retention, flushing, checkpoints and delayed deletion."""
         self._upkeep.start(tasks)
 
+    async def flush(self, log: PartitionLog) -> None:
+        """Sync a log, and write the offset checkpoints of all directories. Where a disk fails, it goes offline."""
+        await self._upkeep.flush([log])
+        await self._upkeep.write_checkpoints()
+
     async def stop(self, broker_epoch: BrokerEpoch | None = None) -> None:
         """Close and sync all logs and mark the directories as cleanly ended. The tasks must have been stopped.
 

@@ -5,10 +5,9 @@
     start | stop | kill | power_off | wipe: B        or a list
     begin: B                                         start it, and go on before it serves; ``start`` is the end of it
     replace: {controller: null}                      a node that is down comes back as another test peer, or as ours
-    topic: {replicas: [A, B]}                        the one topic, of one partition
     produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"};
-                                                     ``error``: what comes of it; ``meanwhile``: a list of actions
-    elect: B                                         preferred: B becomes the first replica, and leads
+                                                     ``error``: what comes of it; ``meanwhile``: a list of actions;
+                                                     ``times``: ms, or "+1000" for a second from now; ``of: u-1``
     wait: {conditions}                               see ``lab.scenarios.conditions``
     hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}    ``from``: or a client id
     release: name
@@ -16,21 +15,25 @@
     cut | heal: [A, B]
     remember: {name: $value}
     ask | propose | fetch: {...}                     requests of the scenario's own: see ``lab.scenarios.requests``
-    configure: {key: value}                          of the topic
-    move: A                                          the replica there, to another log directory; ``moved`` is its end
+    read: {...}                                      what consumers read: see ``lab.scenarios.reading``
+    topic, elect, configure, move, ...               see ``lab.scenarios.topics``
+    roll, flush, tier, retention, ...                see ``lab.scenarios.upkeep``
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final
 
 from lab.scenarios.conditions import missing
-from lab.scenarios.driver import CONTROLLER
+from lab.scenarios.reading import read
 from lab.scenarios.requests import ask, fetch, propose
-from lab.scenarios.script import BROKERS, ScriptError, node_id
-from lab.scenarios.stage import PARTITION, TOPIC, ScenarioFailed, Stage
+from lab.scenarios.script import BROKERS, ScriptError, node_id, partition_of
+from lab.scenarios.stage import ScenarioFailed, Stage
+from lab.scenarios.topics import TIMEOUT_MS, TOPIC_ACTIONS
+from lab.scenarios.upkeep import UPKEEP_ACTIONS
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
@@ -38,7 +41,6 @@ from protocol.records import Record, build_batch
 
 ACKS: Final = {"all": -1, "1": 1, "0": 0}
 PRODUCE_VERSION: Final = 12
-TIMEOUT_MS: Final = 30_000
 
 
 async def carry_out(stage: Stage, name: str, arguments: Any) -> None:
@@ -84,26 +86,9 @@ async def _wipe(stage: Stage, nodes: Any) -> None:
     await _each(stage, nodes, stage.driver.wipe, up=False)
 
 
-async def _topic(stage: Stage, arguments: Mapping[str, Any]) -> None:
-    replicas = [node_id(broker) for broker in arguments["replicas"]]
-    topic = {
-        "name": TOPIC,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "assignments": [{"partition_index": PARTITION, "broker_ids": replicas}],
-        "configs": [{"name": name, "value": value} for name, value in stage.script.config.items()],
-    }
-    response = await stage.ask(
-        CONTROLLER, ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False
-    )
-    result = response.topics[0]
-    _expect_none("the topic", result.error_code)
-    stage.take_topic_id(result.topic_id)
-
-
 async def _produce(stage: Stage, arguments: Mapping[str, Any]) -> None:
-    broker = arguments["to"]
-    await stage.until(f"{broker} to lead", lambda: missing(stage, {"leader": broker}))
+    broker, partition = arguments["to"], arguments.get("of", "t-0")
+    await stage.until(f"{broker} to lead", lambda: missing(stage, {"leaders": {partition: broker}}))
     await asyncio.gather(_write(stage, broker, arguments), _each_of(stage, arguments.get("meanwhile", ())))
     await stage.observe()
 
@@ -117,9 +102,12 @@ async def _each_of(stage: Stage, actions: Sequence[Mapping[str, Any]]) -> None:
 async def _write(stage: Stage, broker: str, arguments: Mapping[str, Any]) -> None:
     acks = ACKS[str(arguments.get("acks", "all"))]
     expected = ErrorCode[arguments.get("error", "NONE")]
-    for value in _values(arguments["values"]):
-        batch = build_batch([Record(0, 0, None, value.encode())], base_timestamp=stage.driver.runtime.clock.time_ms())
-        request = ProduceRequest(None, acks, TIMEOUT_MS, [(TOPIC, None, [(PARTITION, memoryview(batch))])])
+    topic, number = partition_of(arguments.get("of", "t-0"))
+    values = _values(arguments["values"])
+    for value, time in zip_longest(values, arguments.get("times", ()), fillvalue="+0"):
+        now = stage.driver.runtime.clock.time_ms()
+        batch = build_batch([Record(0, 0, None, value.encode())], base_timestamp=_time(time, now))
+        request = ProduceRequest(None, acks, TIMEOUT_MS, [(topic, None, [(number, memoryview(batch))])])
         response = await stage.channel(broker).request_raw(
             ApiKey.PRODUCE,
             PRODUCE_VERSION,
@@ -133,32 +121,15 @@ async def _write(stage: Stage, broker: str, arguments: Mapping[str, Any]) -> Non
             stage.acknowledged[value] = answer.base_offset
 
 
+def _time(text: str | int, now: int) -> int:
+    return now + int(text[1:]) if isinstance(text, str) else text
+
+
 def _values(values: Any) -> list[str]:
     if isinstance(values, Mapping):
         text = values.get("text", "msg %d")
         return [text % number for number in range(values["from"], values["to"] + 1)]
     return [f"msg {value}" if isinstance(value, int) else str(value) for value in values]
-
-
-async def _elect(stage: Stage, broker: str) -> None:
-    """By its own means the controller elects the first replica: so that is what the broker becomes."""
-    replicas = [node_id(one) for one in stage.script.replicas]
-    wanted = sorted(replicas, key=lambda node: node != node_id(broker))
-    moved = await stage.ask(
-        CONTROLLER,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        timeout_ms=TIMEOUT_MS,
-        topics=[{"name": TOPIC, "partitions": [{"partition_index": PARTITION, "replicas": wanted}]}],
-    )
-    _expect_none("the order of the replicas", moved.responses[0].partitions[0].error_code)
-    elected = await stage.ask(
-        CONTROLLER,
-        ApiKey.ELECT_LEADERS,
-        election_type=0,
-        topic_partitions=[{"topic": TOPIC, "partitions": [PARTITION]}],
-        timeout_ms=TIMEOUT_MS,
-    )
-    _expect_none("the election", elected.replica_election_results[0].partition_result[0].error_code)
 
 
 async def _wait(stage: Stage, conditions: Mapping[str, Any]) -> None:
@@ -199,30 +170,6 @@ async def _replace(stage: Stage, peers: Mapping[str, str | None]) -> None:
         stage.driver.replace(node, peer)
 
 
-async def _move(stage: Stage, broker: str) -> None:
-    found = await stage.directories(broker)
-    target = next(path for path, holds in found.items() if not holds)
-    moved = await stage.ask(
-        broker,
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        dirs=[{"path": target, "topics": [{"name": TOPIC, "partitions": [PARTITION]}]}],
-    )
-    _expect_none("the move", moved.results[0].partitions[0].error_code)
-    stage.memory[f"{broker}.directory"] = target
-
-
-async def _configure(stage: Stage, values: Mapping[str, Any]) -> None:
-    changes = [{"name": name, "config_operation": 0, "value": str(value)} for name, value in values.items()]
-    resource = {"resource_type": 2, "resource_name": TOPIC, "configs": changes}
-    response = await stage.ask(CONTROLLER, ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
-    _expect_none("the configuration", response.responses[0].error_code)
-
-
-def _expect_none(what: str, error: int) -> None:
-    if error:
-        raise ScenarioFailed(f"{what}: {ErrorCode(error).name}")
-
-
 _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "start": _start,
     "begin": _begin,
@@ -231,9 +178,7 @@ _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "power_off": _power_off,
     "wipe": _wipe,
     "replace": _replace,
-    "topic": _topic,
     "produce": _produce,
-    "elect": _elect,
     "wait": _wait,
     **{verb: _rule(verb) for verb in ("hold", "drop", "delay", "disconnect", "fail", "trace")},
     "release": _release,
@@ -243,6 +188,7 @@ _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "ask": ask,
     "propose": propose,
     "fetch": fetch,
-    "configure": _configure,
-    "move": _move,
+    "read": read,
+    **TOPIC_ACTIONS,
+    **UPKEEP_ACTIONS,
 }

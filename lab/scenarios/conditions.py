@@ -3,7 +3,8 @@
 ::
 
     leader: A | none        who leads, at the controller and, where it runs, by its own account
-    isr: [A, B]             at the controller
+    leaders: {u-1: A}       of other partitions
+    isr: [A, B]             at the controller; or {u-1: [A, B]}
     fenced: [B], active: [B]    registrations
     follows: {B: A}         B is a follower of A, and knows it
     log_end: {B: 11}, committed: {A: 10}
@@ -19,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from lab.scenarios.driver import CONTROLLER
-from lab.scenarios.script import node_id
+from lab.scenarios.script import THE_PARTITION, Partition, node_id, partition_of
 from lab.scenarios.stage import Stage
 from lab.scenarios.tables import TableError
 
@@ -38,17 +39,31 @@ async def missing(stage: Stage, conditions: Mapping[str, Any]) -> str | None:
 
 
 async def _leader(stage: Stage, wanted: str) -> str | None:
-    leader = (await stage.partition())["leader"]
+    return await _leads(stage, THE_PARTITION, wanted)
+
+
+async def _leaders(stage: Stage, wanted: Mapping[str, str]) -> str | None:
+    for partition, broker in wanted.items():
+        if (reason := await _leads(stage, partition_of(partition), broker)) is not None:
+            return reason
+    return None
+
+
+async def _leads(stage: Stage, partition: Partition, wanted: str) -> str | None:
+    leader = (await stage.partition(partition))["leader"]
     if leader != (-1 if wanted == NONE else node_id(wanted)):
         return f"the leader is {leader}"
-    if wanted in stage.up and (role := (await stage.replica(wanted))["role"]) != "leader":
+    if wanted in stage.up and (role := (await stage.replica(partition.on(wanted)))["role"]) != "leader":
         return f"{wanted} is {role}"
     return None
 
 
-async def _isr(stage: Stage, wanted: list[str]) -> str | None:
-    isr = (await stage.partition())["isr"]
-    return None if sorted(isr) == sorted(map(node_id, wanted)) else f"the ISR is {isr}"
+async def _isr(stage: Stage, wanted: list[str] | Mapping[str, list[str]]) -> str | None:
+    for name, brokers in wanted.items() if isinstance(wanted, Mapping) else [(str(THE_PARTITION), wanted)]:
+        isr = (await stage.partition(partition_of(name)))["isr"]
+        if sorted(isr) != sorted(map(node_id, brokers)):
+            return f"the ISR of {name} is {isr}"
+    return None
 
 
 async def _fenced(stage: Stage, wanted: list[str]) -> str | None:
@@ -123,6 +138,7 @@ async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
 
 _CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] = {
     "leader": _leader,
+    "leaders": _leaders,
     "isr": _isr,
     "fenced": _fenced,
     "active": _active,

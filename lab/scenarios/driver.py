@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from runtime.context import Runtime
+from tiered.tier_config import LOCAL
 
 CONTROLLER: Final = "controller"
 """A node's name; the others are the brokers' letters."""
+RARELY: Final = "3600000"
+"""Milliseconds. What a broker does about its tier is done when the scenario says so."""
+
+
+def tier_settings(brokers: int, folder: str) -> dict[str, str]:
+    """Configuration of all nodes for a tier in a local folder, by Kafka's names."""
+    metadata = "rlmm.config.remote.log.metadata.topic"
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": LOCAL,
+        "rsm.config.dir": folder,
+        f"{metadata}.num.partitions": "1",
+        f"{metadata}.replication.factor": str(brokers),
+        f"{metadata}.min.isr": "1",
+        "remote.log.manager.task.interval.ms": RARELY,
+        "log.retention.check.interval.ms": RARELY,
+    }
 
 
 class Driver(Protocol):
@@ -46,6 +65,16 @@ class Driver(Protocol):
     def replace(self, node: str, peer: str | None) -> None:
         """From its next start on a node is this test peer, None: one of ours. It has its disk as before."""
         ...
+
+    async def tier(self) -> Mapping[str, bytes]:
+        """Everything that lies in the tier, by paths."""
+        ...
+
+    async def close_tier(self) -> None:
+        """Nobody finds anything in the tier until ``open_tier``."""
+        ...
+
+    async def open_tier(self) -> None: ...
 
     async def cut(self, one: str, other: str) -> None: ...
 

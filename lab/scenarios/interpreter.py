@@ -13,14 +13,16 @@ from typing import Any, Final
 from lab.scenarios.actions import carry_out
 from lab.scenarios.driver import CONTROLLER, Driver
 from lab.scenarios.exchanges import differences, mismatch, renumbered
-from lab.scenarios.script import Script, Step, node_id
+from lab.scenarios.reading import IN_TIER
+from lab.scenarios.script import THE_PARTITION, Script, Step, node_id, partition_of, replica_of
 from lab.scenarios.stage import ScenarioFailed, Stage
 from lab.scenarios.tables import Table, TableError, side_by_side
 from node.verbs import VerbError
 
-OTHERS: Final = ("same", "differ", "lost", "partition", "describe")
-"""What can be expected beside tables: equal logs, offsets at which logs differ, acknowledged values that the leader
-lacks, the partition as the controller has it, and a replica as its broker describes it."""
+OTHERS: Final = frozenset({"same", "differ", "lost", "partition", "describe"})
+"""What can be expected beside tables and the tier (``remote``, ``metadata``; ``remote/u-1``): equal logs, offsets at
+which logs differ, acknowledged values that the leader lacks, the partition as the controller has it, and a replica as
+its broker describes it."""
 
 
 async def play(script: Script, driver: Driver) -> list[str]:
@@ -42,24 +44,32 @@ async def play(script: Script, driver: Driver) -> list[str]:
 
 
 async def _play_step(stage: Stage, step: Step) -> None:
+    if step.before:
+        await _expect(stage, step.before)
     for name, arguments in step.actions:
         await carry_out(stage, name, arguments)
     if step.expect:
-        expected = await stage.resolve(dict(step.expect))
-        await stage.until("expected", lambda: _missing(stage, expected))
+        await _expect(stage, step.expect)
     for name, exchanges in step.exchanges.items():
         await _compare_exchanges(stage, name, await stage.resolve(list(exchanges)))
+
+
+async def _expect(stage: Stage, expect: Mapping[str, Any]) -> None:
+    expected = await stage.resolve(dict(expect))
+    await stage.until("expected", lambda: _missing(stage, expected))
 
 
 async def _missing(stage: Stage, expected: Mapping[str, Any]) -> str | None:
     await stage.observe()
     wrong = []
-    for broker, fields in expected.items():
-        if broker not in OTHERS:
-            table = Table.parse(fields)
-            found = stage.shown(broker)
-            found = replace(found, stopped=broker not in stage.up)
-            wrong += [f"{broker}: {one}" for one in table.differences(found)]
+    for name, fields in expected.items():
+        kind, _, partition = name.partition("/")
+        if kind in IN_TIER:
+            place = stage.place(partition_of(partition) if partition else THE_PARTITION)
+            wrong += await IN_TIER[kind](stage, place, fields)
+        elif kind not in OTHERS:
+            found = replace(stage.shown(name), stopped=kind not in stage.up)
+            wrong += [f"{name}: {one}" for one in Table.parse(fields).differences(found)]
     if (same := expected.get("same")) and (at := _difference(stage, *same)):
         wrong.append(f"the logs of {' and '.join(same)} differ at {at}")
     if differ := expected.get("differ"):
@@ -105,7 +115,7 @@ async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[Any]) -
 
 def _drawn(stage: Stage) -> str:
     columns = {}
-    for broker in stage.script.replicas:
-        if broker in stage.tables:
-            columns[broker] = replace(stage.shown(broker), stopped=broker not in stage.up).lines()
+    for name in stage.tables:
+        broker, _ = replica_of(name)
+        columns[name] = replace(stage.shown(name), stopped=broker not in stage.up).lines()
     return side_by_side(columns) if columns else ""

@@ -4,21 +4,29 @@
 
     id, title, document        what it shows, and whose picture it is
     replicas: [A, B]           the partition's replicas in order; brokers are letters, A is node 1
+    brokers: [A, B, C]         where there are more brokers than replicas
     epochs: [0, 1, 2]          the document's leader epochs with records; without it a run is compared as it is
     config, nodes              configuration of the topic, and of all nodes
     release_version            the cluster's metadata version at its beginning, as in 3.5-IV0
     log_dirs: 2                of each broker
+    tier: true                 the cluster has a remote tier; what it does by itself is done once an hour, unless
+                               ``nodes`` say otherwise
+    worlds: [simulation]       where only there
     variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names), and of the above
                                ``config``, ``nodes``, ``release_version``
     steps:
       - title
         in: [variant]          only there
         do: [{action: ...}]    see ``lab.scenarios.actions``
-        expect: {A: table}     see ``lab.scenarios.tables``; also ``same`` and ``differ``
+        before: {A: table}     what holds as the step begins
+        expect: {A: table}     see ``lab.scenarios.tables``; also ``same`` and ``differ``, ``remote`` and ``metadata``
         exchanges: {trace: [...]}
 
 ``$name`` stands for a value of the variant, or one that the run remembers, ``$name + 1`` for the one after it. Where
 a scenario has a plain variant, that is the first.
+
+Most scenarios have one partition, 0 of topic ``t``. Others are named where they are meant: ``of: u-1``, and ``A/u-1``
+is the replica there.
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -42,15 +50,22 @@ KEYS: Final = frozenset(
         "nodes",
         "release_version",
         "log_dirs",
+        "brokers",
+        "tier",
+        "worlds",
         "variants",
         "steps",
         "note",
     }
 )
 VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version"})
-STEP_KEYS: Final = frozenset({"title", "in", "do", "expect", "exchanges", "note"})
+STEP_KEYS: Final = frozenset({"title", "in", "before", "do", "expect", "exchanges", "note"})
 BROKERS: Final = "ABCDE"
 PLAIN: Final = "plain"
+SIMULATION: Final = "simulation"
+PROCESSES: Final = "processes"
+WORLDS: Final = (SIMULATION, PROCESSES)
+TOPIC: Final = "t"
 
 
 class ScriptError(ValueError):
@@ -62,6 +77,7 @@ class Step:
     """``actions`` are (name, arguments)."""
 
     title: str
+    before: Mapping[str, Any]
     actions: Sequence[tuple[str, Any]]
     expect: Mapping[str, Any]
     exchanges: Mapping[str, Sequence[Any]]
@@ -85,6 +101,39 @@ class Script:
     release_version: str | None = None
     log_dirs: int = 1
     values: Mapping[str, Any] = field(default_factory=dict)
+    brokers: tuple[str, ...] = ()
+    tier: bool = False
+
+
+class Partition(NamedTuple):
+    """A partition by its name, as in ``t-0``."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+    def on(self, broker: str) -> str:
+        """The name of its replica there."""
+        return broker if self == THE_PARTITION else f"{broker}/{self}"
+
+
+THE_PARTITION: Final = Partition(TOPIC, 0)
+
+
+def partition_of(name: str) -> Partition:
+    """``u-1``. Raises ScriptError."""
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise ScriptError(f"{name!r} is no partition: it is <topic>-<number>")
+    return Partition(topic, int(number))
+
+
+def replica_of(name: str) -> tuple[str, Partition]:
+    """``A`` is that of the one partition, ``A/u-1`` that of another. Raises ScriptError."""
+    broker, _, partition = name.partition("/")
+    return broker, partition_of(partition) if partition else THE_PARTITION
 
 
 def node_id(broker: str) -> int:
@@ -98,6 +147,14 @@ def all_scenarios() -> list[str]:
     """The ids of all files."""
     names = (entry.name for entry in resources.files("lab.scenarios").iterdir())
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def worlds(scenario: str) -> list[str]:
+    """Where it can be played."""
+    found = source(scenario).get("worlds", WORLDS)
+    if strangers := [one for one in found if one not in WORLDS]:
+        raise ScriptError(f"{scenario}: no world {', '.join(strangers)}; there are {', '.join(WORLDS)}")
+    return list(found)
 
 
 def variants(scenario: str) -> list[str]:
@@ -142,6 +199,8 @@ def script_of(data: Mapping[str, Any], variant: str | None = None) -> Script:
         release_version=chosen.get("release_version", data.get("release_version")),
         log_dirs=data.get("log_dirs", 1),
         values=chosen.get("set") or {},
+        brokers=tuple(data.get("brokers", data["replicas"])),
+        tier=bool(data.get("tier", False)),
         steps=[_step(step) for step in data["steps"] if variant in step.get("in", [variant])],
     )
 
@@ -165,7 +224,8 @@ def _step(data: Mapping[str, Any]) -> Step:
     for action in data.get("do") or []:
         ((name, arguments),) = action.items() if isinstance(action, dict) else ((action, None),)
         actions.append((name, arguments))
-    return Step(data["title"], actions, data.get("expect") or {}, data.get("exchanges") or {})
+    before, expect = data.get("before") or {}, data.get("expect") or {}
+    return Step(data["title"], before, actions, expect, data.get("exchanges") or {})
 
 
 def _check_keys(what: str, data: Mapping[str, Any], keys: frozenset[str]) -> None:

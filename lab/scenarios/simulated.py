@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from controller.formatting import Formatting
 from controller.server import Controller
 from lab.cluster import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster, host_of
 from lab.cluster import CONTROLLER as CONTROLLER_MACHINE
-from lab.scenarios.driver import CONTROLLER
+from lab.scenarios.driver import CONTROLLER, tier_settings
 from lab.scenarios.interpreter import play
 from lab.scenarios.script import Script, node_id
 from lab.world import World, simulate
@@ -24,6 +25,7 @@ QUICK: Final[Mapping[str, object]] = {
     "broker_session_timeout_ms": 3000,
     "broker_heartbeat_interval_ms": 500,
 }
+TIER: Final = "/tier"
 
 Node = Broker | Controller
 Peer = Callable[[Runtime, NodeConfig], Node]
@@ -34,7 +36,8 @@ class SimulatedDriver:
     """Implements ``lab.scenarios.driver.Driver``. ``peers``: the test peers by the names that scripts call them by."""
 
     def __init__(self, world: World, script: Script, peers: Mapping[str, Peer]) -> None:
-        overrides = dict(QUICK) | {name.replace(".", "_"): value for name, value in script.nodes.items()}
+        settings = (tier_settings(len(script.brokers), TIER) if script.tier else {}) | dict(script.nodes)
+        overrides = dict(QUICK) | {name.replace(".", "_"): value for name, value in settings.items()}
         directories = ",".join(f"/data-{number}" for number in range(1, script.log_dirs + 1))
         self._formatting = Formatting.parse(release_version=script.release_version)
         self._peers = peers
@@ -86,6 +89,15 @@ class SimulatedDriver:
 
     def _controller(self, runtime: Runtime, config: NodeConfig) -> Controller:
         return Controller(runtime, config, formatting=self._formatting)
+
+    async def tier(self) -> Mapping[str, bytes]:
+        return {path: bytes(inode.data) for path, inode in self._world.tier.files.items()}
+
+    async def close_tier(self) -> None:
+        self._world.tier.fail(TIER, errno.ENOENT)
+
+    async def open_tier(self) -> None:
+        self._world.tier.heal()
 
     async def cut(self, one: str, other: str) -> None:
         self._world.fabric.cut(_machine(one), _machine(other))

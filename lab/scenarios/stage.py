@@ -10,15 +10,16 @@ from typing import Any, Final
 from uuid import UUID
 
 from lab.scenarios.driver import CONTROLLER, Driver
-from lab.scenarios.script import Script, node_id
+from lab.scenarios.remote import Ids, Place
+from lab.scenarios.script import THE_PARTITION, Partition, Script, node_id, replica_of
 from lab.scenarios.tables import Renumbering, Table
 from node.outgoing import Channel
 from node.verbs import VerbError
 from protocol.api_keys import ApiKey
 from protocol.types import ZERO_UUID
 
-TOPIC: Final = "t"
-PARTITION: Final = 0
+TOPIC: Final = THE_PARTITION.topic
+PARTITION: Final = THE_PARTITION.number
 LIMIT: Final = 30.0
 """Seconds on the scenario's clock that anything may take to come about."""
 PAUSE: Final = 0.02
@@ -38,12 +39,15 @@ class ScenarioFailed(AssertionError):
 
 
 class Stage:
-    """``tables`` are the replicas as last seen, also of brokers that are down."""
+    """``tables`` are the replicas as last seen, also of brokers that are down, by their names (``A``, ``A/u-1``)."""
 
     def __init__(self, script: Script, driver: Driver) -> None:
         self.script = script
         self.driver = driver
-        self.topic_id = ZERO_UUID
+        self.topic_ids: dict[str, UUID] = {}
+        self.replicas: dict[Partition, tuple[str, ...]] = {THE_PARTITION: script.replicas}
+        """The brokers that have a replica, of all partitions."""
+        self.segments = Ids()
         self.up: set[str] = set()
         self.memory: dict[str, Any] = dict(script.values)
         self.rules: dict[str, tuple[str, int]] = {}
@@ -96,16 +100,31 @@ class Stage:
     async def verb(self, node: str, verb: str, **arguments: Any) -> Any:
         return await self.driver.verb(node, verb, **arguments)
 
-    async def replica(self, broker: str) -> Mapping[str, Any]:
+    async def of_replica(self, name: str, verb: str, **arguments: Any) -> Any:
+        """Carry out a verb of a replica, ``A`` or ``A/u-1``."""
+        broker, partition = replica_of(name)
+        return await self.verb(broker, verb, topic=partition.topic, partition=partition.number, **arguments)
+
+    async def replica(self, name: str) -> Mapping[str, Any]:
         """A replica as its broker describes it."""
-        described: Mapping[str, Any] = await self.verb(broker, "describe_partition", topic=TOPIC, partition=PARTITION)
+        described: Mapping[str, Any] = await self.of_replica(name, "describe_partition")
         return described
 
-    async def partition(self) -> Mapping[str, Any]:
-        """The partition as the controller has it."""
-        found = await self.verb(CONTROLLER, "partitions", topic=TOPIC)
-        one: Mapping[str, Any] = found[f"{TOPIC}-{PARTITION}"]
+    async def partition(self, partition: Partition = THE_PARTITION) -> Mapping[str, Any]:
+        """A partition as the controller has it. Raises VerbError for one that it does not have."""
+        found = await self.verb(CONTROLLER, "partitions", topic=partition.topic)
+        one: Mapping[str, Any] | None = found.get(str(partition))
+        if one is None:
+            raise VerbError(f"the controller has no {partition}")
         return one
+
+    @property
+    def topic_id(self) -> UUID:
+        """Of the topic with the one partition."""
+        return self.topic_ids.get(TOPIC, ZERO_UUID)
+
+    def place(self, partition: Partition) -> Place:
+        return Place(partition.topic, self.topic_ids.get(partition.topic, ZERO_UUID), partition.number)
 
     async def registration(self, broker: str) -> Mapping[str, Any] | None:
         """A broker as the controller has it."""
@@ -154,36 +173,36 @@ class Stage:
             return found["epoch"]
         raise ScenarioFailed(f"nothing is called ${name}")
 
-    def take_topic_id(self, topic_id: UUID) -> None:
-        self.topic_id = topic_id
-
     # -- looking
 
     async def observe(self) -> None:
         """Look at all replicas of running brokers. Every record that is ever written must be seen once, for the
         numbers of its epoch."""
-        for broker in self.script.replicas:
-            if broker in self.up:
-                with contextlib.suppress(VerbError):  # a broker that does not know the topic yet
-                    self.tables[broker] = await self._table(broker)
+        for partition, brokers in self.replicas.items():
+            for broker in brokers:
+                if broker in self.up:
+                    with contextlib.suppress(VerbError):  # a broker that does not know the topic yet
+                        self.tables[partition.on(broker)] = await self._table(broker, partition)
         if self.numbering is not None:
             self.numbering.observe(self.tables.values())
 
-    async def _table(self, broker: str) -> Table:
-        described = await self.replica(broker)
-        records = await self.verb(broker, "read_log", topic=TOPIC, partition=PARTITION, max=10_000)
-        partition = await self.partition()
+    async def _table(self, broker: str, partition: Partition) -> Table:
+        name = partition.on(broker)
+        described = await self.replica(name)
+        records = await self.of_replica(name, "read_log", max=10_000)
+        at_controller = await self.partition(partition)
         return Table(
             log={int(offset): (str(value), int(epoch)) for offset, value, epoch in records},
             epochs={int(epoch): int(start) for epoch, start in described["epochs"]},
             committed=described["high_watermark"] - 1,
             log_end_offset=described["log_end_offset"],
-            in_isr=node_id(broker) in partition["isr"],
+            in_isr=node_id(broker) in at_controller["isr"],
+            state=(described["fetcher"] or {}).get("state"),
         )
 
-    def shown(self, broker: str) -> Table:
+    def shown(self, replica: str) -> Table:
         """A replica as last seen, in the document's numbers."""
-        table = self.tables.get(broker, Table())
+        table = self.tables.get(replica, Table())
         return table if self.numbering is None else self.numbering.apply(table)
 
     async def until(self, what: str, condition: Callable[[], Awaitable[str | None]]) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-KEYS: Final = frozenset({"log", "epochs", "committed", "log_end_offset", "in_isr", "stopped"})
+KEYS: Final = frozenset({"log", "epochs", "committed", "log_end_offset", "in_isr", "stopped", "state"})
+Log: TypeAlias = Mapping[int, tuple[str, int]]
+"""Offset to (value, leader epoch)."""
 GAP: Final = "   "
 COMMITTED: Final = " (HW)"
 
@@ -25,8 +27,8 @@ class TableError(ValueError):
 class Table:
     """One replica at one moment. A field that is None is not checked where the table is an expectation."""
 
-    log: Mapping[int, tuple[str, int]] | None = None
-    """Offset to (value, leader epoch), of what is in the local log."""
+    log: Log | None = None
+    """What is in the local log."""
     epochs: Mapping[int, int] | None = None
     """The checkpoint: leader epoch to start offset."""
     committed: int | None = None
@@ -34,27 +36,29 @@ class Table:
     log_end_offset: int | None = None
     in_isr: bool | None = None
     stopped: bool = False
+    state: str | None = None
+    """A follower's, as the documents call it."""
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Table:
         """From scenario data. A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``."""
         if unknown := set(fields) - KEYS:
             raise TableError(f"a table has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(KEYS))}")
-        log = fields.get("log")
-        epochs = fields.get("epochs")
+        log, epochs = fields.get("log"), fields.get("epochs")
         return cls(
-            log=None if log is None else {int(offset): _record(entry) for offset, entry in log.items()},
-            epochs=None if epochs is None else {int(epoch): int(start) for epoch, start in epochs.items()},
+            log=None if log is None else log_of(log),
+            epochs=None if epochs is None else epochs_of(epochs),
             committed=fields.get("committed"),
             log_end_offset=fields.get("log_end_offset"),
             in_isr=fields.get("in_isr"),
             stopped=bool(fields.get("stopped", False)),
+            state=fields.get("state"),
         )
 
     def differences(self, found: Table) -> list[str]:
         """Where a run's table is not as this one expects, in words; empty where it is."""
         wrong = []
-        for name in ("log", "epochs", "committed", "log_end_offset", "in_isr"):
+        for name in ("log", "epochs", "committed", "log_end_offset", "in_isr", "state"):
             expected, actual = getattr(self, name), getattr(found, name)
             if expected is not None and expected != actual:
                 wrong.append(f"{name}: expected {expected}, found {actual}")
@@ -94,13 +98,25 @@ class Renumbering:
 
     def apply(self, table: Table) -> Table:
         """A run's table in the document's numbers. ``observe`` it first."""
-        numbers = self.numbers
         log, epochs = table.log, table.epochs
         return replace(
             table,
-            log=None if log is None else {at: (value, numbers[epoch]) for at, (value, epoch) in log.items()},
-            epochs=None if epochs is None else {numbers[e]: start for e, start in epochs.items() if e in numbers},
+            log=None if log is None else self.log(log),
+            epochs=None if epochs is None else self.epochs(epochs),
         )
+
+    def log(self, log: Log) -> dict[int, tuple[str, int]]:
+        """Raises TableError, as ``numbers`` does, and for a record in an epoch that was not seen before."""
+        numbers = self.numbers
+        try:
+            return {at: (value, numbers[epoch]) for at, (value, epoch) in log.items()}
+        except KeyError as epoch:
+            raise TableError(f"records in epoch {epoch}, which no replica has shown") from None
+
+    def epochs(self, epochs: Mapping[int, int]) -> dict[int, int]:
+        """Those in which a record was written."""
+        numbers = self.numbers
+        return {numbers[epoch]: start for epoch, start in epochs.items() if epoch in numbers}
 
 
 def side_by_side(columns: Mapping[str, Sequence[str]]) -> str:
@@ -111,6 +127,16 @@ def side_by_side(columns: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(
         GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def log_of(fields: Mapping[Any, Any]) -> dict[int, tuple[str, int]]:
+    """A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``. Raises TableError."""
+    return {int(offset): _record(entry) for offset, entry in fields.items()}
+
+
+def epochs_of(fields: Mapping[Any, Any]) -> dict[int, int]:
+    """Epochs with their start offsets."""
+    return {int(epoch): int(start) for epoch, start in fields.items()}
 
 
 def _record(entry: Any) -> tuple[str, int]:

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from lab.scenarios.script import all_scenarios, load, variants
+from lab.scenarios.script import PROCESSES, SIMULATION, all_scenarios, load, variants, worlds
 from lab.scenarios.simulated import play_simulated
 from milena.scenario_processes import play_on_processes
 from tests.scenarios.peers import PEERS
 
-RUNS = [(scenario, variant) for scenario in all_scenarios() for variant in variants(scenario)]
+
+def runs(world: str) -> list[tuple[str, str]]:
+    """All variants of the scenarios that this world can play."""
+    found = (scenario for scenario in all_scenarios() if world in worlds(scenario))
+    return [(scenario, variant) for scenario in found for variant in variants(scenario)]
+
+
 PEER_COMMANDS = {name: (sys.executable, "-I", "-m", "tests.scenarios.peers", name) for name in PEERS}
 
 
@@ -23,12 +29,12 @@ def named(run: tuple[str, str], world: str) -> str:
     return "-".join([scenario, *([] if variant == "plain" else [variant]), world])
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: named(run, "simulation"))
+@pytest.mark.parametrize("run", runs(SIMULATION), ids=lambda run: named(run, SIMULATION))
 def test_scenario(run: tuple[str, str]) -> None:
     assert play_simulated(load(*run), PEERS)
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: named(run, "processes"))
+@pytest.mark.parametrize("run", runs(PROCESSES), ids=lambda run: named(run, PROCESSES))
 def test_scenario_on_processes(run: tuple[str, str], tmp_path: Path) -> None:
     assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster"), PEER_COMMANDS))
 

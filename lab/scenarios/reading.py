@@ -1,0 +1,148 @@
+"""What consumers read, and what is found in the tier and in the topic of its metadata.
+
+::
+
+    read: {at: A, from: 0, records: {0: [0, 0], 1: [4, 1]}}
+
+Every offset from ``from`` on is asked for in a fetch of its own, so that each is a reader's first; all that comes must
+be as expected, up to the last of ``records``, and nothing may follow there. ``of: u-1`` is another partition.
+``leader_epoch`` is what the reader takes for the leader's epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from lab.scenarios.remote import (
+    Place,
+    finished,
+    metadata_differences,
+    published,
+    records_in,
+    remote_differences,
+    segments_in,
+)
+from lab.scenarios.script import BROKERS, Partition, partition_of
+from lab.scenarios.stage import ScenarioFailed, Stage
+from lab.scenarios.tables import Log, log_of
+from node.outgoing import ChannelError
+from node.verbs import VerbError
+from protocol.api_keys import ApiKey
+from protocol.batch import iter_batches
+from protocol.errors import ErrorCode, retriable
+from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from protocol.fetch_response import FetchedPartition, decode_fetch_response
+from protocol.records import iter_records, offset_of
+from storage.tiering import REMOTE_METADATA_TOPIC
+
+BY_NAME: Final = 12
+"""The last version of Fetch in which topics have names."""
+MAX_BYTES: Final = 1 << 20
+MAX_WAIT_MS: Final = 500
+METADATA: Final = Partition(REMOTE_METADATA_TOPIC, 0)
+
+
+async def read(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    """Raises ScenarioFailed for a record that is not as expected, and where one does not come."""
+    partition = partition_of(arguments.get("of", "t-0"))
+    expected = log_of(arguments["records"])
+    epoch = arguments.get("leader_epoch", -1)
+    for offset in sorted(expected):
+        if offset >= arguments["from"]:
+            await _read_at(stage, arguments["at"], partition, offset, expected, epoch)
+
+
+async def _read_at(
+    stage: Stage, broker: str, partition: Partition, offset: int, expected: Log, leader_epoch: int
+) -> None:
+    async def missing() -> str | None:
+        fetched, data = await _fetch(stage, broker, partition, offset, leader_epoch)
+        error = ErrorCode(fetched.error_code)
+        if error and retriable(error):
+            return f"{broker} answers {error.name}"
+        if error:
+            raise ScenarioFailed(f"offset {offset} of {partition} at {broker}: {error.name}")
+        found = {at: record for at, record in records_in(data).items() if at >= offset}
+        if stage.numbering is not None:
+            found = stage.numbering.log(found)
+        if not found:
+            return f"{broker} has no records from {offset} on"
+        wanted = {at: expected.get(at) for at in range(offset, max(found) + 1) if at in expected or at in found}
+        if found != wanted:
+            raise ScenarioFailed(f"{broker} serves from offset {offset} on {found}, expected {wanted}")
+        return None
+
+    await stage.until(f"reading offset {offset} of {partition} at {broker}", missing)
+
+
+async def _fetch(
+    stage: Stage, broker: str, partition: Partition, offset: int, leader_epoch: int = -1
+) -> tuple[FetchedPartition, bytes]:
+    """One consumer's fetch. Raises VerbError where the broker cannot be asked."""
+    wanted = FetchPartition(partition.number, offset, MAX_BYTES, leader_epoch)
+    request = FetchRequest(MAX_WAIT_MS, 1, MAX_BYTES, [(partition.topic, None, [wanted])])
+
+    def decode(body: memoryview) -> tuple[FetchedPartition, bytes]:
+        fetched = decode_fetch_response(BY_NAME, body).topics[0][2][0]
+        assert isinstance(fetched.records, memoryview | bytes | None)
+        return fetched, bytes(fetched.records or b"")
+
+    channel = stage.channel(broker)
+    try:
+        return await channel.request_raw(ApiKey.FETCH, BY_NAME, [encode_fetch_request(BY_NAME, request)], decode)
+    except ChannelError as error:
+        raise VerbError(str(error)) from error
+
+
+async def _metadata_records(stage: Stage) -> list[tuple[int, bytes]]:
+    """All of the metadata topic, as (offset, value). Raises VerbError."""
+    leader = (await stage.partition(METADATA))["leader"]
+    broker = BROKERS[leader - 1] if leader > 0 else "nobody"
+    if broker not in stage.up:
+        raise VerbError(f"{broker} leads the metadata of the tier")
+    found: list[tuple[int, bytes]] = []
+    while True:
+        fetched, data = await _fetch(stage, broker, METADATA, found[-1][0] + 1 if found else 0)
+        if fetched.error_code:
+            raise VerbError(f"{METADATA}: {ErrorCode(fetched.error_code).name}")
+        before = len(found)
+        found += [
+            (offset_of(batch, record), bytes(record.value or b""))
+            for batch in iter_batches(memoryview(bytearray(data)))
+            if not batch.is_control
+            for record in iter_records(batch)
+        ]
+        if len(found) == before or found[-1][0] + 1 >= fetched.high_watermark:
+            return found
+
+
+async def _remote(stage: Stage, place: Place, expected: Mapping[str, Any]) -> list[str]:
+    found = segments_in(await stage.driver.tier(), place)
+    if (numbering := stage.numbering) is not None:
+        found = [replace(one, log=numbering.log(one.log), epochs=numbering.epochs(one.epochs)) for one in found]
+    return remote_differences(expected, found, stage.segments)
+
+
+async def _metadata(stage: Stage, place: Place, expected: Mapping[str, Any]) -> list[str]:
+    found = finished(published(await _metadata_records(stage), place))
+    if (numbering := stage.numbering) is not None:
+        found = {segment: one._replace(epochs=numbering.epochs(one.epochs)) for segment, one in found.items()}
+    return metadata_differences(expected, found, stage.segments)
+
+
+async def _states(stage: Stage, place: Place, expected: Mapping[str, int]) -> list[str]:
+    counted: dict[str, int] = {}
+    for one in published(await _metadata_records(stage), place).values():
+        counted[one.state.name] = counted.get(one.state.name, 0) + 1
+    return [] if counted == dict(expected) else [f"states: expected {dict(expected)}, found {counted}"]
+
+
+IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Mapping[str, Any]], Awaitable[list[str]]]]] = {
+    "remote": _remote,
+    "metadata": _metadata,
+    "states": _states,
+}
+"""What can be expected of the tier, in this order: ``remote`` gives the segments their names. ``states`` counts the
+segments that are told of."""

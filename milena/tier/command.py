@@ -7,10 +7,14 @@ from functools import partial
 from typing import TypeAlias
 
 from milena.errors import UsageError
-from milena.options import CommandLine, Option, Positional, Values, nearest
-from milena.tier.places import PLACES
+from milena.options import CommandLine, Option, Positional, Values, key_value, nearest
+from milena.tier.places import PLACES, STORAGE_OPTIONS
+from milena.up.command import COMMAND as UP
+from milena.up.layout import DEFAULT_DIR
 
 Body: TypeAlias = Callable[[Values], int]
+TAKEN = ("--brokers", "--port", "--host", "--advertised-host", "--cluster-id", "--override")
+"""Options of `milena up` that a later start keeps."""
 TOPICS = Positional("TOPIC", "topics, or partitions as TOPIC:PARTITION; all without any", many=True)
 
 LIST = CommandLine(
@@ -31,10 +35,48 @@ VERIFY = CommandLine(
     [TOPICS],
     ["milena tier verify --dir milena-data", "milena tier verify --tier /mnt/tier --dir /var/lib/broker-1 --json"],
 )
+RESTORE = CommandLine(
+    "tier restore",
+    "Make the directory of a new cluster, whose topics are those of a tier that is left of an old one. `milena up`\n"
+    "then starts it, and its topics can be read from their first offsets. The tier stays where it is and belongs to\n"
+    "the new cluster from then on: no other may use it any more.",
+    [
+        Option("--tier", "the tier: a folder, or a URL for fsspec; DIR/remote without it", "PLACE"),
+        STORAGE_OPTIONS,
+        Option("--dir", "the new cluster's directory", "DIR", default=DEFAULT_DIR),
+        Option(
+            "--metadata",
+            "what is left of the old cluster: its directory, or a broker's log directory. Without it the metadata "
+            "comes from the tier's files",
+            "DIR",
+            many=True,
+        ),
+        Option("--topic", "these topics alone; with ID where there are several of the name", "NAME[=ID]", many=True),
+        Option(
+            "--partitions",
+            "how many a topic has, where its last ones were empty",
+            "NAME=N",
+            many=True,
+            convert=key_value,
+        ),
+        Option("--config", "a configuration of the topics, under Kafka's name", "K=V", many=True, convert=key_value),
+        Option("--replicas", "how many of each partition; 3, or as many as there are brokers", "N", convert=int),
+        Option("--skip-gaps", "begin behind offsets that are in no segment; what is before them will be deleted"),
+        *[option for option in UP.options if option.name in TAKEN],
+    ],
+    examples=[
+        "milena tier restore --tier /mnt/tier --dir again && milena up --dir again",
+        "milena tier restore --tier s3://bucket/prefix --dir again --metadata /backup/broker-1",
+    ],
+)
 
 
 def main(arguments: Sequence[str]) -> int:
-    commands: dict[str, tuple[CommandLine, Body]] = {"ls": (LIST, _list), "verify": (VERIFY, _verify)}
+    commands: dict[str, tuple[CommandLine, Body]] = {
+        "ls": (LIST, _list),
+        "verify": (VERIFY, _verify),
+        "restore": (RESTORE, _restore),
+    }
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: milena tier COMMAND [options]\n")
         print(
@@ -64,3 +106,9 @@ def _verify(values: Values) -> int:
     from milena.tier.places import run
 
     return run(values, partial(verifying.verify_all, values))
+
+
+def _restore(values: Values) -> int:
+    from milena.tier.restore import restore
+
+    return restore(values)

@@ -120,7 +120,7 @@ def load(cluster: ClusterDir) -> Settings:
 def save(cluster: ClusterDir, settings: Settings) -> None:
     """Write the settings, whole or not at all."""
     keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port", "tier")
-    lines = [f"{key}={getattr(settings, key)}" for key in keys]
+    lines = [f"{key}={value}" for key in keys if (value := getattr(settings, key)) is not None]
     lines += [f"override={key}={value}" for key, value in settings.overrides]
     with open(f"{cluster.settings}.tmp", "w") as file:
         file.write("\n".join(lines) + "\n")

@@ -51,6 +51,15 @@ class MetadataTopicSettings:
             retry_timeout=_number(texts, RETRY_TIMEOUT_MS, 120_000, least=0) / 1000,
         )
 
+    def topic_configs(self) -> dict[str, str]:
+        """What the topic is created with."""
+        return {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_ms),
+            "min.insync.replicas": str(self.min_isr),
+            "remote.storage.enable": "false",
+        }
+
 
 def _number(texts: Mapping[str, str], key: str, default: int, *, least: int) -> int:
     text = texts.get(key)

@@ -42,10 +42,5 @@ def _topic(settings: MetadataTopicSettings) -> admin.NewTopic:
         REMOTE_LOG_METADATA_TOPIC,
         settings.partitions,
         settings.replication_factor,
-        configs={
-            "cleanup.policy": "delete",
-            "retention.ms": str(settings.retention_ms),
-            "min.insync.replicas": str(settings.min_isr),
-            "remote.storage.enable": "false",
-        },
+        configs=settings.topic_configs(),
     )

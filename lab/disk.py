@@ -85,6 +85,9 @@ class SimulatedHandle:
         self._disk.check("read", self._path)
         return bytes(self._inode.data[position : position + length])
 
+    def load(self, length: int, position: int) -> None:
+        self._disk.check("read", self._path)
+
 
 class SimulatedFile:
     """Implements ``runtime.disk.File``."""

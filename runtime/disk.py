@@ -26,6 +26,10 @@ class Handle(Protocol):
         """Up to ``length`` bytes; shorter at the end of the file."""
         ...
 
+    def load(self, length: int, position: int) -> None:
+        """Bring bytes into memory, so that who reads or sends them next does not wait for the disk. May block."""
+        ...
+
 
 class File(Protocol):
     """An open file. Positions and sizes are bytes."""

@@ -33,6 +33,16 @@ class RealHandle:
     def pread(self, length: int, position: int) -> bytes:
         return os.pread(self._fd, length, position)
 
+    def load(self, length: int, position: int) -> None:
+        """By sending them nowhere: that costs half of what copying them does."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            end = position + length
+            while position < end and (sent := os.sendfile(nowhere, self._fd, position, end - position)):
+                position += sent
+        finally:
+            os.close(nowhere)
+
     def __del__(self) -> None:
         os.close(self._fd)
 

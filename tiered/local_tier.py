@@ -98,7 +98,9 @@ class LocalTier:
         return RemoteRange(start, length, part, read)
 
     def expect(self, metadata: RemoteLogSegmentMetadata, start: int = 0) -> None:
-        """The page cache reads ahead by itself."""
+        """More is read ahead from its beginning."""
+        if not start:
+            self._logs.expect(f"{self._folder}/{tier_names.object_path(metadata, LOG_SUFFIX)}")
 
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
         path = f"{self._folder}/{tier_names.object_path(metadata, index.value)}"

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Final
 
 from runtime.clock import Clock
-from runtime.disk import Disk, File, Handle
+from runtime.disk import Disk, File
 from runtime.network import FileRange
 
 MOST_OPEN: Final = 64
@@ -21,7 +21,6 @@ MOST_AHEAD: Final = 8 << 20
 """Bytes that are read ahead of a sequential reader."""
 MOST_WARM: Final = 64 << 20
 """Bytes of one range that are read first. No answer to a fetch is longer."""
-PIECE: Final = 1 << 20
 
 
 class CutLog(Exception):
@@ -52,6 +51,7 @@ class OpenLogs:
         self._disk = disk
         self._clock = clock
         self._logs: OrderedDict[str, OpenLog] = OrderedDict()
+        self._expected: OrderedDict[str, None] = OrderedDict()
 
     async def range(self, path: str, start: int, length: int) -> FileRange:
         """Bytes that can be sent without waiting for the folder. Raises CutLog where they are not there."""
@@ -63,6 +63,13 @@ class OpenLogs:
         if start < log.warm_start or start + length > log.warm_end:
             await self._warm(path, log, found)
         return found
+
+    def expect(self, path: str) -> None:
+        """A sequential reader will come to the beginning of this log, and need not begin slowly."""
+        self._expected[path] = None
+        self._expected.move_to_end(path)
+        if len(self._expected) > MOST_OPEN:
+            self._expected.popitem(last=False)
 
     def forget(self, path: str) -> None:
         log = self._logs.pop(path, None)
@@ -93,18 +100,16 @@ class OpenLogs:
     async def _warm(self, path: str, log: OpenLog, wanted: FileRange) -> None:
         start, end = wanted.position, wanted.position + wanted.length
         sequential = log.warm_start <= start <= log.warm_end
-        log.ahead = min(2 * max(log.ahead, wanted.length), MOST_AHEAD) if sequential else 0
+        if not start and path in self._expected:
+            del self._expected[path]
+            log.ahead = MOST_AHEAD
+        else:
+            log.ahead = min(2 * max(log.ahead, wanted.length), MOST_AHEAD) if sequential else 0
         first = max(start, log.warm_end) if sequential else start
         end = min(end + log.ahead, start + MOST_WARM, log.file.size)
         try:
-            await self._disk.offload(_read, wanted.handle, first, end)
+            await self._disk.offload(wanted.handle.load, end - first, first)
         except OSError:
             self.forget(path)
             raise
         log.warm_start, log.warm_end = start, end
-
-
-def _read(handle: Handle, start: int, end: int) -> None:
-    """Bring bytes into the page cache."""
-    for position in range(start, end, PIECE):
-        handle.pread(min(PIECE, end - position), position)

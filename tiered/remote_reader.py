@@ -28,6 +28,8 @@ READY_WAIT: Final = 0.1
 """Seconds that a read waits for the metadata."""
 NEAR_END: Final = 16 << 20
 """Bytes before a segment's end from where on a sequential reader's next one is expected."""
+STEP: Final = 4 << 20
+"""Bytes after which it is expected again: not all of it may have found room."""
 MOST_READERS: Final = 1000
 
 
@@ -123,7 +125,7 @@ class RemoteLogReader:
         self._heads[segment.id] = end
         if len(self._heads) > MOST_READERS:
             self._heads.popitem(last=False)
-        if segment.size - end > NEAR_END or not position <= before <= end:
+        if segment.size - end > NEAR_END or not position <= before <= end or before // STEP == end // STEP:
             return
         after = Offset(served.last + 1)
         if after < log.local_log_start_offset:

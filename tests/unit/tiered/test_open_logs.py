@@ -77,6 +77,16 @@ async def test_a_read_elsewhere_asks_a_worker_for_no_more_than_it_wants(bench: B
 
 
 @in_simulation
+async def test_a_log_that_is_expected_is_read_ahead_from_its_beginning(bench: Bench) -> None:
+    for _ in range(2):
+        bench.logs.expect(PATH)
+        before = bench.disk.jobs
+        for at in range(0, 8 * MIB, MIB):
+            await bench.logs.range(PATH, at, MIB)
+        assert bench.disk.jobs - before <= 2
+
+
+@in_simulation
 async def test_what_became_of_the_folder_is_noticed_after_a_while(bench: Bench) -> None:
     part = await bench.logs.range(PATH, 0, 10)
     bench.disk.write_atomic(PATH, b"short")

@@ -184,7 +184,12 @@ def test_after_an_unclean_election_only_what_is_on_the_lineage_counts_as_copied(
         await until(lambda: leader_of(cluster) == 2 and replica(cluster, 2).is_leader)
         await write(client, 12, first=100)
         await until(lambda: bases(cluster, 2) == [16])
-        assert list(readable(cluster, 2).values()) == [*range(6), *range(100, 112)]
+        expected = [*range(6), *range(100, 112)]
+        assert list(readable(cluster, 2).values()) == expected
+        await cluster.start_broker(1)
+        await until(lambda: set(partition_image(cluster).isr) == {1, 2})
+        await until(lambda: len(bases(cluster, 1)) == 1)
+        await until(lambda: list(readable(cluster, 1).values()) == expected)
 
     with_tier(
         scenario,

@@ -105,6 +105,7 @@ def test_a_broker_whose_tier_has_no_place_does_not_start(tmp_path: Path) -> None
 
 
 def test_a_killed_leader_leaves_its_successor_a_tier_that_goes_on(tmp_path: Path, tier: Path, topic: str) -> None:
+    """It comes back by way of the tier. (Up to 10 s: three brokers start, one of them twice.)"""
     replicated = {
         "default.replication.factor": "3",
         "min.insync.replicas": "2",
@@ -121,8 +122,8 @@ def test_a_killed_leader_leaves_its_successor_a_tier_that_goes_on(tmp_path: Path
         leader = Places(cluster.bootstrap, topic).now()[0].leader
         cluster.kill(leader)
         send(producer, topic, range(RECORDS, 2 * RECORDS))
-        data = [Path(broker.log_dirs[0]) for broker in cluster.brokers if broker.pid is not None]
-        assert len(data) == 2
+        cluster.restart(leader)
+        data = [Path(broker.log_dirs[0]) for broker in cluster.brokers]
         wait_until(lambda: all(is_empty(folder / f"{topic}-0") for folder in data), "everything is in the tier")
         copied = {entry for path in logs(remote, f"{topic}-0-*") for entry in offsets(path)}
         assert copied == set(range(2 * RECORDS))

@@ -21,6 +21,7 @@ from protocol.types import Offset
 from runtime.context import Runtime
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
+from storage import tiering
 from storage.log_dir import LogDir
 from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
@@ -70,7 +71,16 @@ class Move:
         self.truncations = current.truncations
         first = self._first_batch()
         if future.log_end_offset < first or future.log_end_offset > current.log_end_offset:
-            future.truncate_fully_and_start_at(first)
+            self._begin_at(first)
+
+    def _begin_at(self, first: Offset) -> None:
+        """The copy of a tiered log knows what is in the tier as the log does: its segments will go there with the
+        producers of the whole log."""
+        current = self.current
+        if current.remote_enabled and current.log_start_offset < first == current.segments[0].base_offset:
+            tiering.start_like(self.future, current, first)
+        else:
+            self.future.truncate_fully_and_start_at(first)
 
     @property
     def next(self) -> Offset:

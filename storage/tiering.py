@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import METADATA_TOPIC, OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC, Offset
 from storage.epoch_cache import EpochEntry
 from storage.guard import guarded
 from storage.names import SNAPSHOT, segment_file
 from storage.producer_files import ProducerFiles
-from storage.producer_snapshot import decode_snapshot
+from storage.producer_snapshot import CorruptSnapshot, decode_snapshot
 from storage.producer_state import ProducerState
 from storage.replay import replay_producers
 from storage.segment import Segment
@@ -87,6 +88,20 @@ def start_in_tier(
     decode_snapshot(snapshot)
     start_over(log, offset, log_start, epochs=epochs, producers=snapshot)
     log.highest_offset_in_remote_storage = Offset(offset - 1)
+
+
+def start_like(log: PartitionLog, other: PartitionLog, offset: Offset) -> None:
+    """The same for a copy of ``other``, whose local log begins at ``offset``. Raises KafkaError."""
+    snapshot, epochs = _producers_at(other, offset), list(other.epochs.entries)
+    try:
+        start_in_tier(log, offset, log_start=other.log_start_offset, epochs=epochs, snapshot=snapshot)
+    except CorruptSnapshot as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"producers of {other} at {offset}: {error}") from error
+
+
+@guarded
+def _producers_at(log: PartitionLog, offset: Offset) -> bytes:
+    return log.context.disk.read(snapshot_at(log, offset))
 
 
 @guarded

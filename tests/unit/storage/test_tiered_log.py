@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.errors import KafkaError
 from protocol.types import LeaderEpoch, Offset
 from storage import tiering
 from storage.epoch_cache import EpochEntry
@@ -242,6 +243,28 @@ def test_a_log_whose_local_part_goes_keeps_its_place_and_its_epochs(tmp_path: Pa
     log.close()
     again = folder.open()
     assert (again.log_start_offset, again.log_end_offset, list(again.epochs.entries)) == (0, 3, before)
+
+
+def test_a_copy_of_the_local_part_knows_the_producers_of_the_whole_log(tmp_path: Path) -> None:
+    """Its segments will go to the tier with them, and a retry is still seen to be one."""
+    _, log = tiered(tmp_path / "log", 2, local_retention_bytes=1)
+    append(log, b"value", producer=(7, 0, 0), epoch=1)
+    log.roll()
+    append(log, b"other", epoch=2)
+    log.set_high_watermark(log.log_end_offset)
+    tiering.note_copied(log, Offset(2))
+    log.delete_old_segments(START_MS)
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 3)
+    _, copy = tiered(tmp_path / "copy", 0)
+    tiering.start_like(copy, log, Offset(3))
+    copy.append_as_follower(memoryview(bytearray(log.read_bytes(Offset(3), 1000, upper=Offset(4), min_one=True))))
+    assert (copy.log_start_offset, copy.local_log_start_offset, copy.log_end_offset) == (0, 3, 4)
+    assert copy.epochs.entries == log.epochs.entries
+    assert append(copy, b"value", producer=(7, 0, 0), epoch=2).duplicate
+    path = Path(tiering.snapshot_at(log, Offset(3)))
+    path.write_bytes(b"no snapshot")
+    with pytest.raises(KafkaError):
+        tiering.start_like(copy, log, Offset(3))
 
 
 def test_a_damaged_snapshot_changes_nothing(tmp_path: Path) -> None:

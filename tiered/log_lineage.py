@@ -118,15 +118,16 @@ async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSe
     later: list[RemoteLogSegmentMetadata] = []
     for segment in reversed(newest):
         try:
-            known = LeaderEpochCache(await stored_epochs(storage, segment))
+            entries = await stored_epochs(storage, segment)
         except (RemoteResourceNotFound, CorruptCheckpoint):
+            entries = []
+        if not entries:
             later.append(segment)
             continue
+        known = LeaderEpochCache(entries)
         _extend(known, [segment, *reversed(later)])
-        if known.entries:
-            source = f"the leader epochs stored with the segment at {segment.start_offset}"
-            return Lineage(tuple(filtered(known.entries)), log_end, source)
-        later.append(segment)
+        source = f"the leader epochs stored with the segment at {segment.start_offset}"
+        return Lineage(tuple(filtered(known.entries)), log_end, source)
     known = LeaderEpochCache()
     _extend(known, reversed(later))
     return Lineage(tuple(filtered(known.entries)), log_end, "the leader epochs of the segments themselves")

@@ -1,0 +1,231 @@
+"""What can be made again of a tier: bounds, epochs, segments, and logs that begin in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from protocol.types import BrokerEpoch, Offset
+from protocol.uuids import to_text
+from runtime.config.node_config import NodeConfig
+from runtime.config.sources import from_overrides
+from runtime.config.topic_config import TopicConfig
+from runtime.logging import get_logger
+from storage.log_manager import LogManager
+from tests.unit.tiered.segments import PARTITION, epochs, update
+from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
+from tiered.log_lineage import Lineage
+from tiered.metadata_folders import read_history
+from tiered.rebuilding import UNKNOWN_BROKER
+from tiered.restored_logs import Placed, metadata_batches, metadata_topic, write_broker
+from tiered.restoring import CannotRestore, Restoration, RestoredLog, Wishes, plan
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+
+SECOND = replace(PARTITION, partition=1)
+TIERED = {"remote.storage.enable": "true"}
+
+
+async def restored(
+    tier: WholeTier,
+    wishes: Wishes | None = None,
+    *,
+    with_metadata: bool = False,
+    replicas: Mapping[TopicIdPartition, Lineage] | None = None,
+) -> Restoration:
+    async def of_replicas(one: TopicIdPartition) -> Lineage | None:
+        return (replicas or {}).get(one)
+
+    return await plan(tier.storage, tier.history() if with_metadata else None, of_replicas, wishes or Wishes())
+
+
+async def log_of(tier: WholeTier, *arguments: Any, **options: Any) -> RestoredLog:
+    """The only log there is."""
+    [topic] = (await restored(tier, *arguments, **options)).topics
+    [log] = topic.logs.values()
+    return log
+
+
+def two_epochs(tier: WholeTier) -> list[RemoteLogSegmentMetadata]:
+    return [
+        tier.put(1, 5, 9, {0: 5}, checkpoint={0: 3}),
+        tier.put(2, 10, 19, {0: 10, 2: 15}, checkpoint={0: 3, 2: 15}),
+    ]
+
+
+@on_a_tier
+async def test_a_log_begins_and_ends_where_its_tier_does(tier: WholeTier) -> None:
+    put = two_epochs(tier)
+    for with_metadata in (False, True):
+        log = await log_of(tier, with_metadata=with_metadata)
+        assert (log.log_start, log.lineage.log_end, log.leader_epoch) == (5, 20, 3)
+        assert log.lineage.epochs == epochs({0: 5, 2: 15})
+        known = put if with_metadata else [replace(one, broker_id=UNKNOWN_BROKER) for one in put]
+        assert [replace(one, event_timestamp_ms=0) for one in log.segments] == [
+            replace(one, event_timestamp_ms=0) for one in known
+        ]
+
+
+@on_a_tier
+async def test_where_the_checkpoints_are_lost_the_batches_tell_the_epochs(tier: WholeTier) -> None:
+    for segment in two_epochs(tier):
+        tier.write(segment, ".leader_epoch_checkpoint", b"")
+    log = await log_of(tier)
+    assert log.lineage.epochs == epochs({0: 5, 2: 15})
+    assert [segment.epochs for segment in log.segments] == [epochs({0: 5}), epochs({0: 10, 2: 15})]
+
+
+@on_a_tier
+async def test_what_replicas_are_left_tell_log_start_and_lineage(tier: WholeTier) -> None:
+    """Not what they alone had: it is gone. Their newest epoch is not used again."""
+    two_epochs(tier)
+    log = await log_of(tier, replicas={PARTITION: lineage({0: 3, 2: 15, 7: 25}, 30, log_start=8)})
+    assert (log.log_start, log.lineage.log_end, log.leader_epoch) == (8, 20, 8)
+    assert log.lineage.epochs == epochs({0: 8, 2: 15})
+
+
+@on_a_tier
+async def test_the_newest_epoch_decides_which_lineage_goes_on(tier: WholeTier) -> None:
+    """kip405-5: two logs parted at offset 2."""
+    tier.put(1, 0, 3, {0: 0})
+    tier.put(2, 0, 3, {0: 0, 1: 2})
+    tier.put(3, 4, 5, {0: 4, 2: 5}, checkpoint={0: 0, 2: 5})
+    log = await log_of(tier)
+    assert (log.log_start, log.lineage.log_end, log.lineage.epochs) == (0, 6, epochs({0: 0, 2: 5}))
+    assert len(log.segments) == 3 and log.leader_epoch == 3
+
+
+@on_a_tier
+async def test_offsets_that_are_in_no_segment_are_not_passed_over_unasked(tier: WholeTier) -> None:
+    tier.put(1, 0, 9, {0: 0})
+    tier.put(2, 20, 29, {0: 20}, checkpoint={0: 0})
+    with pytest.raises(CannotRestore, match=r"t-0: offsets 10 to 19 are in no segment; with --skip-gaps"):
+        await restored(tier)
+    result = await restored(tier, Wishes(skip_gaps=True))
+    assert result.topics[0].logs[0].log_start == 20
+    assert result.notes == ["t-0: offsets 10 to 19 are in no segment, the log begins at 20"]
+
+
+@on_a_tier
+async def test_a_damaged_segment_is_left_out(tier: WholeTier) -> None:
+    two_epochs(tier)
+    last = tier.put(3, 20, 24, {2: 20}, checkpoint={0: 3, 2: 15})
+    tier.write(last, ".log", tier.read(last, ".log")[:-1])
+    for with_metadata in (False, True):
+        result = await restored(tier, with_metadata=with_metadata)
+        assert result.topics[0].logs[0].lineage.log_end == 20
+        assert [note.split(":")[1] for note in result.notes] == [f" segment {to_text(last.id)} is left out"]
+
+
+@on_a_tier
+async def test_a_partition_of_which_nothing_can_be_read_is_empty(tier: WholeTier) -> None:
+    two_epochs(tier)
+    tier.remove(tier.put(3, 0, 9, {0: 0}, partition=SECOND), ".log")
+    result = await restored(tier)
+    assert (result.topics[0].partitions, list(result.topics[0].logs)) == (2, [0])
+    assert any("t-1: nothing in the tier can be read" in note for note in result.notes)
+
+
+@on_a_tier
+async def test_a_topic_may_have_more_partitions_than_the_tier_shows_and_not_fewer(tier: WholeTier) -> None:
+    tier.put(1, 0, 9, {0: 0}, partition=SECOND)
+    assert (await restored(tier, Wishes(partitions={"t": 6}))).topics[0].partitions == 6
+    for number, sentence in ((1, "topic t has at least 2 partitions, not 1"),):
+        with pytest.raises(CannotRestore, match=sentence):
+            await restored(tier, Wishes(partitions={"t": number}))
+    with pytest.raises(CannotRestore, match="there is no topic u in the tier"):
+        await restored(tier, Wishes(partitions={"u": 1}))
+
+
+@on_a_tier
+async def test_of_two_topics_with_one_name_somebody_chooses(tier: WholeTier) -> None:
+    tier.put(1, 0, 9, {0: 0})
+    tier.put(2, 0, 4, {0: 0}, partition=replace(PARTITION, topic_id=UUID(int=5)))
+    tier.put(3, 0, 4, {0: 0}, partition=TopicIdPartition(UUID(int=6), "other", 0))
+    ids = "AAAAAAAAAAAAAAAAAAAABQ, AAAAAAAAAAAAAAAAAAAATQ"
+    with pytest.raises(CannotRestore, match=f"topic t is in the tier with the ids {ids}: choose one by --topic t=ID"):
+        await restored(tier)
+    result = await restored(tier, Wishes(topics={"t": UUID(int=5), "other": None}))
+    assert [(topic.name, topic.id.int) for topic in result.topics] == [("other", 6), ("t", 5)]
+    assert [topic.name for topic in (await restored(tier, Wishes(topics={"other": None}))).topics] == ["other"]
+    for wanted, sentence in (({"u": None}, "no topic u in"), ({"t": UUID(int=9)}, "no topic t with the id AAAA")):
+        with pytest.raises(CannotRestore, match=sentence):
+            await restored(tier, Wishes(topics=wanted))
+
+
+@on_a_tier
+async def test_of_an_empty_tier_nothing_can_be_made(tier: WholeTier) -> None:
+    with pytest.raises(CannotRestore, match="there is no segment in the tier"):
+        await restored(tier)
+
+
+@on_a_tier
+async def test_a_lost_state_of_producers_is_told(tier: WholeTier) -> None:
+    tier.write(two_epochs(tier)[-1], ".snapshot", b"?")
+    assert [note for note in (await restored(tier)).notes if "the state of its producers is lost" in note]
+
+
+@on_a_tier
+async def test_the_new_metadata_topic_tells_of_every_segment_in_its_state(tier: WholeTier) -> None:
+    first, _ = two_epochs(tier)
+    tier.tell(update(first, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+    tier.put(3, 0, 4, {1: 0}, partition=SECOND)
+    topics = (await restored(tier, with_metadata=True)).topics
+    disk = tier.runtime.disk
+    for number, batches in metadata_batches(topics, 7, FIRST_TIME).items():
+        disk.make_folders(f"/new/__remote_log_metadata-{number}")
+        disk.write_atomic(f"/new/__remote_log_metadata-{number}/{0:020d}.log", b"".join(batches))
+    told = read_history(disk, ["/new"])
+    assert told.unreadable == [] and all(one.accepted for events in told.events.values() for one in events)
+    for log in topics[0].logs.values():
+        assert [replace(one, broker_id=log.segments[0].broker_id) for one in told.segments(log.partition)] == [
+            replace(one, event_timestamp_ms=told_of.event_timestamp_ms, broker_id=log.segments[0].broker_id)
+            for one, told_of in zip(log.segments, told.segments(log.partition), strict=True)
+        ]
+
+
+@on_a_tier
+async def test_a_broker_finds_logs_that_begin_in_the_tier(tier: WholeTier) -> None:
+    two_epochs(tier)
+    result = await restored(tier)
+    config = node_config(Path(FOLDER))
+    metadata = Placed(metadata_topic(UUID(int=9), 2), [(1,), (2,)], {})
+    await write_broker(
+        tier.runtime,
+        config,
+        get_logger("test"),
+        cluster_id="AAAAAAAAAAAAAAAAAAAATQ",
+        broker_epoch=BrokerEpoch(4),
+        topics=[Placed(result.topics[0], [(1,)], TIERED)],
+        metadata=metadata,
+        batches=metadata_batches(result.topics, 1, FIRST_TIME),
+    )
+    manager = LogManager(tier.runtime, config, lambda *_: None)
+    manager.open()
+    assert (manager.cluster_id, manager.previous_broker_epoch) == ("AAAAAAAAAAAAAAAAAAAATQ", 4)
+    await manager.load(lambda name: TopicConfig.effective(config, TIERED if name == "t" else {}))
+    log = manager.get("t", 0)
+    assert log is not None and log.topic_id == PARTITION.topic_id
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset, log.high_watermark) == (5, 20, 20, 20)
+    assert tuple(log.epochs.entries) == epochs({0: 5, 2: 15})
+    own = manager.get("__remote_log_metadata", 0)
+    assert own is not None and own.log_end_offset == own.high_watermark == Offset(4)
+    assert manager.get("__remote_log_metadata", 1) is None
+    await manager.stop()
+
+
+def node_config(folder: Path) -> NodeConfig:
+    values = {
+        "process.roles": "broker",
+        "node.id": "1",
+        "controller.quorum.voters": "100@127.0.0.1:1",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": "/restored",
+        "remote.log.storage.system.enable": "true",
+        "rsm.config.dir": str(folder),
+    }
+    return NodeConfig(from_overrides([f"{key}={value}" for key, value in values.items()]))

@@ -1,0 +1,233 @@
+"""What `milena tier verify` finds, and that it finds nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from struct import pack
+from uuid import UUID
+
+import pytest
+
+from lab.world import World, simulate
+from protocol.types import Offset
+from tests.unit.tiered.segments import PARTITION, update
+from tests.unit.tiered.whole_tier import FOLDER, WholeTier, lineage, on_a_tier
+from tiered import log_contents
+from tiered.restored_logs import events_of
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from tiered.topic_metadata.serialization import serialize
+from tiered.verification import Finding, Verification
+
+Damage = Callable[[WholeTier, RemoteLogSegmentMetadata], None]
+DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+COPYING = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+
+
+def three(tier: WholeTier) -> RemoteLogSegmentMetadata:
+    """A log of 30 offsets in three segments and two epochs; the one in the middle."""
+    tier.put(1, 0, 9, {0: 0})
+    middle = tier.put(2, 10, 19, {0: 10, 1: 15}, checkpoint={0: 0, 1: 15})
+    tier.put(3, 20, 29, {1: 20}, checkpoint={0: 0, 1: 15})
+    return middle
+
+
+def kinds(found: Verification) -> list[str]:
+    return [finding.kind for finding in found.findings]
+
+
+@on_a_tier
+async def test_nothing_is_found_where_nothing_is_wrong(tier: WholeTier) -> None:
+    three(tier)
+    tier.put(4, 0, 4, {0: 0}, partition=TopicIdPartition(UUID(int=5), "other", 3))
+    for with_metadata in (True, False):
+        found = await tier.verified(with_metadata=with_metadata)
+        assert (found.findings, found.partitions, found.segments) == ([], 2, 4)
+    assert (await tier.verified(lineage({0: 0, 1: 15, 2: 30}, 35, 0))).findings == []
+
+
+@on_a_tier
+async def test_an_empty_tier_has_nothing_wrong(tier: WholeTier) -> None:
+    assert await tier.verified() == Verification()
+
+
+@on_a_tier
+async def test_logs_are_read_in_pieces_as_small_as_one_likes(tier: WholeTier) -> None:
+    middle = three(tier)
+    whole = log_contents.PIECE
+    for piece in (1, 61, 100, 171, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(log_contents, "PIECE", piece)
+            contents = await log_contents.read_contents(tier.storage, middle)
+            assert (contents.batches, contents.first_offset, contents.last_offset) == (10, 10, 19), piece
+            assert contents.size == middle.size and not contents.damage and not contents.bad_checksums
+    assert whole == log_contents.PIECE
+
+
+def flip(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def rewrite(suffix: str, change: Callable[[bytes], bytes]) -> Damage:
+    return lambda tier, segment: tier.write(segment, suffix, change(tier.read(segment, suffix)))
+
+
+def without(*suffixes: str) -> Damage:
+    return lambda tier, segment: tier.remove(segment, *suffixes)
+
+
+def retold(**fields: object) -> Damage:
+    """The metadata is another one than the files'."""
+
+    def damage(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+        tier.values[2:4] = map(serialize, events_of(replace(segment, **fields)))  # type: ignore[arg-type]
+
+    return damage
+
+
+def later(state: RemoteLogSegmentState, *, files: bool = True) -> Damage:
+    def damage(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+        if state is not DELETING:
+            tier.tell(update(segment, DELETING))
+        tier.tell(update(segment, state))
+        if not files:
+            tier.remove(segment)
+
+    return damage
+
+
+def only_begun(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+    del tier.values[3]
+
+
+def foreign(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+    tier.disk.write_atomic(f"{FOLDER}/kafka-tiered-storage/notes.txt", b"mine")
+
+
+def listed_again(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+    tier.tell(replace(segment, state=COPYING, end_offset=Offset(segment.end_offset - 1)))
+
+
+def told_backwards(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+    tier.tell(update(segment, DELETED))
+
+
+def unknown(value: bytes) -> Damage:
+    return lambda tier, _: tier.values.append(value)
+
+
+def unlisted(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+    del tier.values[2:4]
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (rewrite(".log", lambda data: flip(data, len(data) - 5)), ["crc"]),
+        (rewrite(".log", lambda data: data[:-1]), ["truncated"]),
+        (rewrite(".log", lambda data: data + b"\0"), ["damaged"]),
+        (rewrite(".log", lambda data: bytes(len(data))), ["damaged", "offsets"]),
+        (without(".log"), ["missing"]),
+        (without(".index", ".snapshot"), ["missing", "missing"]),
+        (without(), ["missing"]),
+        (rewrite(".index", lambda data: data[:-3]), ["index"]),
+        (rewrite(".index", lambda data: data[8:16] + data), ["index"]),
+        (rewrite(".index", lambda data: data + pack(">ii", 9, 10**6)), ["index"]),
+        (rewrite(".index", lambda data: pack(">ii", 1, 7)), ["index"]),
+        (rewrite(".timeindex", lambda data: data + b"\0"), ["index"]),
+        (rewrite(".timeindex", lambda data: data * 2), ["index"]),
+        (rewrite(".timeindex", lambda data: pack(">qi", 2**40, 3)), ["index"]),
+        (rewrite(".snapshot", lambda data: flip(data, 3)), ["index"]),
+        (rewrite(".leader_epoch_checkpoint", lambda data: b"0\n1\n0 0\n"), ["epochs"]),
+        (rewrite(".leader_epoch_checkpoint", lambda data: b"nonsense"), ["epochs"]),
+        (retold(end_offset=Offset(18)), ["offsets", "index", "gap"]),
+        (retold(txn_index_empty=False), ["missing"]),
+        (retold(size=10**6), ["truncated"]),
+        (only_begun, ["unfinished", "gap"]),
+        (later(DELETING), ["unfinished", "gap"]),
+        (later(DELETED), ["undeleted", "gap"]),
+        (later(DELETED, files=False), ["gap"]),
+        (unlisted, ["orphan", "gap"]),
+        (foreign, ["foreign"]),
+        (listed_again, ["listed-twice"]),
+        (told_backwards, ["transition"]),
+        (unknown(b"\x01\x09\x00"), ["unknown-record"]),
+        (unknown(b"\x01\x00\x07"), ["unknown-record"]),
+        (unknown(b"\x01\x00\x00\xff"), ["bad-record"]),
+    ],
+)
+def test_damage_is_found(damage: Damage, expected: list[str]) -> None:
+    async def run(world: World) -> None:
+        tier = WholeTier(world)
+        segment = three(tier)
+        damage(tier, segment)
+        found = await tier.verified()
+        assert kinds(found) == expected, found.findings
+
+    simulate(run, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (rewrite(".log", lambda data: flip(data, len(data) - 5)), ["crc"]),
+        (rewrite(".log", lambda data: data[:-1]), ["damaged", "index", "gap"]),
+        (rewrite(".log", lambda data: b""), ["unreadable", "gap"]),
+        (without(".log"), ["orphan", "gap"]),
+        (without(".snapshot"), ["orphan", "gap"]),
+        (without(), ["gap"]),
+    ],
+)
+def test_damage_is_found_by_the_files_alone(damage: Damage, expected: list[str]) -> None:
+    async def run(world: World) -> None:
+        tier = WholeTier(world)
+        damage(tier, three(tier))
+        found = await tier.verified(with_metadata=False)
+        assert kinds(found) == expected, found.findings
+
+    simulate(run, seed=1)
+
+
+@on_a_tier
+async def test_what_two_segments_serve_and_what_none_does(tier: WholeTier) -> None:
+    tier.put(1, 0, 9, {0: 0})
+    tier.put(2, 5, 12, {0: 5})
+    tier.put(3, 20, 29, {1: 20}, checkpoint={0: 0, 1: 15})
+    tier.put(4, 30, 39, {5: 30})
+    found = await tier.verified(lineage({0: 0, 1: 15}, 40, log_start=0))
+    assert [(finding.kind, finding.what) for finding in found.findings] == [
+        ("unreferenced", "offsets 30 to 39 are of no epoch of this log"),
+        ("gap", "offsets 13 to 19 are in no segment"),
+        ("overlap", "offsets 5 to 9 are in AAAAAAAAAAAAAAAAAAAAAQ too"),
+    ]
+
+
+@on_a_tier
+async def test_a_log_that_begins_before_its_tier_has_a_gap(tier: WholeTier) -> None:
+    tier.put(2, 10, 19, {0: 10})
+    found = await tier.verified(lineage({0: 0}, 20, log_start=3))
+    assert [finding.what for finding in found.findings] == ["offsets 3 to 9 are in no segment"]
+
+
+@on_a_tier
+async def test_segments_of_a_dead_lineage_that_serve_in_part_are_referenced(tier: WholeTier) -> None:
+    """kip405-5."""
+    tier.put(1, 0, 3, {0: 0})
+    tier.put(2, 0, 3, {0: 0, 1: 2})
+    tier.put(3, 4, 5, {0: 4, 2: 5}, checkpoint={0: 0, 2: 5})
+    assert kinds(await tier.verified(lineage({0: 0, 2: 5}, 7))) == []
+
+
+def test_findings_are_told_to_people_and_machines() -> None:
+    finding = Finding("gap", "offsets 1 to 2 are in no segment", PARTITION, UUID(int=1))
+    assert finding.place() == "t-0 AAAAAAAAAAAAAAAAAAAAAQ"
+    assert finding.plain() == {
+        "kind": "gap",
+        "topic": "t",
+        "topic_id": "AAAAAAAAAAAAAAAAAAAATQ",
+        "partition": 0,
+        "segment": "AAAAAAAAAAAAAAAAAAAAAQ",
+        "what": "offsets 1 to 2 are in no segment",
+    }
+    assert Finding("foreign", "x").place() == ""

@@ -1,0 +1,138 @@
+"""A tier of real batches in a simulated folder, with its metadata topic, for tests that damage it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from struct import pack
+from typing import Any
+
+from lab.world import World, simulate
+from protocol.records import BatchBuilder
+from protocol.types import LeaderEpoch, Offset
+from storage.checkpoints import encode_epochs
+from storage.epoch_cache import LeaderEpochCache
+from tests.unit.tiered.segments import PARTITION, epochs, segment
+from tiered import tier_names
+from tiered.local_tier import LocalTier
+from tiered.log_lineage import Lineage, lineage_of_tier
+from tiered.metadata_folders import MetadataHistory, read_history
+from tiered.restored_logs import events_of
+from tiered.restoring import NO_PRODUCERS
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from tiered.topic_metadata.serialization import MetadataEvent, serialize
+from tiered.verification import Verification, verify
+
+FOLDER = "/shared/tier"
+DATA = "/data"
+FIRST_TIME = 1_000_000
+VALUE = b"v" * 100
+
+
+def log_bytes(start: int, end: int, starts: Mapping[int, int]) -> tuple[bytes, list[int]]:
+    """A batch for each offset from ``start`` to ``end``, and where each of them lies."""
+    known = LeaderEpochCache(epochs(starts))
+    data, positions = bytearray(), []
+    for offset in range(start, end + 1):
+        builder = BatchBuilder()
+        builder.append(timestamp=FIRST_TIME + offset, value=VALUE)
+        positions.append(len(data))
+        epoch = known.epoch_for_offset(Offset(offset))
+        data += builder.build(base_offset=Offset(offset), leader_epoch=LeaderEpoch(0 if epoch is None else epoch))
+    return bytes(data), positions
+
+
+class WholeTier:
+    """``put`` stores segments and tells of them; what is written directly is nobody else's business."""
+
+    def __init__(self, world: World) -> None:
+        self.runtime = world.machine("broker").start()
+        self.disk = self.runtime.tier_disk
+        self.storage = LocalTier(self.runtime, FOLDER, "test")
+        self.values: list[bytes] = []
+        """Of the metadata topic's only partition."""
+
+    def put(
+        self,
+        number: int,
+        start: int,
+        end: int,
+        starts: Mapping[int, int],
+        *,
+        checkpoint: Mapping[int, int] | None = None,
+        partition: TopicIdPartition = PARTITION,
+        told: bool = True,
+    ) -> RemoteLogSegmentMetadata:
+        """Segment ``uuid-<number>``. ``checkpoint``: the epochs of the whole log until its end."""
+        data, positions = log_bytes(start, end, starts)
+        metadata = replace(
+            segment(number, start, end, starts, partition=partition, max_timestamp_ms=FIRST_TIME + end),
+            size=len(data),
+            state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+        )
+        entries = [pack(">ii", index, position) for index, position in enumerate(positions)][1:]
+        self.write(metadata, ".log", data)
+        self.write(metadata, ".index", b"".join(entries))
+        self.write(metadata, ".timeindex", pack(">qi", FIRST_TIME + end, end - start))
+        self.write(metadata, ".snapshot", NO_PRODUCERS)
+        whole = starts if checkpoint is None else checkpoint
+        self.write(metadata, ".leader_epoch_checkpoint", encode_epochs(epochs(whole)))
+        if told:
+            self.tell(*events_of(metadata))
+        return metadata
+
+    def path(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
+        return f"{FOLDER}/{tier_names.object_path(metadata, suffix)}"
+
+    def write(self, metadata: RemoteLogSegmentMetadata, suffix: str, data: bytes) -> None:
+        path = self.path(metadata, suffix)
+        self.disk.make_folders(path.rpartition("/")[0])
+        self.disk.write_atomic(path, data)
+
+    def read(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> bytes:
+        return self.disk.read(self.path(metadata, suffix))
+
+    def remove(self, metadata: RemoteLogSegmentMetadata, *suffixes: str) -> None:
+        for suffix in suffixes or tier_names.SUFFIXES:
+            self.disk.remove(self.path(metadata, suffix))
+
+    def tell(self, *events: MetadataEvent) -> None:
+        self.values += map(serialize, events)
+
+    def history(self) -> MetadataHistory:
+        """As read from the log that the values are written to."""
+        builder = BatchBuilder()
+        for value in self.values:
+            builder.append(timestamp=FIRST_TIME, value=value)
+        folder = f"{DATA}/__remote_log_metadata-0"
+        self.runtime.disk.make_folders(folder)
+        self.runtime.disk.write_atomic(f"{folder}/{0:020d}.log", builder.build() if self.values else b"")
+        return read_history(self.runtime.disk, [DATA])
+
+    async def verified(self, lineage: Lineage | None = None, *, with_metadata: bool = True) -> Verification:
+        """What a verification finds, with the epochs of ``lineage`` or those of the tier itself."""
+
+        async def lineage_of(_: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Lineage | None:
+            return lineage or await lineage_of_tier(self.storage, segments)
+
+        return await verify(self.storage, self.history() if with_metadata else None, lineage_of)
+
+
+def lineage(starts: Mapping[int, int], log_end: int, log_start: int | None = None) -> Lineage:
+    return Lineage(epochs(starts), Offset(log_end), "a test", None if log_start is None else Offset(log_start))
+
+
+def on_a_tier(body: Callable[[WholeTier], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test that gets an empty tier."""
+
+    async def run(world: World) -> None:
+        tier = WholeTier(world)
+        await tier.storage.start()
+        await body(tier)
+
+    def test() -> None:
+        simulate(run, seed=1)
+
+    test.__name__ = test.__qualname__ = body.__name__
+    test.__module__ = body.__module__
+    return test

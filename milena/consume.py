@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from milena.client import BOOTSTRAP, run
-from milena.errors import UsageError
+from milena.errors import UsageError, UserError
 from milena.options import CommandLine, Option, Positional, Values
 from node.client.cluster import Cluster
 from node.client.consumer import ConsumedRecord, Consumer
 from node.client.group_consumer import GroupConsumer
-from node.client.offsets import LATEST, find_offset
+from node.client.offsets import EARLIEST, LATEST, find_offset
 
 COMMAND = CommandLine(
     "consume",
@@ -61,6 +61,8 @@ async def consume(values: Values, cluster: Cluster) -> int:
     ends = {}
     if values.exit:
         ends = {number: (await find_offset(cluster, values.topic, number, LATEST)).offset for number in wanted}
+    if values.offset is not None:
+        await check_offset(cluster, values.topic, values.partition, values.offset)
     consumer = Consumer(cluster, reset="earliest" if values.from_beginning else "latest", rack=values.rack)
     consumer.assign({(values.topic, number): values.offset for number in wanted})
     printed = 0
@@ -77,6 +79,13 @@ async def consume(values: Values, cluster: Cluster) -> int:
     finally:
         await consumer.close()
     return 0
+
+
+async def check_offset(cluster: Cluster, topic: str, partition: int, offset: int) -> None:
+    """A consumer without a place to start goes elsewhere without a word; a person meant that offset. Raises UserError."""
+    start, end = [(await find_offset(cluster, topic, partition, where)).offset for where in (EARLIEST, LATEST)]
+    if not start <= offset <= end:
+        raise UserError(f"--offset {offset}: {topic}-{partition} begins at {start} and ends before {end}")
 
 
 def at_end(consumer: Consumer, topic: str, ends: Mapping[int, int]) -> bool:

@@ -29,6 +29,10 @@ class Damage(Exception):
     """What is wrong with the file, and where."""
 
 
+class UnknownKind(Exception):
+    """The file's name tells nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which part of a log is to be shown."""
@@ -39,7 +43,7 @@ class Wanted:
 
 
 def dump(path: str, wanted: Wanted) -> Iterator[str]:
-    """The lines of one file. Raises OSError, and Damage after the lines before it."""
+    """The lines of one file. Raises UnknownKind at once, OSError, and Damage after the lines before it."""
     file = Path(path)
     name = file.name.removesuffix(".deleted")
     suffix = file.suffixes[-2] if file.name.endswith(".deleted") and len(file.suffixes) > 1 else file.suffix
@@ -48,7 +52,7 @@ def dump(path: str, wanted: Wanted) -> Iterator[str]:
     reader = _TEXTS.get(name) or _BINARIES.get(suffix)
     if reader is None:
         kinds = ", ".join([".log", ".checkpoint", *_BINARIES, *_TEXTS])
-        raise Damage(f"the name tells no kind of file known here ({kinds})")
+        raise UnknownKind(f"the name tells no kind of file known here ({kinds})")
     return reader(file)
 
 

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
 async def elect(values: Values, cluster: Cluster) -> int:
     """A partition for which no election is needed is told, and no error."""
     named = None if values.all else await partitions_named(cluster, values.partition)
-    outcomes = await elect_leaders(cluster, named, unclean=values.unclean)
+    outcomes = dict(sorted((await elect_leaders(cluster, named, unclean=values.unclean)).items()))
     at_rest = [one for one, error in outcomes.items() if error and error.code is ErrorCode.ELECTION_NOT_NEEDED]
     for topic, number in at_rest:
         why = "there is a leader" if values.unclean else "its preferred replica leads"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from errno import EISDIR
 
 from milena.errors import UsageError, UserError
 from milena.options import CommandLine, Option, Positional, nearest
@@ -40,20 +41,25 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if not values.file:
         raise UsageError("`milena log dump` wants a file")
-    from milena.dump import Damage, Wanted, dump
+    from milena.dump import Damage, UnknownKind, Wanted, dump
 
     wanted = Wanted(not values.no_records, values.from_offset, values.max_batches)
     damaged = False
     for path in values.file:
-        print(f"{path}:")
         try:
+            if os.path.isdir(path):
+                raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
             os.stat(path)  # before its name is looked at
-            for line in dump(path, wanted):
+            lines = dump(path, wanted)
+            print(f"{path}:")
+            for line in lines:
                 print(line)
         except BrokenPipeError:
             raise  # the reader of our output has gone: no fault of the file
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}") from None
+        except UnknownKind as error:
+            raise UserError(f"{path}: {error}") from None
         except Damage as damage:
             damaged = True
             print(f"damaged: {damage}")

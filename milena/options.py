@@ -168,7 +168,7 @@ def _spelling(option: Option) -> str:
 
 def _described(option: Option) -> str:
     again = " (may be repeated)" if option.many else ""
-    default = f" (default: {option.default})" if option.default is not None else ""
+    default = f" (default: {option.default})" if option.default not in (None, "") else ""
     return f"{option.help}{again}{default}"
 
 

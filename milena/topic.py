@@ -17,6 +17,8 @@ TOPIC, TOPICS = Positional("TOPIC", "the topic's name"), Positional("TOPIC", "na
 CONFIG = Option("--config", "a topic configuration, under Kafka's name", "K=V", many=True, convert=key_value)
 TOPIC_RESOURCE = 2
 OWN_VALUE = 1
+UNSET = -1
+"""How CreateTopics asks for the broker's default."""
 LEADER_WAIT = 10.0
 """Seconds that a new topic's partitions may take to have leaders before `create` says so."""
 
@@ -25,14 +27,17 @@ CREATE = CommandLine(
     "Create a topic, and return when its partitions have leaders.",
     options=[
         BOOTSTRAP,
-        Option("--partitions", "how many; the broker's num.partitions without it", "N", default=-1, convert=int),
-        Option("--replicas", "how many of each; default.replication.factor without it", "N", default=-1, convert=int),
+        Option("--partitions", "how many; the broker's num.partitions without it", "N", convert=int),
+        Option("--replicas", "how many of each; default.replication.factor without it", "N", convert=int),
         CONFIG,
         Option("--if-not-exists", "a topic that is there already is no error"),
         Option("--quiet", "print nothing"),
     ],
     positionals=[TOPIC],
-    examples=["milena topic create orders --partitions 6 --config retention.ms=86400000"],
+    examples=[
+        "milena topic create orders --partitions 6 --replicas 3",
+        "milena topic create orders --config retention.ms=86400000 --if-not-exists",
+    ],
 )
 LIST = CommandLine(
     "topic list",
@@ -77,13 +82,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def create(values: Values, cluster: Cluster) -> int:
-    topic = admin.NewTopic(values.topic, values.partitions, values.replicas, configs=dict(values.config))
+    partitions, replicas = (UNSET if count is None else count for count in (values.partitions, values.replicas))
+    topic = admin.NewTopic(values.topic, partitions, replicas, configs=dict(values.config))
     error = (await admin.create_topics(cluster, [topic]))[values.topic]
     if error is not None and not (error.code is ErrorCode.TOPIC_ALREADY_EXISTS and values.if_not_exists):
         raise UserError(f"topic {values.topic}: {explain(error)}")
     view = await with_leaders(cluster, values.topic)
     if not values.quiet:
-        print(f"{values.topic}: {len(view.partitions)} partitions")
+        print(f"{values.topic}: {partitions_of(view)}")
     return 0
 
 
@@ -105,8 +111,13 @@ async def list_topics(values: Values, cluster: Cluster) -> int:
     view = await cluster.metadata()
     for name, topic in sorted(view.topics.items()):
         if values.internal or not topic.internal:
-            print(f"{name:<40}{len(topic.partitions):>6} partitions")
+            print(f"{name:<40}{partitions_of(topic, width=6)}")
     return 0
+
+
+def partitions_of(topic: TopicView, width: int = 0) -> str:
+    count = len(topic.partitions)
+    return f"{count:>{width}} partition{'' if count == 1 else 's'}"
 
 
 async def describe(values: Values, cluster: Cluster) -> int:

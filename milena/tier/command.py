@@ -35,6 +35,27 @@ VERIFY = CommandLine(
     [TOPICS],
     ["milena tier verify --dir milena-data", "milena tier verify --tier /mnt/tier --dir /var/lib/broker-1 --json"],
 )
+SHOW = CommandLine(
+    "tier show",
+    "Show one segment: what the metadata topic told of it, its files, what its log holds.",
+    [*PLACES, Option("--json", "as one JSON object")],
+    [Positional("SEGMENT", "its id, or how that begins")],
+    ["milena tier show EvvZttkvQ0eZTcelvNVn5Q"],
+)
+FETCH = CommandLine(
+    "tier fetch",
+    "Print records from the tier, one value a line: those of a segment, or of a partition from the segments that\n"
+    "serve them under its leader epochs. With --out copy a segment's log to a file.",
+    [
+        *PLACES,
+        Option("--from-offset", "begin here", "N", convert=int),
+        Option("--to-offset", "and end here", "N", convert=int),
+        Option("--json", "everything about a record, as one JSON object a line"),
+        Option("--out", "the file to write, which `milena log dump` reads where its name ends in .log", "FILE"),
+    ],
+    [Positional("WHAT", "a segment's id, or how that begins; or TOPIC:PARTITION")],
+    ["milena tier fetch orders:0 --from-offset 100 --to-offset 199", "milena tier fetch EvvZttkv --out 0.log"],
+)
 RESTORE = CommandLine(
     "tier restore",
     "Make the directory of a new cluster, whose topics are those of a tier that is left of an old one. `milena up`\n"
@@ -74,6 +95,8 @@ RESTORE = CommandLine(
 def main(arguments: Sequence[str]) -> int:
     commands: dict[str, tuple[CommandLine, Body]] = {
         "ls": (LIST, _list),
+        "show": (SHOW, _show),
+        "fetch": (FETCH, _fetch),
         "verify": (VERIFY, _verify),
         "restore": (RESTORE, _restore),
     }
@@ -99,6 +122,20 @@ def _list(values: Values) -> int:
     from milena.tier.places import run
 
     return run(values, partial(listing.show, values))
+
+
+def _show(values: Values) -> int:
+    from milena.tier import segment_view
+    from milena.tier.places import run
+
+    return run(values, partial(segment_view.show, values))
+
+
+def _fetch(values: Values) -> int:
+    from milena.tier import fetching
+    from milena.tier.places import run
+
+    return run(values, partial(fetching.fetch, values))
 
 
 def _verify(values: Values) -> int:

@@ -297,3 +297,19 @@ class TestNearerReplicas:
         assert result(fetch(bench, 4, version=12, **wanted)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert result(fetch(bench, 0, version=10, **wanted)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert result(fetch(bench, 0, **(wanted | {"node": 3}))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_follower_that_asks_for_what_is_in_the_tier_is_told_so_with_the_bounds(bench: Bench) -> None:
+    partition = led(bench)
+    append(partition, 3)
+    partition.online_log.set_high_watermark(partition.online_log.log_end_offset)
+    log = partition.online_log
+    log.remote_enabled = True
+    log.roll()
+    log.local_log_start_offset = log.log_end_offset
+    log.drop(log.segments.take_first(1))
+    ((_, _, (found,)),) = response(fetch(bench, 1)).topics
+    assert found.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+    assert (found.high_watermark, found.log_start_offset, found.last_stable_offset) == (log.high_watermark, 0, -1)
+    assert partition.leading is not None
+    assert partition.leading.followers[NodeId(2)].log_end < 0, "such a fetch tells nothing of how far a follower is"

@@ -23,7 +23,7 @@ from tiered.copying import prepare
 from tiered.deletion import update_of
 from tiered.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
 from tiered.remote_search import first_at_or_after
-from tiered.remote_storage import RemoteResourceNotFound, RemoteStorageError
+from tiered.remote_storage import RemoteRange, RemoteResourceNotFound, RemoteStorageError
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
 PARTITION = TopicIdPartition(TOPIC_ID, "t", 0)
@@ -87,6 +87,16 @@ def lose_local(log: PartitionLog) -> None:
     log.drop(log.segments.take_first(len(log.segments) - 1))
 
 
+def without_files(bench: Bench) -> None:
+    """The store has no files to send from, as an object store."""
+    fetch = bench.store.fetch
+
+    async def fetched(metadata: RemoteLogSegmentMetadata, start: int, end: int | None = None) -> RemoteRange:
+        return replace(await fetch(metadata, start, end), file=None)
+
+    bench.store.fetch = fetched  # type: ignore[method-assign]
+
+
 def lineage(bench: Bench, name: str) -> PartitionLog:
     """An empty log of the same partition, as another broker may have it."""
     log = bench.log
@@ -120,9 +130,12 @@ def read(scenario: Callable[[Bench, RemoteLogReader], Awaitable[None]], **config
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_offset_reads_as_it_did_from_the_local_disk(seed: int) -> None:
+@pytest.mark.parametrize("by_sendfile", [True, False])
+def test_every_offset_reads_as_it_did_from_the_local_disk(seed: int, by_sendfile: bool) -> None:
     async def scenario(bench: Bench, reader: RemoteLogReader) -> None:
         log, random = bench.log, Random(seed)
+        if not by_sendfile:
+            without_files(bench)
         fill(bench, log, seed=seed)
         end = log.log_end_offset
         asked = [

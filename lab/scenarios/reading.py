@@ -72,7 +72,12 @@ async def _read_at(
         wanted = {at: expected.get(at) for at in range(offset, max(found) + 1) if at in expected or at in found}
         if found != wanted:
             raise ScenarioFailed(f"{broker} serves from offset {offset} on {found}, expected {wanted}")
-        return None
+        last = fetched.high_watermark - 1
+        return (
+            None
+            if last == max(expected) or offset < max(expected)
+            else f"{broker} has committed {last}, expected {max(expected)}"
+        )
 
     await stage.until(f"reading offset {offset} of {partition} at {broker}", missing)
 

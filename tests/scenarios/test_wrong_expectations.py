@@ -71,3 +71,65 @@ def test_a_control_experiment_without_its_peer() -> None:
     data["variants"]["kip101"] = {}
     with pytest.raises(ScenarioFailed, match="as KIP-101 did, and keeps A:0"):
         play_simulated(script_of(data, "kip101"), PEERS)
+
+
+LAST_OF_TIER = "consumers read messages 0 and 4 from uuid-2, and never what only uuid-1 has"
+SEGMENTS = {
+    "seg-0-2": {"id": "uuid-1", "epochs": {0: 0}, "log": {0: [0, 0], 1: [1, 0], 2: [2, 0]}},
+    "seg-0-1": {"id": "uuid-2", "epochs": {0: 0, 1: 1}, "log": {0: [0, 0], 1: [4, 1]}},
+}
+
+
+def played_on_tier(**changes: Any) -> str:
+    """What kip405_4 says where its last step is another one."""
+    data = deepcopy(dict(source("kip405_4")))
+    assert data["steps"][-1]["title"] == LAST_OF_TIER
+    data["steps"][-1] = {"title": LAST_OF_TIER, **changes}
+    with pytest.raises(ScenarioFailed) as failed:
+        play_simulated(script_of(data), PEERS)
+    return str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("segment", "fields"),
+    [
+        ("seg-0-2", {"id": "uuid-2"}),
+        ("seg-0-2", {"id": "uuid-3"}),
+        ("seg-0-2", {"epochs": {0: 0, 1: 1}}),
+        ("seg-0-1", {"log": {0: [0, 0], 1: [4, 0]}}),
+        ("seg-0-1", {"log": {0: [0, 0], 1: [1, 1]}}),
+    ],
+)
+def test_a_wrong_remote_segment(segment: str, fields: dict[str, Any]) -> None:
+    expected = SEGMENTS | {segment: SEGMENTS[segment] | fields}
+    failed = played_on_tier(expect={"remote": expected})
+    assert f"remote: no {segment} with" in failed
+    assert "is not expected: seg-0-" in failed
+
+
+def test_a_remote_segment_too_many() -> None:
+    assert "remote: uuid-2 is not expected" in played_on_tier(expect={"remote": {"seg-0-2": SEGMENTS["seg-0-2"]}})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"uuid-1": {0: 0}}, "metadata: uuid-2 is not expected"),
+        ({"uuid-1": {0: 0}, "uuid-2": {0: 0, 1: 1}, "uuid-3": {0: 0}}, "metadata: nothing of uuid-3"),
+        ({"uuid-1": {0: 0}, "uuid-2": {0: 0, 1: 2}}, "metadata: expected uuid-2 with {0: 0, 1: 2}, found {0: 0, 1: 1}"),
+    ],
+)
+def test_wrong_metadata(metadata: dict[str, Any], said: str) -> None:
+    assert said in played_on_tier(expect={"metadata": metadata})
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ({0: [0, 0], 1: [1, 0], 2: [5, 1]}, "B serves from offset 0 on"),
+        ({0: [0, 0], 1: [4, 1]}, "B has committed 2, expected 1"),
+        ({0: [0, 0], 1: [4, 1], 2: [5, 1], 3: [6, 1]}, "reading offset 3 of t-0 at B: after 30 s"),
+    ],
+)
+def test_wrong_records(records: dict[int, list[int]], said: str) -> None:
+    assert said in played_on_tier(do=[{"read": {"at": "B", "from": 0, "records": records}}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -51,7 +52,12 @@ FETCH = CommandLine(
         Option("--from-offset", "begin here", "N", convert=int),
         Option("--to-offset", "and end here", "N", convert=int),
         Option("--json", "everything about a record, as one JSON object a line"),
-        Option("--out", "the file to write, which `milena log dump` reads where its name ends in .log", "FILE"),
+        Option(
+            "--out",
+            "the file to write, which `milena log dump` reads where its name ends in .log",
+            "FILE",
+            convert=os.path.abspath,
+        ),
     ],
     [Positional("WHAT", "a segment's id, or how that begins; or TOPIC:PARTITION")],
     ["milena tier fetch orders:0 --from-offset 100 --to-offset 199", "milena tier fetch EvvZttkv --out 0.log"],

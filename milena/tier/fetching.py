@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -43,12 +42,12 @@ async def fetch(values: Values, opened: Opened) -> int:
 
 
 async def copy_log(word: str, out: str, opened: Opened) -> int:
-    """Copy a segment's log to a file that is not there yet. Raises UserError."""
+    """Copy a segment's log to ``out``, an absolute path where nothing is yet. Raises UserError."""
     metadata = await readable_metadata(opened, await find(opened, word))
-    path, disk = os.path.abspath(out), opened.runtime.disk
-    if disk.exists(path):
-        raise UserError(f"{path} is there already")
-    file = disk.open(path, create=True)
+    disk = opened.runtime.disk
+    if disk.exists(out):
+        raise UserError(f"{out} is there already")
+    file = disk.open(out, create=True)
     try:
         for start in range(0, metadata.size, PIECE):
             part = await opened.storage.fetch(metadata, start, start + PIECE - 1)

@@ -82,7 +82,7 @@ async def consume(values: Values, cluster: Cluster) -> int:
 
 
 async def check_offset(cluster: Cluster, topic: str, partition: int, offset: int) -> None:
-    """A consumer without a place to start goes elsewhere without a word; a person meant that offset. Raises UserError."""
+    """A consumer without a place to start goes elsewhere without a word; a person meant that one. Raises UserError."""
     start, end = [(await find_offset(cluster, topic, partition, where)).offset for where in (EARLIEST, LATEST)]
     if not start <= offset <= end:
         raise UserError(f"--offset {offset}: {topic}-{partition} begins at {start} and ends before {end}")

@@ -19,7 +19,7 @@ Verbs of all nodes::
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from keyword import iskeyword
 from typing import Any, Final
 
@@ -67,9 +67,12 @@ class Verbs:
         places = [] if effect is None else [effect]
         arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in arguments.items()}
         try:
-            inspect.signature(function).bind(*places, **arguments)
+            bound = inspect.signature(function).bind(*places, **arguments)
         except TypeError as error:
-            raise VerbError(f"{verb}: {error}") from None
+            said = str(error).replace("got an unexpected keyword argument", "there is no argument")
+            raise VerbError(f"{verb}: {said}") from None
+        for name, kind in misfits(bound):
+            raise VerbError(f"{verb}: {name.rstrip('_')}={bound.arguments[name]}: not of the kind {kind}")
         try:
             result = function(*places, **arguments)
             return await result if isinstance(result, Awaitable) else result
@@ -138,6 +141,17 @@ class Verbs:
 
 
 _EFFECTS: Final = {effect.value: effect for effect in Effect}
+
+
+_KINDS: Final[dict[str, type | tuple[type, ...]]] = {"int": int, "float": (int, float), "str": str, "None": type(None)}
+
+
+def misfits(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:
+    """The arguments that are not of the kinds that the verb's parameters name, with these kinds."""
+    for name, value in bound.arguments.items():
+        kinds = str(bound.signature.parameters[name].annotation).split(" | ")
+        if set(kinds) <= set(_KINDS) and not any(isinstance(value, _KINDS[kind]) for kind in kinds):
+            yield name, " or ".join(kind for kind in kinds if kind != "None")
 
 
 def api_of(name: str) -> ApiKey:

@@ -229,7 +229,9 @@ class TestVerbs:
         [
             ("hodl", {}, "no verb 'hodl'"),
             ("hold", {"api": "Nonsense"}, "hold: no API 'Nonsense'"),
-            ("hold", {"peers": 1}, "hold: got an unexpected keyword argument 'peers'"),
+            ("hold", {"count": "two"}, "hold: count=two: not of the kind int"),
+            ("delay", {"ms": "2s"}, "delay: ms=2s: not of the kind float"),
+            ("hold", {"peers": 1}, "hold: there is no argument 'peers'"),
             ("hold", {"partition": 1}, "hold: partition needs topic"),
             ("delay", {}, "delay: ms goes with delay"),
             ("fail", {}, "fail: error goes with fail"),

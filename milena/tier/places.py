@@ -12,7 +12,6 @@ from typing import Any, Final
 from milena.client import split_partition
 from milena.errors import UsageError, UserError, reason_of
 from milena.options import Option, Values
-from milena.up import nodes_file
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.settings import tier_place
 from runtime.config.node_config import NodeConfig
@@ -116,14 +115,18 @@ def tier_of(text: str, options: str = "") -> tuple[str, dict[str, str]]:
 def _tier_of_cluster(directories: Sequence[str]) -> tuple[str, dict[str, str]]:
     """As its brokers are told. Raises UserError."""
     for directory in directories:
-        cluster = ClusterDir(directory)
-        for node in nodes_file.read(cluster.nodes):
-            if "broker" in node["roles"]:
-                config = _config(cluster.properties(f"broker-{node['id']}"))
-                name = config.get("remote.log.storage.manager.class.name")
-                if config.get("remote.log.storage.system.enable") and name:
-                    return name, dict(config.under(config.get(PREFIX)))
-    raise UsageError(f"say where the tier is by --tier: {', '.join(directories)} does not tell")
+        for config in _brokers(ClusterDir(directory)):
+            name = config.get("remote.log.storage.manager.class.name")
+            if config.get("remote.log.storage.system.enable") and name:
+                return name, dict(config.under(config.get(PREFIX)))
+    raise UserError(f"say where the tier is by --tier: {', '.join(directories)} does not tell")
+
+
+def _brokers(cluster: ClusterDir) -> list[NodeConfig]:
+    """Of a cluster's directory, started or not; none of another one."""
+    names = sorted(os.listdir(cluster.path)) if cluster.exists() else []
+    files = [cluster.properties(name) for name in names if name.startswith("broker-")]
+    return [_config(path) for path in files if os.path.exists(path)]
 
 
 def _config(path: str) -> NodeConfig:
@@ -138,9 +141,7 @@ def log_dirs_of(directory: str) -> list[str]:
     """The brokers' log directories of a cluster, or the directory itself where it is one. Raises UserError."""
     cluster = ClusterDir(directory)
     if cluster.exists():
-        nodes = nodes_file.read(cluster.nodes)
-        found = [path for node in nodes if "broker" in node["roles"] for path in node["log.dirs"]]
-        return [path for path in found if os.path.isdir(path)]
+        return [path for config in _brokers(cluster) for path in config.log_dirs if os.path.isdir(path)]
     if os.path.exists(os.path.join(cluster.path, META_PROPERTIES)):
         return [cluster.path]
     raise UserError(f"{cluster.path} is neither a cluster's directory nor a broker's log directory")

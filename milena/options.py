@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_NO_NUMBER: dict[Any, str] = {int: "not a whole number", float: "not a number"}
+
+
 class Option:
     """One option. Without ``value`` it is a flag; with ``many`` it may come again and collects a list."""
 
@@ -102,7 +105,7 @@ class CommandLine:
         try:
             value = option.convert(text)
         except ValueError as error:
-            raise UsageError(f"{name} {text}: {error if option.convert is not int else 'not a whole number'}") from None
+            raise UsageError(f"{name} {text}: {_NO_NUMBER.get(option.convert, error)}") from None
         if option.many:
             values[option.key].append(value)
         else:

@@ -27,10 +27,18 @@ SIM = CommandLine(
         Option("--faults", f"only these kinds, with commas: {', '.join(KINDS)}", "KINDS"),
         Option("--history", "write what the clients saw to FILE, one JSON object per line", "FILE"),
         Option(
-            "--soak", "run seeds at random for so long, or until one fails, without traces", "SECONDS", convert=float
+            "--soak",
+            "run seeds for so long, or until one fails, without traces: at random, or from --seed on",
+            "SECONDS",
+            convert=float,
         ),
     ],
-    examples=["milena sim --seed 7", "milena sim --seed 7 --steps 20 --faults kill,power", "milena sim --soak 600"],
+    examples=[
+        "milena sim --seed 7",
+        "milena sim --seed 7 --steps 20 --faults kill,power",
+        "milena sim --soak 600",
+        "milena sim --soak 600 --seed 1000",
+    ],
 )
 
 
@@ -48,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError("--seed and --steps are not negative")
     if options.soak is not None:
         quiet_logs()
-        return _soak(options.soak, options.steps, kinds)
+        return _soak(options.soak, options.steps, kinds, options.seed if "seed" in options.given else None)
     if options.history is not None:
         _save(options.history, [])  # a path that cannot be written is named before the run
     show_logs(_print)
@@ -73,18 +81,19 @@ def _run(seed: int, steps: int, kinds: Sequence[str], listener: Callable[[str], 
     return report
 
 
-def _soak(seconds: float, steps: int, kinds: Sequence[str]) -> int:
+def _soak(seconds: float, steps: int, kinds: Sequence[str], first: int | None) -> int:
     began = time.monotonic()
     count, simulated = 0, 0.0
     while (passed := time.monotonic() - began) < seconds:
-        seed = int.from_bytes(os.urandom(4), "big")
+        seed = int.from_bytes(os.urandom(4), "big") if first is None else first + count
         report = _run(seed, steps, kinds, None)
         if report is None or report.violations:
-            print(f"see it with: make sim SEED={seed}")
+            faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kinds)}"
+            print(f"see it with: milena sim --seed {seed} --steps {steps}{faults}")
             return 1
         count += 1
         simulated += report.seconds
-    print(f"{count} seeds right, {simulated / 3600:.2f} simulated hours, {simulated / passed:.1f} per hour")
+    print(f"{count} seeds right, {simulated / 3600:.2f} simulated hours, {simulated / passed:.1f} of them per hour")
     return 0
 
 

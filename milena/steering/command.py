@@ -11,6 +11,7 @@ from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.detached import known
 from milena.up.layout import DEFAULT_DIR
+from milena.up.processes import is_paused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def main(arguments: Sequence[str]) -> int:
             raise UsageError(f"{values.verb} takes no arguments")
         OF_PROCESSES[values.verb](node)
         return 0
+    if node.pid is not None and is_paused(node.pid):
+        raise UserError(f"{node.name} is paused and answers nobody; `milena lab {node.name} resume` wakes it")
     json.dump(node.verbs.call(values.verb, **given), sys.stdout, indent=1)
     print()
     return 0

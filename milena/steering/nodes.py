@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import time
 
 from milena.errors import UserError
@@ -66,8 +67,11 @@ class SteeredNode:
         self._end(lambda: self.verbs.end("power_off"))
 
     def pause(self) -> None:
-        """SIGSTOP: it does nothing until ``resume``, and its connections stay."""
+        """SIGSTOP: it does nothing until ``resume``, and its connections stay. Raises UserError where it is down."""
+        pid = self.pid
         self.signal(signal.SIGSTOP)
+        if pid is not None and sys.platform == "linux":
+            self._wait(lambda: processes.is_paused(pid) or not processes.runs(pid), "to stand still")
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)

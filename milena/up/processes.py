@@ -100,14 +100,25 @@ def _runs(pid: int, watch: int) -> bool:
 
 def runs(pid: int) -> bool:
     """Whether a process exists and is no zombie (Linux); elsewhere whether it exists."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        if os.path.exists("/proc/self/stat"):
-            return False
+    state = _state(pid)
+    if state is None and os.path.exists("/proc/self/stat"):
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return True
+    return state != "Z"
+
+
+def is_paused(pid: int) -> bool:
+    """Whether a process is stopped by a signal and answers nobody (Linux); elsewhere False."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str | None:
+    """One letter of the system's. None where it does not tell, or there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return None

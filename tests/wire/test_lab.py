@@ -140,6 +140,7 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
     assert json.loads(milena("lab", "2", "release", f"rule={said['rule']}", *at).out) == {"hits": 0, "released": 0}
     assert "describe_partition" in json.loads(milena("lab", "2", "help", *at).out)
     milena("lab", "2", "pause", *at)
+    assert refused("lab", "2", "fetchers", *at).startswith("broker-2 is paused and answers nobody")
     milena("lab", "2", "resume", *at)
     assert refused("lab", "2", "start", *at) == "broker-2 runs already"
     assert refused("lab", "2", "hodl", *at).startswith("no verb 'hodl'; there are ")

@@ -227,6 +227,11 @@ class Partition:
         assert self.leading is not None
         return self.leading.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
 
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether this replica is in the committed ISR."""
+        return self._replication.node_id in self.isr
+
     def may_join(self, replica: NodeId) -> bool:
         """Whether this is a follower outside of the ISR: then each of its fetches is an occasion to join."""
         return self.leading is not None and replica in self.leading.followers and replica not in self.isr

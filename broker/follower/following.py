@@ -82,6 +82,8 @@ class Following:
         )
         if cut is not None:
             self._truncate(cut)
+        if log.remote_enabled and not tiering.epochs_reach_start(log):
+            self._begin_anew()
 
     def __repr__(self) -> str:
         return f"<{self.partition.topic}-{self.partition.index} {self.state.value} at {self.log.log_end_offset}>"
@@ -177,6 +179,17 @@ class Following:
             return self._refused(error)
         self.partition.changed()
         return Event.MOVED_TO_TIER
+
+    def _begin_anew(self) -> None:
+        """The leader epochs of what is in the tier were lost. A member of the ISR must keep its records even so."""
+        self._log_events.warning(
+            "leader epochs do not reach back to the log's start",
+            topic=self.partition.topic,
+            partition=self.partition.index,
+            log_start=self.log.log_start_offset,
+        )
+        if not self.partition.is_in_sync and self.leave_to_tier() is Event.MOVED_TO_TIER:
+            self.state = FetchState.LOCATING_LOCAL
 
     def begin_at(self, leader_start: Offset) -> Event:
         """Nothing of the leader's log is in the tier any more."""

@@ -13,8 +13,8 @@ from lab.cluster import NodeEnded, SimulatedCluster, host_of
 from node.client import admin, replicas
 from node.client.cluster import Cluster
 from node.image import TOPIC_RESOURCE
-from protocol.types import NodeId
-from tests.simulation.steps import partition_image, until, write
+from protocol.types import NodeId, Offset
+from tests.simulation.steps import partition_image, storage_of, until, write
 from tests.simulation.test_tier_trouble import REPLICATED, leader_of, readable
 from tests.simulation.tiered_topics import ROOT, TIER, bases, finished, log_of, replica, with_tier
 
@@ -224,6 +224,21 @@ def test_a_tier_that_is_damaged_is_asked_again_and_never_believed(suffix: str, d
     with_tier(scenario, brokers=2, replicas=1, configs=WHOLE)
 
 
+def test_a_follower_that_has_lost_its_epochs_is_told_them_anew() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await written_and_tiered(cluster, client)
+        await add_replica(client, A, B)
+        await rejoins(cluster)
+        folder = log_of(cluster, B).folder
+        await cluster.kill(host_of(B))
+        await until(lambda: joined(cluster, A))
+        del storage_of(cluster, B).files[f"{folder}/leader-epoch-checkpoint"]
+        await cluster.start_broker(B)
+        await rejoins(cluster)
+
+    with_tier(scenario, brokers=2, replicas=1, configs=WHOLE)
+
+
 def test_what_was_built_in_an_earlier_leader_epoch_is_dropped() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
@@ -259,22 +274,22 @@ def test_a_slow_tier_holds_up_no_other_partition() -> None:
     with_tier(scenario, brokers=2, replicas=1, configs=WHOLE)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_kip1023_an_empty_follower_may_begin_where_the_tier_ends(seed: int) -> None:
+@pytest.mark.parametrize("log_start", [0, 3])
+def test_kip1023_an_empty_follower_may_begin_where_the_tier_ends(log_start: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write_segments(cluster, client, (0, 0, 1, 1), (1, 2, 2, 2), (3, 3), (4, 5))
         await until(lambda: len(finished(cluster)) == 3)
         await leave_local(cluster, client, 1)
+        replica(cluster, A).delete_records(Offset(log_start))
         await add_replica(client, A, B)
         await until(lambda: joined(cluster, A, B), 10)
         log = log_of(cluster, B)
-        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 10, 12)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (log_start, 10, 12)
         assert log.epochs.entries == log_of(cluster, A).epochs.entries
         assert log_of(cluster, A).local_log_start_offset == 4
 
     with_tier(
         scenario,
-        seed=seed,
         brokers=2,
         replicas=1,
         configs=WHOLE,

@@ -18,7 +18,14 @@ from tests.wire.properties import combined, write
 from tests.wire.raw import connected, is_closed
 
 SAMPLE = re.compile(r'([a-z_]+)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?(?:e-?\d+)?|[+-]Inf|NaN)')
-KAFKA = ("kafka_server_", "kafka_controller_", "kafka_network_", "kafka_log_", "kafka_coordinator_")
+KAFKA = (
+    "kafka_cluster_",
+    "kafka_controller_",
+    "kafka_coordinator_",
+    "kafka_log_",
+    "kafka_network_",
+    "kafka_server_",
+)
 
 
 @pytest.fixture(scope="module")

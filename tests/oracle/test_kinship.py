@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(150)
 class JoiningKafka:
     """Kafka's broker on the controller of a cluster of ours, formatted."""
 
-    def __init__(self, cluster: LocalCluster, folder: Path) -> None:
+    def __init__(self, cluster: LocalCluster, folder: Path, overrides: Mapping[str, str]) -> None:
         controller = cluster.controller
         meta = Path(controller.log_dirs[0], "meta.properties").read_text().splitlines()
         cluster_id = next(line.partition("=")[2] for line in meta if line.startswith("cluster.id="))
@@ -48,6 +48,7 @@ class JoiningKafka:
             "log.dirs": self.data,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"{controller.id}@{next(iter(controller.listeners.values()))}",
+            **overrides,
         }
         folder.mkdir()
         self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -77,9 +78,11 @@ class JoiningKafka:
 
 
 @contextmanager
-def joined_kafka(cluster: LocalCluster, folder: Path) -> Iterator[JoiningKafka]:
+def joined_kafka(
+    cluster: LocalCluster, folder: Path, overrides: Mapping[str, str] | None = None
+) -> Iterator[JoiningKafka]:
     """It runs, and is stopped in order at the end."""
-    kin = JoiningKafka(cluster, folder)
+    kin = JoiningKafka(cluster, folder, overrides or {})
     try:
         kin.start()
         yield kin

@@ -10,9 +10,10 @@ import pytest
 from milena.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.clients import Record, WireClient, all_clients
-from tests.wire.test_tier import TIERED, logs, settings
+from tests.wire.test_tier import logs, settings
 from tests.wire.waiting import wait_until
 
+TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": "100000", "local.retention.bytes": "1"}
 RECORDS: list[Record] = [(b"key", b"%-300d" % number) for number in range(1500)]
 
 
@@ -21,7 +22,7 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A broker with a topic ``t``, of which only the active segment is on its own disk."""
     folder = tmp_path_factory.mktemp("tiered")
     with LocalCluster.start(folder / "cluster", brokers=1, overrides=settings(folder / "tier")) as running:
-        create_topic(running.bootstrap, "t", partitions=1, config={**TIERED, "internal.segment.bytes": "100000"})
+        create_topic(running.bootstrap, "t", partitions=1, config=TIERED)
         writer = next(client for client in all_clients() if client.name == "confluent-kafka")
         assert len(writer.produce(running.bootstrap, "t", RECORDS)) == len(RECORDS)
         data = Path(running.brokers[0].log_dirs[0])

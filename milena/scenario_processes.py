@@ -107,6 +107,12 @@ class ProcessDriver:
                 elif entry.name != META_PROPERTIES:
                     os.unlink(entry)
 
+    async def erase(self, node: str, names: Sequence[str]) -> None:
+        for folder in self._node(node).entry["log.dirs"]:
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
+
     def replace(self, node: str, peer: str | None) -> None:
         self._commands.pop(node, None)
         if peer is not None:

@@ -4,6 +4,7 @@
 
     start | stop | kill | power_off | wipe: B        or a list
     begin: B                                         start it, and go on before it serves; ``start`` is the end of it
+    erase: {A: [name]}                               files of the log directories of a broker that is down
     replace: {controller: null}                      a node that is down comes back as another test peer, or as ours
     produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"};
                                                      ``error``: what comes of it; ``meanwhile``: a list of actions;
@@ -15,7 +16,7 @@
     cut | heal: [A, B]
     remember: {name: $value}
     ask | propose | fetch: {...}                     requests of the scenario's own: see ``lab.scenarios.requests``
-    read: {...}                                      what consumers read: see ``lab.scenarios.reading``
+    read | list_offsets: {...}                       what consumers learn: see ``lab.scenarios.reading``
     topic, elect, configure, move, ...               see ``lab.scenarios.topics``
     roll, flush, tier, retention, ...                see ``lab.scenarios.upkeep``
 """
@@ -28,7 +29,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from lab.scenarios.conditions import missing
-from lab.scenarios.reading import read
+from lab.scenarios.reading import list_offsets, read
 from lab.scenarios.requests import ask, fetch, propose
 from lab.scenarios.script import BROKERS, ScriptError, node_id, partition_of
 from lab.scenarios.stage import ScenarioFailed, Stage
@@ -165,6 +166,11 @@ async def _remember(stage: Stage, values: Mapping[str, Any]) -> None:
     stage.memory |= values
 
 
+async def _erase(stage: Stage, files: Mapping[str, list[str]]) -> None:
+    for node, names in files.items():
+        await stage.driver.erase(node, names)
+
+
 async def _replace(stage: Stage, peers: Mapping[str, str | None]) -> None:
     for node, peer in peers.items():
         stage.driver.replace(node, peer)
@@ -177,6 +183,7 @@ _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "kill": _kill,
     "power_off": _power_off,
     "wipe": _wipe,
+    "erase": _erase,
     "replace": _replace,
     "produce": _produce,
     "wait": _wait,
@@ -189,6 +196,7 @@ _ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "propose": propose,
     "fetch": fetch,
     "read": read,
+    "list_offsets": list_offsets,
     **TOPIC_ACTIONS,
     **UPKEEP_ACTIONS,
 }

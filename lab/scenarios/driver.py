@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from runtime.context import Runtime
@@ -60,6 +60,10 @@ class Driver(Protocol):
     async def wipe(self, node: str) -> None:
         """All data is gone; the disk keeps its name (``directory.id``), as one that came back without what was not
         flushed does. A new name would be a change of the partition by itself (KIP-858). The node is down."""
+        ...
+
+    async def erase(self, node: str, names: Sequence[str]) -> None:
+        """Files that lie directly in its log directories. Missing is no error. The node is down."""
         ...
 
     def replace(self, node: str, peer: str | None) -> None:

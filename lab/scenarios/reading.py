@@ -7,6 +7,12 @@
 Every offset from ``from`` on is asked for in a fetch of its own, so that each is a reader's first; all that comes must
 be as expected, up to the last of ``records``, and nothing may follow there. ``of: u-1`` is another partition.
 ``leader_epoch`` is what the reader takes for the leader's epoch.
+
+::
+
+    list_offsets: {at: A, of: u-1, earliest: [3, 0], latest_tiered: [5, 1], 1700000000000: [4, 1]}
+
+By ListOffsets' special timestamps or by time, the offset and its leader epoch.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from lab.scenarios.driver import CONTROLLER
 from lab.scenarios.remote import (
     Place,
     finished,
@@ -41,7 +48,9 @@ BY_NAME: Final = 12
 """The last version of Fetch in which topics have names."""
 MAX_BYTES: Final = 1 << 20
 MAX_WAIT_MS: Final = 500
-METADATA: Final = Partition(REMOTE_METADATA_TOPIC, 0)
+TIMEOUT_MS: Final = 30_000
+SPECIAL: Final = {"latest": -1, "earliest": -2, "earliest_local": -4, "latest_tiered": -5, "earliest_pending": -6}
+"""ListOffsets' timestamps with a meaning of their own."""
 
 
 async def read(stage: Stage, arguments: Mapping[str, Any]) -> None:
@@ -82,6 +91,41 @@ async def _read_at(
     await stage.until(f"reading offset {offset} of {partition} at {broker}", missing)
 
 
+async def list_offsets(stage: Stage, arguments: Mapping[Any, Any]) -> None:
+    """Raises ScenarioFailed for an offset that is not, and does not become, as expected."""
+    partition = partition_of(arguments.get("of", "t-0"))
+    asked = {name: value for name, value in arguments.items() if name not in ("at", "of")}
+    for name, expected in asked.items():
+
+        async def missing(timestamp: int = SPECIAL.get(name, name), expected: list[int] = expected) -> str | None:
+            response = await stage.ask(
+                arguments["at"],
+                ApiKey.LIST_OFFSETS,
+                replica_id=-1,
+                isolation_level=0,
+                topics=[
+                    {
+                        "name": partition.topic,
+                        "partitions": [
+                            {
+                                "partition_index": partition.number,
+                                "current_leader_epoch": -1,
+                                "timestamp": timestamp,
+                            }
+                        ],
+                    }
+                ],
+                timeout_ms=TIMEOUT_MS,
+            )
+            found = response.topics[0].partitions[0]
+            if found.error_code:
+                return ErrorCode(found.error_code).name
+            told = [found.offset, found.leader_epoch]
+            return None if told == expected else f"it is {told}, expected {expected}"
+
+        await stage.until(f"the offset of {partition} for {name}", missing)
+
+
 async def _fetch(
     stage: Stage, broker: str, partition: Partition, offset: int, leader_epoch: int = -1
 ) -> tuple[FetchedPartition, bytes]:
@@ -102,16 +146,22 @@ async def _fetch(
 
 
 async def _metadata_records(stage: Stage) -> list[tuple[int, bytes]]:
-    """All of the metadata topic, as (offset, value). Raises VerbError."""
-    leader = (await stage.partition(METADATA))["leader"]
-    broker = BROKERS[leader - 1] if leader > 0 else "nobody"
-    if broker not in stage.up:
-        raise VerbError(f"{broker} leads the metadata of the tier")
+    """All of the metadata topic, as (offset, value), one partition after the other. Raises VerbError."""
+    found = []
+    for name, partition in (await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
+        broker = BROKERS[partition["leader"] - 1] if partition["leader"] > 0 else "nobody"
+        if broker not in stage.up:
+            raise VerbError(f"{broker} leads {name}")
+        found += await _all_records(stage, broker, partition_of(name))
+    return found
+
+
+async def _all_records(stage: Stage, broker: str, partition: Partition) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     while True:
-        fetched, data = await _fetch(stage, broker, METADATA, found[-1][0] + 1 if found else 0)
+        fetched, data = await _fetch(stage, broker, partition, found[-1][0] + 1 if found else 0)
         if fetched.error_code:
-            raise VerbError(f"{METADATA}: {ErrorCode(fetched.error_code).name}")
+            raise VerbError(f"{partition}: {ErrorCode(fetched.error_code).name}")
         before = len(found)
         found += [
             (offset_of(batch, record), bytes(record.value or b""))

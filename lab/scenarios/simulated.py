@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from broker.server import Broker
@@ -73,6 +73,9 @@ class SimulatedDriver:
         await self._cluster.kill(_machine(node))
 
     async def power_off(self, node: str) -> None:
+        """As on processes nothing is left of what was not synced, neither whole nor torn."""
+        for inode in self._world.machine(_machine(node)).storage.files.values():
+            del inode.data[inode.synced :]
         await self._cluster.lose_power(_machine(node))
 
     async def wipe(self, node: str) -> None:
@@ -82,6 +85,12 @@ class SimulatedDriver:
         storage.wipe()
         storage.files |= kept
         storage.folders |= folders
+
+    async def erase(self, node: str, names: Sequence[str]) -> None:
+        files = self._world.machine(_machine(node)).storage.files
+        for path in list(files):
+            if path.count("/") == 2 and path.rpartition("/")[2] in names:
+                del files[path]
 
     def replace(self, node: str, peer: str | None) -> None:
         ours = self._controller if node == CONTROLLER else Broker

@@ -3,7 +3,8 @@
 ::
 
     topic: {replicas: [A, B]}              the topic with the one partition; or {name: u, partitions: {0: [A, B]}};
-                                           ``config``: beside the scenario's own
+                                           ``config``: beside the scenario's own. {name: u, count: 50, factor: 2}
+                                           is placed by the controller, and not looked at
     partitions: {t-1: [A, B]}              more of them
     delete_topic: t
     configure: {key: value}                of the topic ``t``
@@ -28,13 +29,13 @@ TIMEOUT_MS: Final = 30_000
 
 
 async def _topic(stage: Stage, arguments: Mapping[str, Any]) -> None:
-    name = arguments.get("name", TOPIC)
-    partitions = arguments.get("partitions") or {PARTITION: arguments["replicas"]}
+    name, count = arguments.get("name", TOPIC), arguments.get("count", -1)
+    partitions = {} if count > 0 else arguments.get("partitions") or {PARTITION: arguments["replicas"]}
     configs = {**stage.script.config, **{key: str(value) for key, value in arguments.get("config", {}).items()}}
     topic = {
         "name": name,
-        "num_partitions": -1,
-        "replication_factor": -1,
+        "num_partitions": count,
+        "replication_factor": arguments.get("factor", -1),
         "assignments": [
             {"partition_index": number, "broker_ids": [node_id(broker) for broker in brokers]}
             for number, brokers in partitions.items()

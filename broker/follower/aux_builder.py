@@ -50,6 +50,11 @@ class AuxBuilder:
             self.cancel(one)
         self._link.close()
 
+    @property
+    def busy(self) -> bool:
+        """Whether an attempt is under way."""
+        return bool(self._running)
+
     def begin(self, one: Following) -> None:
         assert self._tasks is not None
         name = f"remote log aux state of {one.partition.topic}-{one.partition.index}"

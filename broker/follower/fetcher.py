@@ -230,6 +230,7 @@ class Fetcher:
     def _next_fetch(self) -> SessionFetch | None:
         if self._quota.exceeded:
             self._hold_back()
+        self._link.hurried = self._aux.busy
         return self._session.next_fetch() if self._session.pending else None
 
     def _hold_back(self) -> None:

@@ -29,6 +29,7 @@ batch that is larger still comes.)"""
 NO_EPOCH: Final = -1
 NO_BROKER_EPOCH: Final = BrokerEpoch(-1)
 CONNECT_TIMEOUT: Final = 10.0
+HURRIED_WAIT: Final = 0.03
 
 _FETCH_BY_METADATA_VERSION: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14))
 """4.1-IV1, 3.9-IV0, 3.7-IV4, 3.5-IV1, 3.5-IV0, and their versions of Fetch."""
@@ -103,6 +104,8 @@ class LeaderLink:
         self._metadata_version = metadata_version
         self._broker_epoch = broker_epoch
         self._channel: Channel | None = None
+        self.hurried = False
+        """Somebody may soon have to be named in a fetch, which none can while one waits at the leader."""
 
     async def fetch(
         self, first: Callable[[], SessionFetch | None], take: Callable[[FetchResponse, bool], SessionFetch | None]
@@ -133,7 +136,7 @@ class LeaderLink:
         settings = self._settings
         epoch = self._broker_epoch()
         request = FetchRequest(
-            max_wait_ms=round(settings.wait * 1000),
+            max_wait_ms=round(1000 * min(settings.wait, HURRIED_WAIT if self.hurried else settings.wait)),
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_bytes,
             topics=_topics(fetch.wanted, settings.partition_bytes),

@@ -21,6 +21,8 @@ from tests.simulation.tiered_topics import ROOT, TIER, bases, finished, log_of, 
 A, B = 1, 2
 WHOLE = {"internal.segment.bytes": "1000000", "local.retention.bytes": "-2"}
 """Segments are cut by hand, and leave the disk when they are told to."""
+WAIT = 2.0
+"""Seconds that a fetch may wait at the leader; the replica's first one does while it is added."""
 ERRORS = "kafka_server_brokertopicmetrics_buildremotelogauxstateerrorspersec_total"
 REQUESTS = "kafka_server_brokertopicmetrics_buildremotelogauxstaterequestspersec_total"
 
@@ -255,6 +257,23 @@ def test_what_was_built_in_an_earlier_leader_epoch_is_dropped() -> None:
         await rejoins(cluster)
 
     with_tier(scenario, brokers=2, replicas=1, configs=WHOLE)
+
+
+def test_a_follower_that_is_ready_does_not_wait_for_the_fetches_of_others() -> None:
+    """They wait at the leader, and do not name it."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await written_and_tiered(cluster, client)
+        topic = admin.NewTopic("idle", assignments={0: [A, B]})
+        assert await admin.create_topics(client, [topic]) == {"idle": None}
+        await write(client, 1, "idle")
+        await asyncio.sleep(2)
+        began = cluster.world.loop.time()
+        await add_replica(client, A, B)
+        await until(lambda: joined(cluster, A, B), 5)
+        assert cluster.world.loop.time() - began < 0.3 + WAIT
+
+    with_tier(scenario, brokers=2, replicas=1, configs=WHOLE, replica_fetch_wait_max_ms=round(1000 * WAIT))
 
 
 def test_a_slow_tier_holds_up_no_other_partition() -> None:

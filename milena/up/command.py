@@ -86,7 +86,7 @@ def run(cluster: ClusterDir, values: Values) -> int:
     from milena.up.view import TableView, View
 
     try:
-        settings = load(cluster)
+        settings, former = load(cluster), load(cluster)
     except OSError as error:
         raise UserError(f"cannot read {reason_of(error)}") from None
     except ValueError as error:
@@ -97,4 +97,4 @@ def run(cluster: ClusterDir, values: Values) -> int:
         at_formatting += ["--release-version", values.release_version]
     drawable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     view = TableView(f"Milena in {cluster.path}") if drawable else View()
-    return Supervisor(cluster, settings, view, {"controller": at_formatting}, lab=values.lab).run(values.topic)
+    return Supervisor(cluster, settings, former, view, {"controller": at_formatting}, lab=values.lab).run(values.topic)

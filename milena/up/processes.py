@@ -70,7 +70,13 @@ def last_words(log: str, start: int) -> str:
     with open(log, "rb") as file:
         file.seek(max(start, os.fstat(file.fileno()).st_size - 4096, 0))
         lines = file.read().decode(errors="replace").split("\n")
-    return next((line.strip().removeprefix("milena: ") for line in reversed(lines) if line.strip()), "")
+    last = next((line.strip().removeprefix("milena: ") for line in reversed(lines) if line.strip()), "")
+    if last.startswith("{"):  # an event of the log
+        import json
+
+        with contextlib.suppress(ValueError, KeyError):
+            last = str(json.loads(last)["event"])
+    return last
 
 
 def _watch(pid: int) -> int:

@@ -38,6 +38,10 @@ POLL = 0.1
 TICK_MS = 1000
 
 
+class NotStarted(UserError):
+    """A node ended before the cluster was ready."""
+
+
 class SupervisedNode:
     """A node and its present process."""
 
@@ -60,6 +64,7 @@ class Supervisor:
         self,
         cluster: ClusterDir,
         settings: Settings,
+        former: Settings,
         view: View,
         node_options: dict[str, list[str]],
         *,
@@ -67,6 +72,8 @@ class Supervisor:
     ) -> None:
         self._cluster = cluster
         self._settings = settings
+        self._former = former
+        """What the directory was started with before: holds again where this start fails."""
         self._view = view
         self._node_options = node_options
         self._lab = lab
@@ -87,6 +94,11 @@ class Supervisor:
             try:
                 self._start_all()
                 self._watch()
+            except NotStarted:
+                # Options that no node could start with must not come back with the next start.
+                self._former.cluster_id = self._former.cluster_id or self._settings.cluster_id
+                save(self._cluster, self._former)
+                raise
             finally:
                 self._stop_all()
         finally:
@@ -188,7 +200,7 @@ class Supervisor:
             nodes_file.mark_down(self._cluster.nodes, node.plan.id, node.process.pid)
             node.process, node.state = None, DOWN
             if not self._announced and not self._stop_requested:
-                raise UserError(
+                raise NotStarted(
                     f"{node.plan.name} {reason} before the cluster was ready: {words or 'no word in its log'}"
                 )
             if node.wanted:

@@ -82,7 +82,7 @@ def test_standard_output_has_the_ready_line_alone(life: Life) -> None:
 
 def test_the_ready_line_comes_when_all_brokers_are_unfenced(life: Life) -> None:
     """A topic can have three replicas at once."""
-    assert life.topic.out == "at-once: 1 partitions\n"
+    assert life.topic.out == "at-once: 1 partition\n"
 
 
 def test_standard_error_tells_each_step_in_plain_lines(life: Life) -> None:
@@ -238,6 +238,15 @@ def test_what_a_node_refuses_is_told_and_nothing_is_left(tmp_path: Path, options
     assert [node["pid"] for node in json.loads((tmp_path / "nodes.json").read_text())] == [None] * 2
 
 
+def test_what_no_node_could_start_with_is_forgotten(tmp_path: Path) -> None:
+    """A start takes the options of the last one that are not given: not those that a plain `milena up` fails with."""
+    up = ("up", "--dir", str(tmp_path), "--port", "0", "--brokers", "1")
+    assert "did you mean 'log.retention.hours'?" in refused(*up, "--override", "log.retention.hour=1")
+    LocalCluster.start(tmp_path, brokers=1).stop()
+    assert "belongs to cluster" in refused(*up, "--cluster-id", "another")
+    LocalCluster.start(tmp_path, brokers=1).stop()
+
+
 @pytest.mark.parametrize(
     ("options", "sentence", "code"),
     [
@@ -281,7 +290,7 @@ def test_a_cluster_listens_on_ipv6(tmp_path: Path) -> None:
         pytest.skip("this machine has no ::1")
     with LocalCluster.start(tmp_path, options=["--host", "::1"]) as running:
         assert running.bootstrap.startswith("[::1]:")
-        assert milena("topic", "create", "six", "-b", running.bootstrap).out == "six: 1 partitions\n"
+        assert milena("topic", "create", "six", "-b", running.bootstrap).out == "six: 1 partition\n"
 
 
 def test_three_brokers_are_ready_soon(tmp_path: Path) -> None:

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from protocol.control_records import AbortMarker, control_batch
 from protocol.records import BatchBuilder
 from protocol.types import BrokerEpoch, LeaderEpoch
 from runtime.config.node_config import NodeConfig
 from runtime.config.topic_config import TopicConfig
 from runtime.context import Runtime
 from storage import tiering
+from storage.append_info import Origin
 from storage.context import EventLog
 from storage.log_dir import LogDir
 from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
 from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
-from tiered.restoring import RestoredLog, RestoredTopic
+from tiered.restoring import RestoredLog, RestoredTopic, open_transactions
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, RemoteLogSegmentUpdate
 from tiered.topic_metadata.serialization import MetadataEvent, serialize
 
@@ -89,8 +91,9 @@ async def write_broker(
     topics: Sequence[Placed],
     metadata: Placed,
     batches: Mapping[int, Sequence[bytes]],
+    now: int,
 ) -> list[UUID]:
-    """Make a broker's log directories, as if it had been stopped in order; their ids.
+    """Make a broker's log directories, as if it had been stopped in order at ``now`` (ms); their ids.
 
     Raises OSError, DirectoryError, KafkaError.
     """
@@ -103,7 +106,7 @@ async def write_broker(
             for number, log in _hosted(manager, config, placed):
                 restored = placed.topic.logs.get(number)
                 if restored is not None:
-                    begin_in_tier(log, restored)
+                    begin_in_tier(log, restored, now)
         for number, log in _hosted(manager, config, metadata):
             for batch in batches.get(number, ()):
                 log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=FIRST_EPOCH)
@@ -124,8 +127,9 @@ def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator
             yield number, manager.get_or_create(topic.name, number, topic.id, effective, is_new=True)
 
 
-def begin_in_tier(log: PartitionLog, restored: RestoredLog) -> None:
-    """Nothing of it is local, as on a follower that has just built its state from the tier."""
+def begin_in_tier(log: PartitionLog, restored: RestoredLog, now_ms: int) -> None:
+    """Nothing of it is local, as on a follower that has just built its state from the tier. Transactions whose ends
+    were not copied are aborted: else nobody could read past them. Raises KafkaError."""
     lineage = restored.lineage
     tiering.start_in_tier(
         log,
@@ -134,6 +138,18 @@ def begin_in_tier(log: PartitionLog, restored: RestoredLog) -> None:
         epochs=lineage.epochs,
         snapshot=restored.producers,
     )
+    for producer_id, producer in open_transactions(restored.producers):
+        marker = control_batch(
+            [AbortMarker(coordinator_epoch=max(producer.coordinator_epoch, 0))],
+            timestamp=now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer.epoch,
+            transactional=True,
+        )
+        log.append_as_leader(
+            memoryview(bytearray(marker)), leader_epoch=restored.leader_epoch, origin=Origin.COORDINATOR
+        )
+    log.set_high_watermark(log.log_end_offset)
 
 
 def _failed(directory: LogDir, _: list[PartitionLog]) -> None:

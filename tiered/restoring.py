@@ -12,11 +12,11 @@ from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
-from protocol.types import LeaderEpoch, Offset
+from protocol.types import LeaderEpoch, Offset, ProducerId
 from protocol.uuids import to_text
 from storage.epoch_cache import LeaderEpochCache
 from storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from storage.producer_state import ProducerState
+from storage.producer_state import ProducerEntry, ProducerState
 from tiered.log_lineage import Lineage, lineage_of_tier, readable, served_runs, starting_at
 from tiered.metadata_folders import MetadataHistory
 from tiered.object_checks import check_objects
@@ -198,10 +198,15 @@ async def _log(
     known = LeaderEpochCache(lineage.epochs)
     known.truncate_from_end(end)
     newest = max([lineage.epochs[-1].epoch, *(segment.epochs[-1].epoch for segment in segments)])
+    producers = await _producers(storage, every, end, notes)
+    undecided = [str(producer) for producer, _ in open_transactions(producers)]
+    if undecided:
+        notes.append(
+            f"{_name(partition)}: transactions are aborted whose ends are not in the tier, of the producers "
+            f"{', '.join(undecided)}"
+        )
     lineage = starting_at(replace(lineage, epochs=tuple(known.entries), log_end=end), start)
-    return RestoredLog(
-        partition, segments, lineage, start, LeaderEpoch(newest + 1), await _producers(storage, every, end, notes)
-    )
+    return RestoredLog(partition, segments, lineage, start, LeaderEpoch(newest + 1), producers)
 
 
 async def _producers(
@@ -218,3 +223,8 @@ async def _producers(
             else:
                 return snapshot
     return NO_PRODUCERS
+
+
+def open_transactions(snapshot: bytes) -> list[tuple[ProducerId, ProducerEntry]]:
+    """The producers that a valid snapshot has in a transaction."""
+    return [(producer, entry) for producer, entry in decode_snapshot(snapshot) if entry.txn_first_offset is not None]

@@ -65,7 +65,8 @@ async def write_cluster(
     topics = [Placed(one, placed(one.partitions, target.replicas), target.topic_config) for one in restoration.topics]
     own = metadata_topic(runtime.random.uuid(), settings.partitions)
     metadata = Placed(own, placed(settings.partitions, settings.replication_factor), settings.topic_configs())
-    batches = metadata_batches(restoration.topics, settings.partitions, runtime.clock.time_ms())
+    now = runtime.clock.time_ms()
+    batches = metadata_batches(restoration.topics, settings.partitions, now)
     events = get_logger("restore")
     directories: dict[int, list[UUID]] = {}
     for node in target.brokers:
@@ -78,6 +79,7 @@ async def write_cluster(
             topics=topics,
             metadata=metadata,
             batches=batches,
+            now=now,
         )
     records = list(image_records(runtime, directories, [*topics, metadata]))
     await runtime.disk.offload(_write_controller, runtime, target, records)

@@ -10,19 +10,22 @@ from uuid import UUID
 
 import pytest
 
-from protocol.types import BrokerEpoch, Offset
+from protocol.batch import BatchView, pack_batch
+from protocol.types import BrokerEpoch, Offset, ProducerEpoch, ProducerId
 from protocol.uuids import to_text
 from runtime.config.node_config import NodeConfig
 from runtime.config.sources import from_overrides
 from runtime.config.topic_config import TopicConfig
 from runtime.logging import get_logger
 from storage.log_manager import LogManager
+from storage.producer_snapshot import encode_snapshot
+from storage.producer_state import ProducerState
 from tests.unit.tiered.segments import PARTITION, epochs, update
 from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
 from tiered.log_lineage import Lineage
 from tiered.metadata_folders import read_history
 from tiered.rebuilding import UNKNOWN_BROKER
-from tiered.restored_logs import Placed, metadata_batches, metadata_topic, write_broker
+from tiered.restored_logs import Placed, begin_in_tier, metadata_batches, metadata_topic, write_broker
 from tiered.restoring import CannotRestore, Restoration, RestoredLog, Wishes, plan
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
@@ -203,6 +206,7 @@ async def test_a_broker_finds_logs_that_begin_in_the_tier(tier: WholeTier) -> No
         topics=[Placed(result.topics[0], [(1,)], TIERED)],
         metadata=metadata,
         batches=metadata_batches(result.topics, 1, FIRST_TIME),
+        now=FIRST_TIME,
     )
     manager = LogManager(tier.runtime, config, lambda *_: None)
     manager.open()
@@ -215,6 +219,46 @@ async def test_a_broker_finds_logs_that_begin_in_the_tier(tier: WholeTier) -> No
     own = manager.get("__remote_log_metadata", 0)
     assert own is not None and own.log_end_offset == own.high_watermark == Offset(4)
     assert manager.get("__remote_log_metadata", 1) is None
+    await manager.stop()
+
+
+@on_a_tier
+async def test_transactions_whose_ends_were_not_copied_are_aborted(tier: WholeTier) -> None:
+    producers = ProducerState()
+    for number in (7, 8):
+        batch = BatchView(
+            memoryview(
+                bytearray(
+                    pack_batch(
+                        b"",
+                        count=1,
+                        last_offset_delta=0,
+                        base_timestamp=FIRST_TIME,
+                        max_timestamp=FIRST_TIME,
+                        base_offset=Offset(10 + number),
+                        producer_id=ProducerId(number),
+                        producer_epoch=ProducerEpoch(3),
+                        base_sequence=0,
+                        transactional=number == 7,
+                    )
+                )
+            )
+        )
+        producers.add_batch(batch)
+    tier.write(two_epochs(tier)[-1], ".snapshot", encode_snapshot(producers))
+    result = await restored(tier)
+    assert [note for note in result.notes if "aborted" in note and note.endswith("of the producers 7")]
+    restored_log = result.topics[0].logs[0]
+    config = node_config(Path(FOLDER))
+    manager = LogManager(tier.runtime, config, lambda *_: None)
+    manager.open()
+    manager.format("AAAAAAAAAAAAAAAAAAAATQ")
+    log = manager.get_or_create("t", 0, PARTITION.topic_id, TopicConfig.effective(config, TIERED), is_new=True)
+    begin_in_tier(log, restored_log, FIRST_TIME)
+    assert log.last_stable_offset == log.high_watermark == log.log_end_offset == 21
+    [aborted] = log.aborted_transactions(Offset(17), Offset(21))
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (7, 17, 20)
+    assert log.epochs.latest == restored_log.leader_epoch == 3
     await manager.stop()
 
 

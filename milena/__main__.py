@@ -28,10 +28,10 @@ COMMANDS = {
 EXAMPLES = """Examples:
   milena up                                         one controller, brokers on 9092, 9093 and 9094
   milena up --brokers 1 --port 19092 --topic t:6:1  one broker and a topic
-  milena topic create orders --partitions 6
+  milena topic create orders --partitions 6 --replicas 3
   echo hello | milena produce orders
   milena consume orders --from-beginning
-  milena log dump milena-data/broker-1/data/orders-0/00000000000000000000.log
+  milena log dump milena-data/broker-1/data/orders-*/*.log
   milena down
 
 `milena COMMAND --help` says more."""

@@ -15,7 +15,7 @@ from runtime.config.topic_config import TopicConfig
 from runtime.context import Runtime
 from storage import tiering
 from storage.append_info import Origin
-from storage.context import EventLog
+from storage.context import Silence
 from storage.log_dir import LogDir
 from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
@@ -84,7 +84,6 @@ def _batches(values: Iterable[bytes], now_ms: int) -> Iterator[bytes]:
 async def write_broker(
     runtime: Runtime,
     config: NodeConfig,
-    events: EventLog,
     *,
     cluster_id: str,
     broker_epoch: BrokerEpoch,
@@ -97,7 +96,7 @@ async def write_broker(
 
     Raises OSError, DirectoryError, KafkaError.
     """
-    manager = LogManager(runtime, config, _failed, events=events)
+    manager = LogManager(runtime, config, _failed, events=Silence())
     manager.open()
     try:
         manager.format(cluster_id)

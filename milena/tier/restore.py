@@ -24,7 +24,6 @@ from protocol.errors import KafkaError
 from protocol.uuids import from_text
 from runtime.config.topic_config import TOPIC_KEYS, validate_topic_config
 from runtime.context import Runtime
-from runtime.logging import configure
 from storage.log_dir import DirectoryError
 from tiered.log_lineage import Lineage, lineage_of_replicas
 from tiered.metadata_folders import read_history
@@ -48,7 +47,6 @@ def restore(values: Values) -> int:
     target = _target(values, cluster, place)
     wishes = Wishes(_topics(values.topic), _counts(values.partitions), values.skip_gaps)
     log_dirs = [found for directory in values.metadata for found in log_dirs_of(directory)]
-    configure(level="warning")
     _check_empty(cluster)
     _check_writable(place, target)
     made = not os.path.exists(cluster.path)

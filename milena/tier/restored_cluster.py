@@ -25,7 +25,6 @@ from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
 from runtime.config.node_config import NodeConfig
 from runtime.config.sources import from_properties
 from runtime.context import Runtime
-from runtime.logging import get_logger
 from storage.context import LogContext
 from storage.log_dir import LogDir
 from tiered.restored_logs import Placed, metadata_batches, metadata_topic, write_broker
@@ -67,13 +66,11 @@ async def write_cluster(
     metadata = Placed(own, placed(settings.partitions, settings.replication_factor), settings.topic_configs())
     now = runtime.clock.time_ms()
     batches = metadata_batches(restoration.topics, settings.partitions, now)
-    events = get_logger("restore")
     directories: dict[int, list[UUID]] = {}
     for node in target.brokers:
         directories[node.id] = await write_broker(
             runtime,
             target.config(node),
-            events,
             cluster_id=target.settings.cluster_id,
             broker_epoch=broker_epoch(node.id),
             topics=topics,

@@ -16,7 +16,6 @@ from protocol.uuids import to_text
 from runtime.config.node_config import NodeConfig
 from runtime.config.sources import from_overrides
 from runtime.config.topic_config import TopicConfig
-from runtime.logging import get_logger
 from storage.log_manager import LogManager
 from storage.producer_snapshot import encode_snapshot
 from storage.producer_state import ProducerState
@@ -200,7 +199,6 @@ async def test_a_broker_finds_logs_that_begin_in_the_tier(tier: WholeTier) -> No
     await write_broker(
         tier.runtime,
         config,
-        get_logger("test"),
         cluster_id="AAAAAAAAAAAAAAAAAAAATQ",
         broker_epoch=BrokerEpoch(4),
         topics=[Placed(result.topics[0], [(1,)], TIERED)],

@@ -10,6 +10,7 @@ from typing import Any
 from lab.world import World, simulate
 from protocol.records import BatchBuilder
 from protocol.types import LeaderEpoch, Offset
+from runtime.disk import Disk
 from storage.checkpoints import encode_epochs
 from storage.epoch_cache import LeaderEpochCache
 from tests.unit.tiered.segments import PARTITION, epochs, segment
@@ -42,6 +43,37 @@ def log_bytes(start: int, end: int, starts: Mapping[int, int]) -> tuple[bytes, l
     return bytes(data), positions
 
 
+def write_segment(
+    disk: Disk,
+    folder: str,
+    number: int,
+    start: int,
+    end: int,
+    starts: Mapping[int, int],
+    *,
+    checkpoint: Mapping[int, int] | None = None,
+    partition: TopicIdPartition = PARTITION,
+) -> RemoteLogSegmentMetadata:
+    """Segment ``uuid-<number>`` in the tier in ``folder``. ``checkpoint``: the whole log's epochs until its end."""
+    data, positions = log_bytes(start, end, starts)
+    metadata = replace(
+        segment(number, start, end, starts, partition=partition, max_timestamp_ms=FIRST_TIME + end),
+        size=len(data),
+        state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+    )
+    objects = {
+        ".log": data,
+        ".index": b"".join([pack(">ii", index, position) for index, position in enumerate(positions)][1:]),
+        ".timeindex": pack(">qi", FIRST_TIME + end, end - start),
+        ".snapshot": NO_PRODUCERS,
+        ".leader_epoch_checkpoint": encode_epochs(epochs(starts if checkpoint is None else checkpoint)),
+    }
+    disk.make_folders(f"{folder}/{tier_names.partition_folder(partition)}")
+    for suffix, content in objects.items():
+        disk.write_atomic(f"{folder}/{tier_names.object_path(metadata, suffix)}", content)
+    return metadata
+
+
 class WholeTier:
     """``put`` stores segments and tells of them; what is written directly is nobody else's business."""
 
@@ -63,20 +95,10 @@ class WholeTier:
         partition: TopicIdPartition = PARTITION,
         told: bool = True,
     ) -> RemoteLogSegmentMetadata:
-        """Segment ``uuid-<number>``. ``checkpoint``: the epochs of the whole log until its end."""
-        data, positions = log_bytes(start, end, starts)
-        metadata = replace(
-            segment(number, start, end, starts, partition=partition, max_timestamp_ms=FIRST_TIME + end),
-            size=len(data),
-            state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+        """As ``write_segment``; ``told``: in the metadata topic too."""
+        metadata = write_segment(
+            self.disk, FOLDER, number, start, end, starts, checkpoint=checkpoint, partition=partition
         )
-        entries = [pack(">ii", index, position) for index, position in enumerate(positions)][1:]
-        self.write(metadata, ".log", data)
-        self.write(metadata, ".index", b"".join(entries))
-        self.write(metadata, ".timeindex", pack(">qi", FIRST_TIME + end, end - start))
-        self.write(metadata, ".snapshot", NO_PRODUCERS)
-        whole = starts if checkpoint is None else checkpoint
-        self.write(metadata, ".leader_epoch_checkpoint", encode_epochs(epochs(whole)))
         if told:
             self.tell(*events_of(metadata))
         return metadata

@@ -1,0 +1,125 @@
+"""`milena tier restore` in one process: what it refuses, what it leaves then, and what the controller finds."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from milena.errors import UserError
+from milena.tier.command import main
+from node.image import NO_LEADER, MetadataImage
+from node.snapshots import SnapshotStore, load_image
+from runtime.files import RealDisk
+from tests.unit.tiered.segments import PARTITION
+from tests.unit.tiered.whole_tier import write_segment
+
+SECOND = replace(PARTITION, partition=1)
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Path:
+    """Topic ``t``: partition 1 of two epochs."""
+    folder, disk = tmp_path / "tier", RealDisk()
+    write_segment(disk, str(folder), 1, 5, 9, {0: 5}, partition=SECOND)
+    write_segment(disk, str(folder), 2, 10, 19, {0: 10, 2: 15}, checkpoint={0: 3, 2: 15}, partition=SECOND)
+    disk.close()
+    return folder
+
+
+def restore(tier: Path, folder: Path, *options: str) -> int:
+    return main(["restore", "--tier", str(tier), "--dir", str(folder), *options])
+
+
+def image_of(folder: Path) -> MetadataImage:
+    disk = RealDisk()
+    store = SnapshotStore(disk, str(folder / "controller-100" / "data" / "__cluster_metadata-0"))
+    store.open()
+    latest = store.latest()
+    assert latest is not None
+    image = load_image(store, latest)
+    disk.close()
+    return image
+
+
+def test_the_controller_finds_the_topics_with_their_old_ids(tier: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "again"
+    assert restore(tier, folder, "--partitions", "t=3", "--config", "retention.ms=86400000") == 0
+    image = image_of(folder)
+    topic, own = image.topics["t"], image.topics["__remote_log_metadata"]
+    assert (topic.id, len(topic.partitions), len(own.partitions)) == (PARTITION.topic_id, 3, 50)
+    assert [one.leader_epoch for one in topic.partitions.values()] == [0, 3, 0]
+    for one in topic.partitions.values():
+        assert one.leader == NO_LEADER and set(one.isr) == set(one.replicas) == {1, 2, 3}
+        directories = [image.brokers[broker].log_dirs[0] for broker in one.replicas]
+        assert list(one.directories) == directories
+    assert all(broker.fenced and broker.epoch < image.offset for broker in image.brokers.values())
+    assert image.config(2, "t") == {
+        "remote.storage.enable": "true",
+        "retention.ms": "86400000",
+        "retention.bytes": "-1",
+    }
+    assert (folder / "broker-1" / "data" / "t-1" / f"{20:020d}.log").exists()
+
+
+def test_a_tier_that_cannot_be_written_serves_only_readers(
+    tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def access(path: str, mode: int) -> bool:
+        return not (mode & os.W_OK and path.startswith(str(tier)))
+
+    monkeypatch.setattr(os, "access", access)
+    with pytest.raises(UserError, match=r"cannot be written, .* --config remote.log.copy.disable=true"):
+        restore(tier, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    assert restore(tier, tmp_path / "again", "--config", "remote.log.copy.disable=true") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((), "offsets 20 to 29 are in no segment"),
+        (("--override", "log.dirs=/x"), "--override log.dirs: `milena up` sets it"),
+        (("--brokers", "0"), "a cluster has at least one broker"),
+        (
+            ("--skip-gaps", "--override", "rlmm.config.remote.log.metadata.topic.replication.factor=4"),
+            "remote.log.metadata.topic.replication.factor=4: there are 3 brokers",
+        ),
+        (("--skip-gaps", "--config", "cleanup.policy=compact"), "Remote log storage only supports topics with clean"),
+        (("--skip-gaps", "--override", "nonsense=1"), "nonsense"),
+        (("--storage-options", "{}"), "--storage-options goes with a URL"),
+    ],
+)
+def test_where_it_fails_nothing_is_left(tier: Path, tmp_path: Path, options: tuple[str, ...], sentence: str) -> None:
+    disk = RealDisk()
+    write_segment(disk, str(tier), 3, 30, 39, {2: 30}, checkpoint={0: 3, 2: 15}, partition=SECOND)
+    disk.close()
+    with pytest.raises(UserError, match=sentence):
+        restore(tier, tmp_path / "again", *options)
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_tier_in_the_directory_itself_stays_where_it_fails(tier: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "again"
+    folder.mkdir()
+    tier.rename(folder / "remote")
+    with pytest.raises(UserError, match="there is no topic u in the tier"):
+        main(["restore", "--dir", str(folder), "--topic", "u"])
+    assert [path.name for path in folder.iterdir()] == ["remote"]
+    assert main(["restore", "--dir", str(folder), "--topic", "t"]) == 0
+    assert "tier=\n" in (folder / "settings").read_text()
+    with pytest.raises(UserError, match="has a cluster already"):
+        main(["restore", "--dir", str(folder)])
+
+
+def test_two_topics_with_one_name_are_told_apart_by_their_ids(tier: Path, tmp_path: Path) -> None:
+    disk = RealDisk()
+    write_segment(disk, str(tier), 3, 0, 4, {0: 0}, partition=replace(PARTITION, topic_id=UUID(int=5)))
+    disk.close()
+    with pytest.raises(UserError, match="choose one by --topic t=ID"):
+        restore(tier, tmp_path / "again")
+    assert restore(tier, tmp_path / "again", "--topic", "t=AAAAAAAAAAAAAAAAAAAABQ") == 0
+    assert image_of(tmp_path / "again").topics["t"].id == UUID(int=5)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from broker.offset_search import NOTHING, TimeSearch, found_record
 from broker.purgatory import Purgatory
 from broker.remote_waits import ReadKey, RemoteWait, code_of
-from node.metrics import Metrics
+from node.metrics import Counter
 from protocol.errors import ErrorCode, KafkaError
 from storage.log_search import TimedRecord
 from storage.partition_log import PartitionLog
@@ -16,8 +16,6 @@ from tiered.reader_pool import ReaderPool
 from tiered.remote_reader import RemoteLogReader
 from tiered.remote_search import first_at_or_after
 from tiered.segment_metadata import TopicIdPartition
-
-_EXPIRED: Final = "kafka_server_delayedremotelistoffsetsmetrics_expirespersec_total"
 
 
 class RemoteListOffsets(RemoteWait):
@@ -28,12 +26,12 @@ class RemoteListOffsets(RemoteWait):
         pool: ReaderPool,
         purgatory: Purgatory,
         reader: RemoteLogReader,
-        metrics: Metrics,
+        late: Counter,
         done: Callable[[], object],
     ) -> None:
         super().__init__(pool, purgatory)
         self._reader = reader
-        self._metrics = metrics
+        self._late = late
         self._done = done
         self._searches: dict[ReadKey, TimeSearch] = {}
         self._expired = False
@@ -55,7 +53,7 @@ class RemoteListOffsets(RemoteWait):
 
     def expire(self) -> None:
         self._expired = True
-        self._metrics.counter(_EXPIRED, "Searches in the tier that were not done in time.").add(len(self._open))
+        self._late.add(len(self._open))
         super().expire()
 
     def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:

@@ -49,11 +49,14 @@ class RemoteReads:
     def __init__(self, tier: Tier, purgatory: Purgatory, metrics: Metrics) -> None:
         self.tier = tier
         self.purgatory = purgatory
-        self._metrics = metrics
         self.pool = ReaderPool(tier, metrics)
         self.reader = RemoteLogReader(tier)
         self.expired = metrics.counter(
             "kafka_server_delayedremotefetchmetrics_expirespersec_total", "Fetches that the tier did not serve in time."
+        )
+        self._late_searches = metrics.counter(
+            "kafka_server_delayedremotelistoffsetsmetrics_expirespersec_total",
+            "Searches for an offset that the tier did not answer in time.",
         )
         self._timing = metrics.timing(
             "kafka_log_remote_remotelogmanager_remotelogreaderfetchrateandtimems",
@@ -78,7 +81,7 @@ class RemoteReads:
     def search(self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object]) -> None:
         """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 where the request has none."""
         seconds = (timeout_ms if timeout_ms > 0 else self.tier.get(LIST_OFFSETS_TIMEOUT)) / 1000
-        RemoteListOffsets(self.pool, self.purgatory, self.reader, self._metrics, done).start(searches, seconds)
+        RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done).start(searches, seconds)
 
     async def read_one(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
         """See ``RemoteLogReader.read``, with metrics and quota."""
@@ -88,6 +91,8 @@ class RemoteReads:
         try:
             records = await self.reader.read(partition, log, read)
         except FAILURES as error:
+            if read.offset < log.log_start_offset:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "it was deleted while it was read") from error
             if not is_out_of_range(error):
                 meters.fetch_errors.add()
                 self.tier.events.warning(

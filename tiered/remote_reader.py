@@ -61,7 +61,7 @@ class RemoteLogReader:
         self.segments = SegmentReader(tier.storage, tier.indexes)
         self._heads: OrderedDict[UUID, int] = OrderedDict()
         """Where somebody has read up to in a segment (bytes)."""
-        self._untouched: dict[TopicIdPartition, _Untouched] = {}
+        self._untouched: OrderedDict[TopicIdPartition, _Untouched] = OrderedDict()
 
     async def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """Raises MetadataNotReady."""
@@ -163,11 +163,9 @@ class RemoteLogReader:
             return known.found
         found = cache.next_with_txn_index(offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
         self._untouched[partition] = _Untouched(cache, cache.changes, epoch, offset, found)
+        if len(self._untouched) > MOST_READERS:
+            self._untouched.popitem(last=False)
         return found
-
-    def forget(self, partition: TopicIdPartition) -> None:
-        """The partition is here no more."""
-        self._untouched.pop(partition, None)
 
 
 class _Untouched(NamedTuple):

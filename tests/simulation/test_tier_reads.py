@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable
+from random import Random
 from typing import TypeVar
 
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from lab.cluster import SimulatedCluster, host_of
 from node.client import admin, replicas
 from node.client.cluster import Cluster
+from node.client.consumer import Consumer
 from node.client.offsets import find_offset
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import create, partition_image, until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, bases, finished, log_of, replica, with_tier
@@ -296,3 +298,84 @@ def test_a_search_in_a_tier_that_hangs_times_out() -> None:
         assert replica(cluster).is_leader
 
     with_tier(scenario)
+
+
+def test_no_offset_is_out_of_range_while_segments_leave_the_disk() -> None:
+    """KAFKA-16073."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        writing = asyncio.create_task(write(client, 60))
+        log, seen = log_of(cluster), set[int]()
+        while not writing.done() or log.local_log_start_offset < 56:
+            await asyncio.sleep(0.005)
+            seen.add(log.local_log_start_offset)
+            for offset in {
+                0,
+                log.local_log_start_offset - 1,
+                log.local_log_start_offset,
+                log.local_log_start_offset + 1,
+            }:
+                if 0 <= offset < log.high_watermark:
+                    answer = (await fetch(client, {("t", 0): offset})).partitions["t", 0]
+                    assert (answer.error, offset in answer.values) == (ErrorCode.NONE, True)
+        assert len(seen) > 5
+
+    with_tier(scenario, log_retention_check_interval_ms=20, remote_log_manager_task_interval_ms=20)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_becomes_of_brokers_and_tier_a_consumer_reads_every_record_once_and_in_order(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        random = Random(seed)
+        reading = asyncio.create_task(read_all(client, 200))
+        writing = asyncio.create_task(write(client, 200))
+        while not reading.done():
+            await trouble(cluster, random)
+            await asyncio.sleep(random.uniform(0, 1))
+        await writing
+        assert await reading == list(range(200))
+        assert await values(client, 200) == list(range(200))
+
+    with_tier(
+        scenario,
+        seed=seed,
+        brokers=3,
+        configs={"min.insync.replicas": "2"},
+        rlmm_config_remote_log_metadata_topic_replication_factor=3,
+        rlmm_config_remote_log_metadata_topic_min_isr=2,
+        remote_log_manager_task_interval_ms=100,
+        log_retention_check_interval_ms=100,
+    )
+
+
+async def trouble(cluster: SimulatedCluster, random: Random) -> None:
+    """A while in which the tier fails or is slow, or a broker is away."""
+    tier = cluster.world.tier
+    usual = tier.offload_seconds
+    match random.randrange(4):
+        case 0:
+            tier.fail(TIER, errno.EIO, operation=random.choice(["", "read", "write"]))
+        case 1:
+            tier.offload_seconds = (0.0, random.uniform(0.1, 2))
+        case 2:
+            number = random.choice([1, 2, 3])
+            await cluster.kill(host_of(number))
+            await asyncio.sleep(random.uniform(0, 2))
+            await cluster.start_broker(number)
+            await until(lambda: len(partition_image(cluster).isr) == 3)
+    await asyncio.sleep(random.uniform(0, 2))
+    tier.heal()
+    tier.offload_seconds = usual
+
+
+async def read_all(client: Cluster, count: int) -> list[int]:
+    """Like ``steps.values``, with as much patience as a consumer has: an unknown error is no reason to end."""
+    consumer, found = Consumer(client), list[int]()
+    consumer.assign({("t", 0): 0})
+    while len(found) < count:
+        try:
+            found += [int(record.value or b"-1") for record in await consumer.poll(1)]
+        except KafkaError as error:
+            assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    await consumer.close()
+    return found

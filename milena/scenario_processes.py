@@ -128,6 +128,9 @@ class ProcessDriver:
     async def close_tier(self) -> None:
         os.rename(self._tier, self._hidden)
 
+    async def break_tier(self, operation: str, error: str) -> None:
+        raise ScenarioFailed(f"{operation or 'all'} cannot be made to fail with {error} on real files")
+
     async def open_tier(self) -> None:
         shutil.rmtree(self._tier, ignore_errors=True)
         os.rename(self._hidden, self._tier)

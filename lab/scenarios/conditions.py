@@ -12,6 +12,7 @@
     in_step: [A]            a broker knows what the controller knew when it was asked
     hits: {rule: 1}         a rule was hit so often
     moved: A                its replica's log lies where it was moved to
+    told: {COPY_SEGMENT_STARTED: 5}    so many of the one partition's segments, or more, are in a state
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from lab.scenarios.driver import CONTROLLER
+from lab.scenarios.reading import counted_states
 from lab.scenarios.script import THE_PARTITION, Partition, node_id, partition_of
 from lab.scenarios.stage import Stage
 from lab.scenarios.tables import TableError
@@ -127,6 +129,12 @@ async def _moved(stage: Stage, broker: str) -> str | None:
     return None if (await stage.directories(broker))[target] else f"{broker}'s log is not in {target} yet"
 
 
+async def _told(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    found = await counted_states(stage, stage.place(THE_PARTITION))
+    short = [state for state, count in wanted.items() if found.get(state, 0) < count]
+    return f"{', '.join(short)}: {found}" if short else None
+
+
 async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     for name, count in wanted.items():
         node, number = stage.rules[name]
@@ -149,4 +157,5 @@ _CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] 
     "in_step": _in_step,
     "hits": _hits,
     "moved": _moved,
+    "told": _told,
 }

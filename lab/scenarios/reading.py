@@ -17,6 +17,7 @@ By ListOffsets' special timestamps or by time, the offset and its leader epoch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -187,10 +188,13 @@ async def _metadata(stage: Stage, place: Place, expected: Mapping[str, Any]) -> 
     return metadata_differences(expected, found, stage.segments)
 
 
+async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
+    """How many segments are in which state, as published. Raises VerbError."""
+    return Counter(one.state.name for one in published(await _metadata_records(stage), place).values())
+
+
 async def _states(stage: Stage, place: Place, expected: Mapping[str, int]) -> list[str]:
-    counted: dict[str, int] = {}
-    for one in published(await _metadata_records(stage), place).values():
-        counted[one.state.name] = counted.get(one.state.name, 0) + 1
+    counted = await counted_states(stage, place)
     return [] if counted == dict(expected) else [f"states: expected {dict(expected)}, found {counted}"]
 
 

@@ -103,7 +103,10 @@ class SimulatedDriver:
         return {path: bytes(inode.data) for path, inode in self._world.tier.files.items()}
 
     async def close_tier(self) -> None:
-        self._world.tier.fail(TIER, errno.ENOENT)
+        await self.break_tier("", "ENOENT")
+
+    async def break_tier(self, operation: str, error: str) -> None:
+        self._world.tier.fail(TIER, getattr(errno, error), operation=operation)
 
     async def open_tier(self) -> None:
         self._world.tier.heal()

@@ -7,6 +7,7 @@
     tier: A                  a leader copies to the tier and expires there, a follower learns what is copied
     retention: A             the broker deletes what retention lets go on its disk
     close_tier, open_tier    nobody finds anything in the tier; as before
+    break_tier: {operation: write, error: EIO}    in the simulation: operations on its files fail, until ``open_tier``
 
 Each takes a list too, and does one after the other.
 """
@@ -36,6 +37,10 @@ async def _close(stage: Stage, _arguments: None) -> None:
     await stage.driver.close_tier()
 
 
+async def _break(stage: Stage, arguments: Mapping[str, str]) -> None:
+    await stage.driver.break_tier(arguments.get("operation", ""), arguments["error"])
+
+
 async def _open(stage: Stage, _arguments: None) -> None:
     await stage.driver.open_tier()
 
@@ -50,5 +55,6 @@ UPKEEP_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "tier": _of_replicas("tiering"),
     "retention": _retention,
     "close_tier": _close,
+    "break_tier": _break,
     "open_tier": _open,
 }

@@ -14,6 +14,7 @@ from protocol.api_versions import ApiVersionsAnswers
 from protocol.registry import Role, VersionRange, served
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
+from tests.scenarios.peers import tier_rules
 from tests.scenarios.peers.alter_partition_behind import Behind
 
 NO_EPOCHS_OF_MEMBERS: Final = 2
@@ -68,6 +69,11 @@ def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]
     return Broker(runtime, config, apis=ApiTable("broker.apis", modules))
 
 
+def _with_rules(**rounds: tier_rules.Round | None) -> Callable[[Runtime, NodeConfig], Broker]:
+    """A broker that does these rounds on its tier, by the names of our jobs, or leaves them."""
+    return lambda runtime, config: tier_rules.OtherRules(runtime, config, rounds)
+
+
 PEERS: Final[Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]]] = {
     "kip101": kip101_leader,
     "metadata_epochs": metadata_epochs_leader,
@@ -75,5 +81,10 @@ PEERS: Final[Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]]]
     "alter_partition_v2": alter_partition_v2_controller,
     "behind": behind_controller,
     "behind_fences": partial(behind_controller, fences=True),
+    "counts_failed_copies": _with_rules(expire=tier_rules.expire_counting_failed_copies),
+    "expires_unseeded": _with_rules(copy=None, expire=tier_rules.expire_unseeded),
+    "starts_after_last_listed": _with_rules(expire=tier_rules.expire_to_last_listed),
+    "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped),
+    "keeps_old_start": _with_rules(copy=tier_rules.copy_from_old_start, expire=tier_rules.expire_unseeded),
 }
 """By the names that scenarios call them by."""

@@ -1,0 +1,111 @@
+"""Brokers whose work on the tier follows the rules that Kafka had before a bug was mended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from broker.server import Broker
+from protocol.types import LeaderEpoch, Offset
+from runtime.config.node_config import NodeConfig
+from runtime.context import Runtime
+from storage import tiering
+from tiered.copying import copy_round
+from tiered.deletion import delete_segment
+from tiered.expiration import view_of
+from tiered.lineage_offsets import Listing
+from tiered.retention import Verdict, decide
+from tiered.roles import Role
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from tiered.tier import Tier
+from tiered.tier_manager import Job, RemoteLogManager
+
+_FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]
+
+
+class OtherRules(Broker):
+    """Does other rounds than ours for the replicas that it leads. ``rounds``: by the names of jobs; None for a job
+    that it does not do."""
+
+    def __init__(self, runtime: Runtime, config: NodeConfig, rounds: dict[str, Round | None]) -> None:
+        self._rounds = rounds
+        super().__init__(runtime, config)
+
+    def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
+        manager = super()._tiering(config)
+        if manager is not None:
+            ours = manager._jobs_of
+            manager._jobs_of = lambda role: self._others(role, ours(role))  # type: ignore[method-assign]
+        return manager
+
+    def _others(self, role: Role, jobs: Sequence[Job]) -> Sequence[Job]:
+        if not role.leads:
+            return jobs
+        wanted = [(job, self._rounds.get(job.name, job.work)) for job in jobs]
+        return [Job(job.name, job.pool, work) for job, work in wanted if work is not None]
+
+
+async def expire_counting_failed_copies(tier: Tier, role: Role) -> None:
+    """KAFKA-17062: a copy that was begun counts for retention like one that was finished."""
+    await _expire(tier, role, failed_count=True)
+
+
+async def expire_unseeded(tier: Tier, role: Role) -> None:
+    """KAFKA-20732: retention looks at a log of which a new leader does not know yet how much is in the tier."""
+    await _expire(tier, role)
+
+
+async def expire_to_last_listed(tier: Tier, role: Role) -> None:
+    """KAFKA-16890: the log begins after the last segment of the list, and not after the furthest."""
+    await _expire(tier, role, to_last_listed=True)
+
+
+async def copy_unclipped(tier: Tier, role: Role) -> None:
+    """KAFKA-15241: what is copied of an epoch counts, also where the epoch is shorter in this log."""
+    log = role.log
+    if log is not None and tier.metadata.is_ready(role.partition):
+        cache = tier.metadata.cache(role.partition)
+        ends = (cache.highest_offset_for_epoch(entry.epoch) for entry in reversed(log.epochs.entries))
+        tiering.note_copied(log, next((end for end in ends if end is not None), Offset(-1)))
+    await copy_round(tier, role)
+
+
+async def copy_from_old_start(tier: Tier, role: Role) -> None:
+    """KAFKA-15351: a new leader does not look where its log begins in the tier."""
+    role.started_log = role.log
+    await copy_round(tier, role)
+
+
+async def _expire(tier: Tier, role: Role, *, failed_count: bool = False, to_last_listed: bool = False) -> None:
+    log = role.log
+    if log is None or not tier.metadata.is_ready(role.partition):
+        return
+    cache: Listing = tier.metadata.cache(role.partition)
+    verdict = decide(AllFinished(cache) if failed_count else cache, view_of(log), now=tier.runtime.clock.time_ms())
+    start = _after_last(verdict) if to_last_listed else verdict.log_start
+    if start is not None:
+        tiering.update_log_start(log, start)
+    for segment in verdict.delete:
+        await delete_segment(tier, segment)
+
+
+def _after_last(verdict: Verdict) -> Offset | None:
+    return Offset(verdict.delete[-1].end_offset + 1) if verdict.delete else None
+
+
+class AllFinished:
+    """Implements ``Listing`` over another one: every copy looks finished."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+
+    def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
+        return self._listing.highest_offset_for_epoch(epoch)
+
+    def segments_of_epoch(self, epoch: LeaderEpoch) -> Sequence[RemoteLogSegmentMetadata]:
+        return [replace(one, state=_FINISHED) for one in self._listing.segments_of_epoch(epoch)]
+
+    def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
+        return [replace(one, state=_FINISHED) for one in self._listing.segments()]

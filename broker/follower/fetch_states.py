@@ -59,7 +59,7 @@ class Event(Enum):
     LOCATED = auto()
     """The log begins or ends where the leader's does; or it is known where it will begin."""
     MOVED_TO_TIER = auto()
-    """The leader has the next record in the tier only, and nothing local is left here."""
+    """The leader has the next record in the tier only, or the log was cut that far; nothing local is left here."""
     BUILT = auto()
     """The log begins at the leader's first local record, with the epochs and producers before it."""
     RETRIABLE = auto()
@@ -82,6 +82,7 @@ TRANSITIONS: Final[Mapping[tuple[FetchState, Event], Step]] = MappingProxyType(
     {
         (FetchState.TRUNCATING, Event.EPOCHS_AGREE): Step(FetchState.FETCHING),
         (FetchState.TRUNCATING, Event.EPOCHS_OPEN): Step(FetchState.TRUNCATING),
+        (FetchState.TRUNCATING, Event.MOVED_TO_TIER): Step(FetchState.LOCATING_LOCAL),
         (FetchState.TRUNCATING, Event.RETRIABLE): Step(FetchState.TRUNCATING, pauses=True),
         (FetchState.TRUNCATING, Event.FENCED): _STOP,
         (FetchState.TRUNCATING, Event.BROKEN): _STOP,

@@ -42,6 +42,7 @@ class Following:
 
     __slots__ = (
         "_log_events",
+        "bare",
         "caught_up",
         "lag",
         "leader_epoch",
@@ -63,6 +64,8 @@ class Following:
         """Left alone for a while."""
         self.setbacks = 0
         """Steps in a row that ended with an error."""
+        self.bare = False
+        """A cut has just taken all that was local."""
         self.trouble = ""
         """What was last reported to keep it out of the tier."""
         self.sent: Sent | None = None
@@ -129,7 +132,7 @@ class Following:
         try:
             if fetched.diverging_epoch is not None:
                 self._cut(*fetched.diverging_epoch, fallback=log.log_end_offset)
-                return Event.DIVERGED
+                return self._after_cut(Event.DIVERGED)
             return self._append(fetched, bytes_in)
         except KafkaError as error:
             return self._refused(error)
@@ -144,7 +147,7 @@ class Following:
             agreed = self._cut(epoch, end, fallback=self.log.high_watermark)
         except KafkaError as error:
             return self._refused(error)
-        return Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN
+        return self._after_cut(Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN)
 
     def shorten(self, leader_end: Offset) -> bool:
         """The leader's log ends at ``leader_end``; True where it has lost what is here, and this log was cut (B6).
@@ -192,9 +195,9 @@ class Following:
             self.state = FetchState.LOCATING_LOCAL
 
     def begin_at(self, leader_start: Offset) -> Event:
-        """Nothing of the leader's log is in the tier any more."""
+        """Nothing of the leader's log is in the tier, or nothing any more."""
         try:
-            self.move_up(leader_start)
+            self.log.truncate_fully_and_start_at(leader_start)
         except KafkaError as error:
             return self._refused(error)
         return Event.BUILT
@@ -237,6 +240,11 @@ class Following:
             self.partition.changed()
         return Event.RECORDS
 
+    def _after_cut(self, event: Event) -> Event:
+        """Where only what is in the tier is left: nobody here knows the producers there."""
+        bare, self.bare = self.bare, False
+        return Event.MOVED_TO_TIER if bare else event
+
     def _cut(self, epoch: int, end: int, *, fallback: Offset) -> bool:
         """Truncate as the leader's (epoch, end) says; whether the logs agree now."""
         log = self.log
@@ -261,6 +269,7 @@ class Following:
                 from_offset=before,
                 to_offset=log.log_end_offset,
             )
+            self.bare = log.log_start_offset < log.local_log_start_offset == log.log_end_offset
             self.partition.changed()
 
     def _refused(self, error: KafkaError) -> Event:

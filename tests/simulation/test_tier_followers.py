@@ -14,6 +14,7 @@ from node.client import admin, replicas
 from node.client.cluster import Cluster
 from node.image import TOPIC_RESOURCE
 from protocol.types import NodeId, Offset
+from storage.partition_log import PartitionLog
 from tests.simulation.steps import partition_image, storage_of, until, write
 from tests.simulation.test_tier_trouble import REPLICATED, leader_of, readable
 from tests.simulation.tiered_topics import ROOT, TIER, bases, finished, log_of, replica, with_tier
@@ -76,6 +77,11 @@ async def records(cluster: SimulatedCluster, broker: int) -> dict[int, int]:
     """Offset and value of the local records."""
     found = await call(cluster, broker, "read_log", topic="t", partition=0)
     return {offset: int(value) for offset, value, _ in found}
+
+
+def producers(log: PartitionLog) -> dict[int, int]:
+    """Their last offsets."""
+    return {producer: entry.last_offset for producer, entry in log.producers}
 
 
 def joined(cluster: SimulatedCluster, *brokers: int) -> bool:
@@ -365,3 +371,41 @@ def test_a_log_that_is_moved_while_it_begins_in_the_tier(seed: int) -> None:
         await rejoins(cluster)
 
     with_tier(scenario, seed=seed, brokers=2, replicas=1, configs=WHOLE, log_dirs="/data-1,/data-2")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_that_is_cut_below_its_local_part_knows_the_producers_in_the_tier(seed: int) -> None:
+    """Its leader, elected uncleanly, still has locally what this one has in the tier only."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 6)
+        await until(lambda: finished(cluster) == [(0, 3)] and bases(cluster, B) == [4])
+        await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"local.retention.bytes": "-2"})
+        await cluster.stop_broker(B)
+        await until(lambda: joined(cluster, A))
+        await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"local.retention.bytes": "1"})
+        await write(client, 10, first=6)
+        await until(lambda: bases(cluster, A) == [12])
+        await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"local.retention.bytes": "-2"})
+        await cluster.kill(host_of(A))
+        await cluster.start_broker(B)
+        await until(lambda: leader_of(cluster) == B and replica(cluster, B).is_leader)
+        await write(client, 3, first=100)
+        await cluster.start_broker(A)
+        await until(lambda: joined(cluster, A, B))
+        log, leaders = log_of(cluster, A), log_of(cluster, B)
+        assert log.local_log_start_offset == leaders.local_log_start_offset == 4
+        assert producers(log) == producers(leaders)
+        assert len(producers(log)) == 2
+        assert log.epochs.entries == leaders.epochs.entries
+        assert await records(cluster, A) == await records(cluster, B)
+
+    with_tier(
+        scenario,
+        seed=seed,
+        brokers=3,
+        replicas=2,
+        configs={"unclean.leader.election.enable": "true"},
+        rlmm_config_remote_log_metadata_topic_replication_factor=3,
+        rlmm_config_remote_log_metadata_topic_min_isr=1,
+    )

@@ -20,7 +20,7 @@ def oracle(state: FetchState, event: Event) -> Step | None:
         # An offset that was out of range may be in range by then: it is asked for once more.
         return Step(FetchState.FETCHING if state is FetchState.LOCATING else state, pauses=True)
     expected = {
-        FetchState.TRUNCATING: {Event.EPOCHS_AGREE, Event.EPOCHS_OPEN},
+        FetchState.TRUNCATING: {Event.EPOCHS_AGREE, Event.EPOCHS_OPEN, Event.MOVED_TO_TIER},
         FetchState.FETCHING: {Event.RECORDS, Event.DIVERGED, Event.OUT_OF_RANGE, Event.MOVED_TO_TIER},
         FetchState.LOCATING: {Event.LOCATED, Event.MOVED_TO_TIER},
         FetchState.LOCATING_LOCAL: {Event.LOCATED},

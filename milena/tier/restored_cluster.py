@@ -18,6 +18,7 @@ from protocol.metadata_records import (
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     TopicRecord,
 )
@@ -27,6 +28,7 @@ from runtime.config.sources import from_properties
 from runtime.context import Runtime
 from storage.context import LogContext
 from storage.log_dir import LogDir
+from storage.producer_snapshot import decode_snapshot
 from tiered.restored_logs import Placed, metadata_batches, metadata_topic, write_broker
 from tiered.restoring import Restoration
 from tiered.topic_metadata.settings import MetadataTopicSettings
@@ -120,6 +122,12 @@ def image_records(
                     directories=tuple(directories[broker][0] for broker in replicas),
                 )
             )
+    taken = [
+        producer for one in topics for log in one.topic.logs.values() for producer, _ in decode_snapshot(log.producers)
+    ]
+    if taken:
+        # Their sequences go on; a new producer with one of their ids would be refused, or taken for them.
+        records.append(ProducerIdsRecord(broker_id=min(directories), next_producer_id=max(taken) + 1))
     for placed in topics:
         for name, value in placed.config.items():
             records.append(

@@ -29,8 +29,8 @@ ROOT = "kafka-tiered-storage"
 
 
 def write(bootstrap: str) -> None:
-    """A batch for each record."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    """A batch for each record, by a producer that has an id: a new cluster must not give the same ids again."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0})
     for key, value in RECORDS:
         producer.produce("t", key=key, value=value, partition=0)
         assert producer.flush(20) == 0

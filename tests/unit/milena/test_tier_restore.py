@@ -13,7 +13,11 @@ from milena.errors import UserError
 from milena.tier.command import main
 from node.image import NO_LEADER, MetadataImage
 from node.snapshots import SnapshotStore, load_image
+from protocol.batch import BatchView, pack_batch
+from protocol.types import ProducerEpoch, ProducerId
 from runtime.files import RealDisk
+from storage.producer_snapshot import encode_snapshot
+from storage.producer_state import ProducerState
 from tests.unit.tiered.segments import PARTITION
 from tests.unit.tiered.whole_tier import write_segment
 
@@ -63,6 +67,30 @@ def test_the_controller_finds_the_topics_with_their_old_ids(tier: Path, tmp_path
         "retention.bytes": "-1",
     }
     assert (folder / "broker-1" / "data" / "t-1" / f"{20:020d}.log").exists()
+
+
+def test_the_ids_of_old_producers_are_not_given_again(tier: Path, tmp_path: Path) -> None:
+    state = ProducerState()
+    for number in (7, 2**31):
+        state.add_batch(producer_batch(number))
+    [snapshot] = tier.glob(f"*/*/{10:020d}-*.snapshot")
+    snapshot.write_bytes(encode_snapshot(state))
+    assert restore(tier, tmp_path / "again") == 0
+    assert image_of(tmp_path / "again").next_producer_id == 2**31 + 1
+
+
+def producer_batch(producer_id: int) -> BatchView:
+    data = pack_batch(
+        b"",
+        count=1,
+        last_offset_delta=0,
+        base_timestamp=0,
+        max_timestamp=0,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(0),
+        base_sequence=0,
+    )
+    return BatchView(memoryview(data))
 
 
 def test_a_tier_that_cannot_be_written_serves_only_readers(

@@ -124,6 +124,10 @@ class Supervisor:
             write_properties(settings, plan, plans[0])
         save(self._cluster, settings)
         self._mark_lab()
+        planned = {plan.data for plan in plans}
+        left = sorted(name for name in names if os.path.isdir(data := self._cluster.data(name)) and data not in planned)
+        if left:
+            self._view.tell(f"--brokers {settings.brokers}: not started, though their data is here: {', '.join(left)}")
         self.nodes = [SupervisedNode(plan) for plan in plans]
 
     def _mark_lab(self) -> None:

@@ -238,6 +238,13 @@ def test_what_a_node_refuses_is_told_and_nothing_is_left(tmp_path: Path, options
     assert [node["pid"] for node in json.loads((tmp_path / "nodes.json").read_text())] == [None] * 2
 
 
+def test_brokers_that_a_start_leaves_out_are_named(tmp_path: Path) -> None:
+    LocalCluster.start(tmp_path, brokers=2).stop()
+    LocalCluster.start(tmp_path, brokers=1).stop()
+    said = (tmp_path / "up.stderr").read_text().splitlines()
+    assert said[0] == "--brokers 1: not started, though their data is here: broker-2"
+
+
 def test_what_no_node_could_start_with_is_forgotten(tmp_path: Path) -> None:
     """A start takes the options of the last one that are not given: not those that a plain `milena up` fails with."""
     up = ("up", "--dir", str(tmp_path), "--port", "0", "--brokers", "1")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena.local_cluster import LocalCluster
 from tests.oracle.kafka_node import running_kafka, started_kafka
@@ -100,7 +101,7 @@ class Kept:
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in configs.items()
         ]
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=entries)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=entries)
         admin.incremental_alter_configs([resource])[resource].result(20)
         return limit
 

@@ -165,6 +165,25 @@ def test_times_are_found_as_they_were_on_the_local_disk(seed: int) -> None:
     read(scenario)
 
 
+def test_a_time_is_looked_for_behind_a_segment_that_has_it_only_before_the_log_start() -> None:
+    async def scenario(bench: Bench, reader: RemoteLogReader) -> None:
+        log = bench.log
+        for time in (5000, 1000, 2000, 4000, 6000):
+            log.append_as_leader(batch_of(b"x", timestamp=time), leader_epoch=LeaderEpoch(0))
+            if time in (1000, 4000):
+                log.roll()
+        log.set_high_watermark(log.log_end_offset)
+        await carry(bench, log)
+        lose_local(log)
+        log.increment_log_start(Offset(1))
+        log.local_log_start_offset = Offset(4)
+        found = await first_at_or_after(reader, PARTITION, log, 3000)
+        assert found is not None
+        assert (found.offset, found.timestamp) == (3, 4000)
+
+    read(scenario)
+
+
 def test_offsets_before_the_tier_begins_are_out_of_range() -> None:
     async def scenario(bench: Bench, reader: RemoteLogReader) -> None:
         log = bench.log

@@ -35,7 +35,9 @@ def tier(tmp_path: Path) -> Path:
 
 
 def restore(tier: Path, folder: Path, *options: str) -> int:
-    return main(["restore", "--tier", str(tier), "--dir", str(folder), *options])
+    """Into ``folder``, with a metadata topic of three partitions."""
+    few = ["--override", "rlmm.config.remote.log.metadata.topic.num.partitions=3"]
+    return main(["restore", "--tier", str(tier), "--dir", str(folder), *few, *options])
 
 
 def image_of(folder: Path) -> MetadataImage:
@@ -54,7 +56,7 @@ def test_the_controller_finds_the_topics_with_their_old_ids(tier: Path, tmp_path
     assert restore(tier, folder, "--partitions", "t=3", "--config", "retention.ms=86400000") == 0
     image = image_of(folder)
     topic, own = image.topics["t"], image.topics["__remote_log_metadata"]
-    assert (topic.id, len(topic.partitions), len(own.partitions)) == (PARTITION.topic_id, 3, 50)
+    assert (topic.id, len(topic.partitions), len(own.partitions)) == (PARTITION.topic_id, 3, 3)
     assert [one.leader_epoch for one in topic.partitions.values()] == [0, 3, 0]
     for one in topic.partitions.values():
         assert one.leader == NO_LEADER and set(one.isr) == set(one.replicas) == {1, 2, 3}
@@ -137,7 +139,8 @@ def test_a_tier_in_the_directory_itself_stays_where_it_fails(tier: Path, tmp_pat
     with pytest.raises(UserError, match="there is no topic u in the tier"):
         main(["restore", "--dir", str(folder), "--topic", "u"])
     assert [path.name for path in folder.iterdir()] == ["remote"]
-    assert main(["restore", "--dir", str(folder), "--topic", "t"]) == 0
+    assert main(["restore", "--dir", str(folder), "--topic", "t", "--brokers", "1"]) == 0
+    assert len(image_of(folder).topics["__remote_log_metadata"].partitions) == 50
     assert "tier=\n" in (folder / "settings").read_text()
     with pytest.raises(UserError, match="has a cluster already"):
         main(["restore", "--dir", str(folder)])

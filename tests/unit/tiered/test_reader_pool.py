@@ -1,0 +1,135 @@
+"""Readers of the tier: how many read, how many wait, and who shares a read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from tests.unit.tiered.tiered_log import Bench, on_bench
+from tiered.reader_pool import ReaderPool
+from tiered.remote_storage import RemoteStorageError
+
+POOL = "kafka_log_remote_remotestoragethreadpool_remotelogreader"
+
+
+class Waiter:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Hashable, Any]] = []
+
+    def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
+        self.told.append((key, error or result))
+
+
+class Store:
+    """Work that ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.gate = asyncio.Event()
+
+    def work(self, name: str, outcome: Exception | None = None) -> Callable[[], Awaitable[str]]:
+        async def work() -> str:
+            self.begun.append(name)
+            await self.gate.wait()
+            if outcome is not None:
+                raise outcome
+            return name.upper()
+
+        return work
+
+
+def with_pool(scenario: Callable[[ReaderPool, Store, Bench], Awaitable[None]]) -> None:
+    async def run(bench: Bench) -> None:
+        bench.keys |= {"remote.log.reader.threads": 2, "remote.log.reader.max.pending.tasks": 2}
+        pool = ReaderPool(bench.tier, bench.metrics)
+        await scenario(pool, Store(), bench)
+        await pool.stop()
+
+    on_bench(run)
+
+
+def test_so_many_read_so_many_wait_and_the_rest_is_refused() -> None:
+    async def scenario(pool: ReaderPool, store: Store, bench: Bench) -> None:
+        waiter = Waiter()
+        for name in "abcd":
+            pool.submit(name, store.work(name), waiter)
+        with pytest.raises(KafkaError) as refused:
+            pool.submit("e", store.work("e"), waiter)
+        assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        await asyncio.sleep(1)
+        assert store.begun == ["a", "b"]
+        assert bench.metrics.value(f"{POOL}taskqueuesize") == 2
+        assert bench.metrics.value(f"{POOL}avgidlepercent") == 0
+        store.gate.set()
+        await asyncio.sleep(1)
+        assert waiter.told == [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]
+        assert bench.metrics.value(f"{POOL}taskqueuesize") == 0
+        assert bench.metrics.value(f"{POOL}avgidlepercent") == 1
+
+    with_pool(scenario)
+
+
+def test_the_same_read_is_done_once_for_all_who_ask() -> None:
+    async def scenario(pool: ReaderPool, store: Store, bench: Bench) -> None:
+        first, second, gone = Waiter(), Waiter(), Waiter()
+        for waiter in (first, second, gone):
+            pool.submit("a", store.work("a"), waiter)
+        pool.leave("a", gone)
+        store.gate.set()
+        await asyncio.sleep(1)
+        assert store.begun == ["a"]
+        assert (first.told, second.told, gone.told) == ([("a", "A")], [("a", "A")], [])
+
+    with_pool(scenario)
+
+
+def test_a_read_that_nobody_waits_for_is_not_begun_but_one_that_was_goes_on() -> None:
+    async def scenario(pool: ReaderPool, store: Store, bench: Bench) -> None:
+        waiter, later = Waiter(), Waiter()
+        for name in "abc":
+            pool.submit(name, store.work(name), waiter)
+        await asyncio.sleep(1)
+        for name in "abc":
+            pool.leave(name, waiter)
+        pool.submit("a", store.work("a"), later)
+        store.gate.set()
+        await asyncio.sleep(1)
+        assert store.begun == ["a", "b"]
+        assert (waiter.told, later.told) == ([], [("a", "A")])
+
+    with_pool(scenario)
+
+
+def test_what_fails_is_told_and_leaves_its_place() -> None:
+    async def scenario(pool: ReaderPool, store: Store, bench: Bench) -> None:
+        waiter, failure = Waiter(), RemoteStorageError("away")
+        store.gate.set()
+        for name in "abcd":
+            pool.submit(name, store.work(name, failure), waiter)
+        await asyncio.sleep(1)
+        assert waiter.told == [(name, failure) for name in "abcd"]
+        pool.submit("e", store.work("e"), waiter)
+        await asyncio.sleep(1)
+        assert waiter.told[-1] == ("e", "E")
+
+    with_pool(scenario)
+
+
+def test_nothing_is_read_once_it_has_stopped() -> None:
+    async def scenario(pool: ReaderPool, store: Store, bench: Bench) -> None:
+        waiter = Waiter()
+        pool.submit("a", store.work("a"), waiter)
+        await asyncio.sleep(1)
+        await pool.stop()
+        with pytest.raises(KafkaError) as refused:
+            pool.submit("b", store.work("b"), waiter)
+        assert refused.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
+        assert waiter.told == []
+
+    with_pool(scenario)

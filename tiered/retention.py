@@ -147,7 +147,8 @@ class _Pass:
         return self._validity.holds(segment, self._lineage, self._log.log_end)
 
     def _size_excess(self) -> int:
-        """Bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479, 17062)."""
+        """Bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479, 17062); one below
+        the log start is gone already, however long its deletion takes."""
         limit = self._log.retention_bytes
         if limit < 0:
             return 0
@@ -159,7 +160,7 @@ class _Pass:
             segment.id: segment.size
             for entry in self._lineage
             for segment in self._tier.segments_of_epoch(entry.epoch)
-            if segment.state is _FINISHED and self._is_valid(segment)
+            if segment.state is _FINISHED and not self._is_below_log_start(segment) and self._is_valid(segment)
         }
         total = self._verdict.retained_size = self._log.local_only_size + sum(sizes.values())
         return max(total - limit, 0)

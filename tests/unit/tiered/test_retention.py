@@ -91,6 +91,12 @@ def test_a_failed_copy_does_not_count() -> None:
     assert expire(*TENS, *failed, log=view(retention_bytes=5 * SIZE)) == ([], None, [])
 
 
+def test_what_is_below_the_log_start_already_does_not_count() -> None:
+    """A segment whose deletion has not come through yet must not cost another one."""
+    assert expire(*TENS, log=view({0: 20}, log_start=20, retention_bytes=3 * SIZE)) == ([0, 1], None, [])
+    assert expire(*TENS, log=view({0: 20}, log_start=20, retention_bytes=2 * SIZE)) == ([0, 1, 2], 30, [])
+
+
 def test_a_failed_copy_goes_when_its_offsets_do() -> None:
     failed = replace(TENS[0], segment_id=replace(TENS[0].segment_id, id=UUID(int=9)), state=STARTED)
     assert expire(failed, *TENS, log=view(retention_ms=NOW - 1)) == ([9, 0], 10, [])
@@ -234,15 +240,19 @@ def dumb(tier: DumbTier, log: LogView, copying: set[UUID]) -> tuple[list[int], i
     order: list[RemoteLogSegmentMetadata] = []
     for entry in lineage:
         order += [one for one in tier.segments_of_epoch(entry.epoch) if one not in order]
-    total = log.local_only_size + sum(one.size for one in order if one.state is FINISHED and valid(one))
+
+    def below_start(one: RemoteLogSegmentMetadata) -> bool:
+        return all(entry.epoch <= lineage[0].epoch for entry in one.epochs) and one.end_offset < log.log_start
+
+    counted = [one for one in order if one.state is FINISHED and valid(one) and not below_start(one)]
+    total = log.local_only_size + sum(one.size for one in counted)
     breached = max(total - log.retention_bytes, 0) if log.retention_bytes >= 0 else 0
     gone: list[RemoteLogSegmentMetadata] = []
     start: int | None = None
     for one in order:
         if one.id in copying:
             break
-        below = all(entry.epoch <= lineage[0].epoch for entry in one.epochs) and one.end_offset < log.log_start
-        if one.state is DELETING or below:
+        if one.state is DELETING or below_start(one):
             gone.append(one)
         elif valid(one):
             if log.retention_ms > -1 and one.max_timestamp_ms < NOW - log.retention_ms:

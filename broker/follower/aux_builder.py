@@ -6,6 +6,7 @@ A task for each of them, over a connection of their own: a tier that is slow, or
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,8 @@ EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
 EARLIEST_PENDING_UPLOAD: Final = -6
 FROM_LAST_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
+AT_ONCE: Final = 32
+"""Attempts; the others wait."""
 READY_WAIT: Final = 1.0
 """Seconds that an attempt waits for the metadata of remote segments."""
 MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -40,6 +43,7 @@ class AuxBuilder:
         self._tasks: Tasks | None = None
         self._done: Callable[[Following, Event], None] = lambda _one, _event: None
         self._running: dict[Following, TaskHandle] = {}
+        self._places = asyncio.Semaphore(AT_ONCE)
 
     def start(self, tasks: Tasks, done: Callable[[Following, Event], None]) -> None:
         self._tasks = tasks
@@ -82,7 +86,8 @@ class AuxBuilder:
         meters.aux_state_requests.value += 1
         event: Event | None
         try:
-            event = await self._build(tier, one)
+            async with self._places:
+                event = await self._build(tier, one)
         except (*FAILURES, DecodeError) as error:
             if not self._fits(one):
                 return

@@ -36,7 +36,7 @@ def sides(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("differential")
     overrides = {key.replace(".", "_"): value for key, value in CONFIG.items()}
     with (
-        LocalCluster.start(folder / "milena", overrides=CONFIG) as cluster,
+        LocalCluster.start(folder / "milena", overrides=CONFIG, options=["--no-tier"]) as cluster,
         running_kafka(folder / "kafka", features=FEATURES, static_voter=True, **overrides) as node,
     ):
         host, _, port = cluster.bootstrap.rpartition(":")

@@ -1,7 +1,7 @@
 """`make bench`: the same work against Milena and Kafka 4.3.1 in one run; the ratios, and JSON in benchmarks/results.
 
 python -m benchmarks [--milena-only] [STAGE...]      stages: start latency throughput replicated replicated-load
-                                                    partitions many segments
+                                                    partitions many tier segments
 SHORT=1: less work, and many partitions on Milena alone
 """
 
@@ -25,6 +25,7 @@ from benchmarks.segments import segments
 from benchmarks.sizes import Figures, Sizes
 from benchmarks.startup import start_up
 from benchmarks.throughput import throughput
+from benchmarks.tier import tier
 from tests.oracle.kafka import NoKafka
 
 Stage = Callable[[Peer, Sizes], Figures]
@@ -49,6 +50,7 @@ STAGES: dict[str, Stage] = {
     "replicated-load": on_a_cluster(3, replicated_load),
     "partitions": thousand,
     "many": many,
+    "tier": tier,
     "segments": segments,
 }
 TOO_LONG = ("many",)

@@ -9,7 +9,7 @@ Row = tuple[str, str, str, str, str, str]
 
 
 class Goal(NamedTuple):
-    """``ratio`` is Milena's figure through Kafka's; ``absolute`` orients only."""
+    """``ratio`` is Milena's figure through Kafka's; ``absolute`` is for Milena's alone."""
 
     about: str
     ratio: float | None = None
@@ -48,6 +48,17 @@ GOALS: Mapping[str, Goal] = {
     "create_many_s": Goal("10,000 partitions (SHORT: 2,000) created and led, s"),
     "restart_many_s": Goal("the same, restart until all are led, s"),
     "many_memory_mib": Goal("the same, resident MiB of their broker"),
+    "tier_consume_cold_mb_s": Goal("tier: ConsumerPerformance, cold index cache, MB/s", 1.5, None, more_is_better=True),
+    "tier_consume_warm_mb_s": Goal("the same with a warm index cache, MB/s", 1.5, None, more_is_better=True),
+    "tier_consume_share": Goal("the same through that of local segments", None, 0.8, more_is_better=True),
+    "tier_copied_s": Goal("tier: 300 MB copied and locally deleted beside 10 MB/s, s", 1.0),
+    "tier_copy_produce_p99_ms": Goal("produce acks=all meanwhile, p99 ms"),
+    "tier_copy_produce_growth": Goal("the same through the p99 before", None, 2),
+    "tier_read_produce_p99_ms": Goal("tier: produce acks=all beside a consumer of it, p99 ms"),
+    "tier_read_produce_growth": Goal("the same through the p99 before", None, 2),
+    "tier_read_fetch_p99_ms": Goal("local fetch beside that consumer, p99 ms"),
+    "tier_read_fetch_growth": Goal("the same through the p99 before", None, 2),
+    "tier_follower_s": Goal("empty follower of 1,000 remote segments and 20 MB joins the ISR, s", None, 2),
     "remote_segments_mib": Goal("10,000 remote segments, MiB", None, 10),
     "remote_look_up_us": Goal("the same, a look-up by (epoch, offset), us", None, 5),
     "remote_snapshot_s": Goal("100,000 remote segments from their snapshot, s", None, 5),
@@ -77,8 +88,8 @@ def _row(goal: Goal, own: float | None, other: float | None) -> Row:
         if ratio is not None:
             kept.append(ratio >= goal.ratio if goal.more_is_better else ratio <= goal.ratio)
     if goal.absolute is not None:
-        wishes.append(f"<= {goal.absolute:g}")
-        kept.append(own is not None and own <= goal.absolute)
+        wishes.append(f"{'>=' if goal.more_is_better else '<='} {goal.absolute:g}")
+        kept.append(own is not None and (own >= goal.absolute if goal.more_is_better else own <= goal.absolute))
     verdict = "" if not kept else "met" if all(kept) else "missed"
     if own is None:
         verdict = "not measured"

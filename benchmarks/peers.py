@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +46,10 @@ class Milena:
     name = "milena"
 
     @contextmanager
-    def cluster(self, brokers: int, folder: Path) -> Iterator[Running]:
+    def cluster(self, brokers: int, folder: Path, overrides: Mapping[str, str] | None = None) -> Iterator[Running]:
         """Start a cluster in a folder, new or with the data that it has, and stop it."""
         begin = time.perf_counter()
-        with LocalCluster.start(folder, brokers=brokers) as cluster:
+        with LocalCluster.start(folder, brokers=brokers, overrides=overrides) as cluster:
             ready_after = time.perf_counter() - begin
             pids = tuple(node.pid for node in cluster.brokers if node.pid is not None)
             yield Running(cluster.bootstrap, pids, ready_after, MilenaMembers(cluster))
@@ -72,8 +72,8 @@ class Kafka:
         jars()
 
     @contextmanager
-    def cluster(self, brokers: int, folder: Path) -> Iterator[Running]:
-        files, ports = write_cluster(folder, brokers)
+    def cluster(self, brokers: int, folder: Path, overrides: Mapping[str, str] | None = None) -> Iterator[Running]:
+        files, ports = write_cluster(folder, brokers, overrides or {})
         begin = time.perf_counter()
         processes = [_start_kafka(file) for file in files]
         try:

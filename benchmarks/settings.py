@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from milena.up.ports import free
@@ -25,22 +26,24 @@ def write_combined(folder: Path, port: int, controller: int) -> Path:
     return file
 
 
-def write_cluster(folder: Path, brokers: int) -> tuple[list[Path], list[int]]:
+def write_cluster(folder: Path, brokers: int, overrides: Mapping[str, str]) -> tuple[list[Path], list[int]]:
     """Properties of one controller and some brokers of Kafka, on new ports, their directories formatted; (files,
-    brokers' ports). A folder that has data keeps it."""
+    brokers' ports). ``overrides`` are for all of them. A folder that has data keeps it."""
+    more = "".join(f"{key}={value}\n" for key, value in overrides.items())
     controller, *ports = free("127.0.0.1", brokers + 1)
     quorum = f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}\ncontroller.listener.names=CONTROLLER\n"
+    folder.mkdir(exist_ok=True)
     files = [folder / "controller.properties"]
     files[0].write_text(
         f"process.roles=controller\nnode.id=100\nlisteners=CONTROLLER://127.0.0.1:{controller}\n"
-        f"log.dirs={folder}/controller\n{quorum}"
+        f"log.dirs={folder}/controller\n{quorum}{more}"
     )
     for node_id, port in enumerate(ports, 1):
         files.append(folder / f"broker-{node_id}.properties")
         files[-1].write_text(
             f"process.roles=broker\nnode.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\n"
             f"log.dirs={folder}/broker-{node_id}\noffsets.topic.replication.factor={min(3, brokers)}\n"
-            f"group.initial.rebalance.delay.ms=0\n{quorum}"
+            f"group.initial.rebalance.delay.ms=0\n{quorum}{more}"
         )
     for file in files:
         if not (folder / file.stem / "meta.properties").exists():

@@ -26,3 +26,4 @@ class Sizes:
         self.replicated_warming_records = 100_000 if short else 1_000_000
         self.replicated_records = 100_000 if short else 1_000_000
         self.many_partitions = 2_000 if short else 10_000
+        self.tier_segment_bytes = 64 << 10 if short else 2 << 20

@@ -38,14 +38,14 @@ def throughput(running: Running, sizes: Sizes) -> Figures:
 def _java_clients(running: Running, sizes: Sizes) -> dict[str, float]:
     bootstrap = running.bootstrap
     producer_performance(bootstrap, TOPIC, sizes.warming_records)
-    _consumer_performance(bootstrap, sizes.warming_records)
+    consumer_performance(bootstrap, TOPIC, sizes.warming_records)
     loaded = _memory(running)
     rounds = range(sizes.throughput_rounds)
     return {
         "loaded_memory_mib": loaded,
         "produce_mb_s": median(producer_performance(bootstrap, TOPIC, sizes.measured_records) for _ in rounds),
         "consume_mb_s": median(
-            _consumer_performance(bootstrap, sizes.consumed_records) for _ in range(sizes.consumer_rounds)
+            consumer_performance(bootstrap, TOPIC, sizes.consumed_records) for _ in range(sizes.consumer_rounds)
         ),
     }
 
@@ -62,8 +62,9 @@ def producer_performance(bootstrap: str, topic: str, count: int, acks: str = "1"
     return float(re.findall(r"\(([\d.]+) MB/sec\)", shown)[-1])
 
 
-def _consumer_performance(bootstrap: str, count: int) -> float:
-    arguments = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--num-records", str(count), "--timeout", "60000"]
+def consumer_performance(bootstrap: str, topic: str, count: int) -> float:
+    """MB/s of Kafka's own tool in a JVM of its own, without what joining its group takes."""
+    arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(count), "--timeout", "60000"]
     shown = _run(java("org.apache.kafka.tools.ConsumerPerformance", *arguments, options=JVM, heap="512m"))
     header, row = [line.split(", ") for line in shown.splitlines() if ", " in line][-2:]
     found = dict(zip(header, row, strict=True))

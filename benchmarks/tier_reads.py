@@ -47,7 +47,9 @@ def settings(folder: Path) -> dict[str, str]:
     return {
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
         "rsm.config.dir": str(folder),
+        "rsm.config.delete.on.close": "false",
         "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
         "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
         "remote.log.manager.task.interval.ms": "500",

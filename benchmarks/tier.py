@@ -1,0 +1,147 @@
+"""A topic whose segments lie in the tier, a local folder: what copying it takes, what reading it gives, and what both
+do to produce and to local reads beside them; and how soon an empty follower of it is in sync."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from benchmarks.latency import percentile
+from benchmarks.load import load
+from benchmarks.peers import Peer, Running
+from benchmarks.sizes import Figures, Sizes
+from benchmarks.throughput import consumer_performance
+from benchmarks.tier_consumer import consuming
+from benchmarks.tier_follower import follower_joins
+from benchmarks.tier_reads import TIERED, create, fill, settings
+from benchmarks.wire import (
+    FETCH,
+    FETCH_VERSION,
+    PRODUCE,
+    PRODUCE_VERSION,
+    Wire,
+    batch_of,
+    create_topic,
+    fetch_body,
+    fetched_bytes,
+    leader_id,
+    leader_of,
+    produce_body,
+    produced_error,
+)
+from tests.oracle.kafka import NoKafka, jars
+
+COPIED: Final = 300
+"""MB, in segments of 10 MB."""
+OTHER_LOAD: Final = 10.0
+"""MB/s."""
+LIMIT: Final = 120.0
+LOOK: Final = 0.02
+"""Seconds between looks at what is left on the disk."""
+
+
+def tier(peer: Peer, sizes: Sizes) -> Figures:
+    with TemporaryDirectory(prefix=f"bench-{peer.name}-") as name:
+        folder = Path(name)
+        with peer.cluster(1, folder / "cluster", settings(folder / "tier")) as running:
+            figures = _one_broker(running, sizes)
+    if peer.name == "milena":
+        figures["tier_follower_s"] = follower_joins(sizes)
+    return figures
+
+
+def _one_broker(running: Running, sizes: Sizes) -> dict[str, float]:
+    bootstrap = running.bootstrap
+    for topic in ("local", "tiered"):
+        create(bootstrap, topic, {})
+    end = [fill(leader_of(bootstrap, topic), topic, COPIED) for topic in ("local", "tiered")][-1]
+    probe = Probe(bootstrap)
+    probe.until(_requests(sizes))
+    create_topic(bootstrap, "busy", 6)
+    with load(bootstrap, "busy", OTHER_LOAD):
+        before, _ = probe.until(_requests(sizes))
+        copied, meanwhile = _copy(running, "tiered", probe)
+    figures = {
+        "tier_copied_s": copied,
+        "tier_copy_produce_p99_ms": meanwhile,
+        "tier_copy_produce_growth": meanwhile / before,
+    }
+    figures |= _reads(bootstrap, end)
+    alone = probe.until(_requests(sizes))
+    with consuming(bootstrap, "tiered", end):
+        beside = probe.until(_requests(sizes))
+    for kind, quiet, found in zip(("produce", "fetch"), alone, beside, strict=True):
+        figures |= {f"tier_read_{kind}_p99_ms": found, f"tier_read_{kind}_growth": found / quiet}
+    return figures
+
+
+def _requests(sizes: Sizes) -> Callable[[int], bool]:
+    return lambda sent: sent >= sizes.latency_requests
+
+
+def _copy(running: Running, topic: str, probe: Probe) -> tuple[float, float]:
+    """Seconds from the topic's configuration until its closed segments are in the tier alone; produce p99 meanwhile."""
+    place = running.members.data(leader_id(running.bootstrap, topic)) / f"{topic}-0"
+    begin = looked = time.perf_counter()
+    admin = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 0})
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in TIERED.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def is_copied(_: int) -> bool:
+        nonlocal looked
+        now = time.perf_counter()
+        if now - looked < LOOK:
+            return False
+        looked = now
+        if now - begin > LIMIT:
+            raise TimeoutError(f"{topic} was not copied within {LIMIT:.0f} s")
+        return len(list(place.glob("*.log"))) == 1
+
+    produce, _ = probe.until(is_copied)
+    return looked - begin, produce
+
+
+def _reads(bootstrap: str, end: int) -> dict[str, float]:
+    """Without Java nothing: its tool is what is measured."""
+    try:
+        jars()
+    except NoKafka:
+        return {}
+    cold, local, warm = (consumer_performance(bootstrap, topic, end) for topic in ("tiered", "local", "tiered"))
+    return {"tier_consume_cold_mb_s": cold, "tier_consume_warm_mb_s": warm, "tier_consume_share": warm / local}
+
+
+class Probe:
+    """Produces with acks=all to a topic that nobody else uses, and reads each record back from the local log."""
+
+    def __init__(self, bootstrap: str) -> None:
+        create(bootstrap, "probe", {})
+        address = leader_of(bootstrap, "probe")
+        self._producer, self._consumer = Wire(address), Wire(address)
+        self._body = produce_body("probe", batch_of(100), -1)
+        self._end = 0
+
+    def until(self, done: Callable[[int], bool]) -> tuple[float, float]:
+        """Asks ``done`` with the number of records after each; the p99 of produce and of fetch, ms."""
+        produce: list[float] = []
+        fetch: list[float] = []
+        while not done(len(produce)):
+            begin = time.perf_counter()
+            self._producer.send(PRODUCE, PRODUCE_VERSION, self._body)
+            if error := produced_error(self._producer.receive()):
+                raise RuntimeError(f"produce failed with error {error}")
+            produced = time.perf_counter()
+            self._consumer.send(FETCH, FETCH_VERSION, fetch_body("probe", self._end))
+            if not fetched_bytes(self._consumer.receive()):
+                raise RuntimeError("the fetch came back without the record")
+            produce.append(produced - begin)
+            fetch.append(time.perf_counter() - produced)
+            self._end += 1
+        return percentile(produce, 99), percentile(fetch, 99)

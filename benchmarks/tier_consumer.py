@@ -1,0 +1,53 @@
+"""A consumer in a process of its own that reads a topic from its first offset again and again, until it is stopped.
+
+python -m benchmarks.tier_consumer BOOTSTRAP TOPIC RECORDS
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, TopicPartition
+
+
+@contextmanager
+def consuming(bootstrap: str, topic: str, records: int) -> Iterator[None]:
+    """While the context is open, from the first record on. Raises RuntimeError where the consumer ended by itself."""
+    command = [sys.executable, "-m", "benchmarks.tier_consumer", bootstrap, topic, str(records)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        yield
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+    if process.returncode:
+        raise RuntimeError(f"the consumer of {topic} failed: {said}")
+
+
+def main(arguments: list[str]) -> int:
+    bootstrap, topic, records = arguments[0], arguments[1], int(arguments[2])
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "check.crcs": False, "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    seen = 0
+    while not stopped:
+        found = len(consumer.consume(10_000, timeout=1))
+        if found and not seen:
+            print("reads", flush=True)
+        seen += found
+        if seen >= records:
+            consumer.seek(TopicPartition(topic, 0, 0))
+            seen = 0
+    consumer.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -237,6 +237,23 @@ def test_a_change_of_the_leader_ends_the_wait_for_the_tier() -> None:
     with_tier(scenario, brokers=2, remote_fetch_max_wait_ms=60_000)
 
 
+def test_a_topic_that_is_deleted_while_its_tier_is_read_is_gone() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await filled(cluster, client)
+        cluster.world.tier.offload_seconds = HANGS
+        waiting = asyncio.create_task(timed(cluster, fetch(client, {("t", 0): 0})))
+        await asyncio.sleep(0.1)
+        assert await admin.delete_topics(client, ["t"]) == {"t": None}
+        answer, seconds = await waiting
+        assert answer.partitions["t", 0].error in (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+        assert seconds < 5
+
+    with_tier(scenario, remote_fetch_max_wait_ms=60_000)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_followers_serve_what_is_in_the_tier(seed: int) -> None:
     """KIP-392."""

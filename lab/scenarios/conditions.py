@@ -12,6 +12,7 @@
     in_step: [A]            a broker knows what the controller knew when it was asked
     hits: {rule: 1}         a rule was hit so often
     moved: A                its replica's log lies where it was moved to
+    knows: {B: 2}           a broker knows of so many segments that can be read
     told: {COPY_SEGMENT_STARTED: 5}    so many of the one partition's segments, or more, are in a state
 """
 
@@ -25,8 +26,10 @@ from lab.scenarios.reading import counted_states
 from lab.scenarios.script import THE_PARTITION, Partition, node_id, partition_of
 from lab.scenarios.stage import Stage
 from lab.scenarios.tables import TableError
+from tiered.segment_metadata import RemoteLogSegmentState
 
 NONE: Final = "none"
+READABLE: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 
 
 async def missing(stage: Stage, conditions: Mapping[str, Any]) -> str | None:
@@ -129,6 +132,14 @@ async def _moved(stage: Stage, broker: str) -> str | None:
     return None if (await stage.directories(broker))[target] else f"{broker}'s log is not in {target} yet"
 
 
+async def _knows(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for broker, count in wanted.items():
+        segments = await stage.of_replica(broker, "remote_segments")
+        if (known := sum(segment["state"] == READABLE for segment in segments)) != count:
+            return f"{broker} knows of {known} segments"
+    return None
+
+
 async def _told(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     found = await counted_states(stage, stage.place(THE_PARTITION))
     short = [state for state, count in wanted.items() if found.get(state, 0) < count]
@@ -157,5 +168,6 @@ _CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] 
     "in_step": _in_step,
     "hits": _hits,
     "moved": _moved,
+    "knows": _knows,
     "told": _told,
 }

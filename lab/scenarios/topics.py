@@ -10,13 +10,14 @@
     configure: {key: value}                of the topic ``t``
     elect: B                               preferred: B becomes the first replica, and leads; or {broker: B, of: u-1}
     reassign: {u-0: [A, B]}                other replicas; the wait for an ISR is the end of it
+    metadata_at: C                         the topic of the tier's metadata lies at this broker alone
     move: A                                the replica there, to another log directory; ``moved`` is its end
     delete_records: {before: 3}            at the leader; ``of: u-1``
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from lab.scenarios.driver import CONTROLLER
@@ -24,6 +25,7 @@ from lab.scenarios.script import BROKERS, THE_PARTITION, Partition, node_id, par
 from lab.scenarios.stage import PARTITION, TOPIC, ScenarioFailed, Stage
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from storage.tiering import REMOTE_METADATA_TOPIC
 
 TIMEOUT_MS: Final = 30_000
 
@@ -111,21 +113,35 @@ async def _elect(stage: Stage, arguments: str | Mapping[str, str]) -> None:
 async def _reassign(stage: Stage, wanted: Mapping[str, list[str]]) -> None:
     for name, brokers in wanted.items():
         partition = partition_of(name)
-        response = await stage.ask(
-            CONTROLLER,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            timeout_ms=TIMEOUT_MS,
-            topics=[
-                {
-                    "name": partition.topic,
-                    "partitions": [
-                        {"partition_index": partition.number, "replicas": [node_id(broker) for broker in brokers]}
-                    ],
-                }
-            ],
-        )
-        expect_none(f"the replicas of {name}", response.responses[0].partitions[0].error_code)
+        await _place(stage, partition, brokers)
         stage.replicas[partition] = tuple(brokers)
+
+
+async def _place(stage: Stage, partition: Partition, brokers: Sequence[str]) -> None:
+    replicas = [{"partition_index": partition.number, "replicas": [node_id(broker) for broker in brokers]}]
+    response = await stage.ask(
+        CONTROLLER,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        timeout_ms=TIMEOUT_MS,
+        topics=[{"name": partition.topic, "partitions": replicas}],
+    )
+    expect_none(f"the replicas of {partition}", response.responses[0].partitions[0].error_code)
+
+
+async def _metadata_at(stage: Stage, broker: str) -> None:
+    async def unknown() -> str | None:
+        return None if await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC) else "it is not there"
+
+    async def elsewhere() -> str | None:
+        for name, partition in (await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
+            if (partition["leader"], partition["isr"]) != (node_id(broker), [node_id(broker)]):
+                return f"{name} is {partition}"
+        return None
+
+    await stage.until(f"topic {REMOTE_METADATA_TOPIC}", unknown)
+    for name in await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC):
+        await _place(stage, partition_of(name), [broker])
+    await stage.until(f"{REMOTE_METADATA_TOPIC} at {broker}", elsewhere)
 
 
 async def _move(stage: Stage, broker: str) -> None:
@@ -166,6 +182,7 @@ TOPIC_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "configure": _configure,
     "elect": _elect,
     "reassign": _reassign,
+    "metadata_at": _metadata_at,
     "move": _move,
     "delete_records": _delete_records,
 }

@@ -196,6 +196,38 @@ def test_a_leader_whose_log_begins_later_moves_its_follower_up(bench: Bench) -> 
     assert not log.epochs.entries
 
 
+def test_a_log_that_is_not_tiered_here_keeps_its_records_whatever_the_leader_says(bench: Bench) -> None:
+    """The topic's configuration is on its way."""
+    one = follow(bench, (EPOCH, 5))
+    assert take(one, answer(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)) is Event.RETRIABLE
+    assert (one.log.local_log_start_offset, one.log.log_end_offset) == (0, 5)
+
+
+def test_what_is_local_goes_when_the_leaders_log_has_moved_to_the_tier(bench: Bench) -> None:
+    """And nothing else does: the log ends where it ended, in the epochs that are known."""
+    one = follow(bench, (1, 4), (EPOCH, 4), high_watermark=8)
+    one.log.remote_enabled = True
+    assert take(one, answer(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)) is Event.MOVED_TO_TIER
+    log = one.log
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 8, 8)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (EPOCH, 4)]
+
+
+@pytest.mark.parametrize(("cut", "event"), [((1, 3), Event.MOVED_TO_TIER), ((1, 6), Event.EPOCHS_AGREE)])
+def test_a_cut_that_leaves_only_the_tier_begins_there_anew(bench: Bench, cut: tuple[int, int], event: Event) -> None:
+    one = follow(bench, (1, 4))
+    log = one.log
+    log.remote_enabled = True
+    log.roll()
+    log.append_as_follower(records(4, 2, 1))
+    log.append_as_follower(records(6, 2, EPOCH))
+    log.local_log_start_offset = Offset(4)
+    log.drop(log.segments.take_first(1))
+    assert one.take_epoch_end(EPOCH, 0, *cut) is event
+    assert (log.log_start_offset, log.log_end_offset) == (0, cut[1])
+    assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0)]
+
+
 def test_after_errors_the_pauses_grow_up_to_the_longest(bench: Bench) -> None:
     one = follow(bench)
     assert one.pause(1.0) == 1.0, "it was held back by a quota"

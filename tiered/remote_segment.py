@@ -14,6 +14,7 @@ from uuid import UUID
 
 from protocol.batch import HEADER_SIZE, BatchView, CorruptBatch
 from protocol.types import Offset
+from runtime.logging import get_logger
 from runtime.network import FileRange, Part
 from storage.batch_scan import LOOKUP_CHUNK, ScannedBatch, scan_batches
 from storage.index_file import CorruptIndex
@@ -62,6 +63,7 @@ class SegmentReader:
         self._indexes = indexes
         self._scanned: OrderedDict[UUID, tuple[Offset, int]] = OrderedDict()
         """An offset, and the position of its batch, of segments whose indexes are of no use."""
+        self._log = get_logger("remote-log-reader")
 
     async def window(self, segment: RemoteLogSegmentMetadata, start: int, length: int) -> Window:
         found = await self._storage.fetch(segment, start, start + max(length, HEADER_SIZE) - 1)
@@ -72,7 +74,16 @@ class SegmentReader:
         """None where those in the store are missing or damaged. To be used before the next await."""
         try:
             return await self._indexes.get(segment)
-        except (CorruptRemoteIndex, RemoteResourceNotFound):
+        except (CorruptRemoteIndex, RemoteResourceNotFound) as error:
+            if segment.id not in self._scanned:  # told once, not with each read
+                self._note_scanned(segment, segment.start_offset, 0)
+                self._log.warning(
+                    "remote indexes cannot be used",
+                    topic=segment.partition.topic,
+                    partition=segment.partition.partition,
+                    segment=str(segment.id),
+                    reason=str(error),
+                )
             return None
 
     async def find(

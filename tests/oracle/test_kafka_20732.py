@@ -10,6 +10,7 @@ and started again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ CONFIG = {
 INTERVAL_MS = 300
 LOOKS = 3
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(180)
 
 
 def tier_settings(folder: Path) -> dict[str, str]:
@@ -91,7 +92,9 @@ class Kept:
         for number in range(RECORDS):
             producer.produce(TOPIC, b"%-1000d" % number, partition=0)
         assert producer.flush(30) == 0
-        wait_until(lambda: len(self.remote()) > 3 and [*self.remote()] == [*self.local()][:-1], "the log to be copied")
+        wait_until(
+            lambda: len(self.remote()) > 3 and [*self.remote()] == [*self.local()][:-1], "the log to be copied", 60
+        )
 
     def limit(self) -> int:
         """Allow a little more than there is, and have no more copied; the limit."""
@@ -108,11 +111,15 @@ class Kept:
 
 def sizes(logs: Iterable[Path]) -> dict[int, int]:
     """Bytes by base offset, in order."""
-    return {int(path.name[:20]): path.stat().st_size for path in sorted(logs, key=lambda path: path.name)}
+    found = {}
+    for path in sorted(logs, key=lambda path: path.name):
+        with suppress(FileNotFoundError):  # it has just been deleted
+            found[int(path.name[:20])] = path.stat().st_size
+    return found
 
 
 def test_kafka_deletes_from_both_tiers_what_retention_wants(tmp_path: Path) -> None:
-    """(About 25 s: a Kafka node starts twice.)"""
+    """(20 s, more on a machine that is busy: a Kafka node starts twice.)"""
     settings = {name.replace(".", "_"): value for name, value in tier_settings(tmp_path / "tier").items()}
     folder = tmp_path / "kafka"
     with running_kafka(folder, **settings) as node:  # type: ignore[arg-type]
@@ -121,11 +128,13 @@ def test_kafka_deletes_from_both_tiers_what_retention_wants(tmp_path: Path) -> N
         limit, size, before = kept.limit(), kept.size(), kept.local()
         assert (size < limit, kept.first()) == (True, 0)
     with started_kafka(folder / "kafka.properties", node.broker):
-        wait_until(lambda: kept.first() > 0, "Kafka to move the log start")
-        first = kept.first()
-        assert first in before, "it deletes whole segments"
-        wait_until(lambda: min(kept.remote()) == min(kept.local()) == first, "both tiers to begin there")
-        assert kept.size() <= size - 3 * SEGMENT * 0.9
+        wait_until(
+            lambda: 0 < kept.first() == min(kept.remote(), default=0) == min(kept.local(), default=0),
+            "Kafka to move the log start, and to delete what is below it here and there",
+            60,
+        )
+        assert kept.first() in before, "whole segments go"
+        assert kept.size() < limit - SEGMENT
 
 
 def test_ours_keeps_all_of_it(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Bugs of Kafka's tiered storage that need a cluster to show and have no scenario in lab/scenarios.
+
+KAFKA-15241, 15351, 16890, 17062, 17428 and 20732 have one there; KAFKA-16073 is in test_tier_reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lab.cluster import SimulatedCluster, host_of
+from node.client import admin
+from node.client.cluster import Cluster
+from node.image import TOPIC_RESOURCE
+from storage.names import LOG
+from tests.simulation.fetches import fetch
+from tests.simulation.steps import batches_in, storage_of, until, values, write
+from tests.simulation.tiered_topics import bases, finished, in_tier, known_segments, log_of, replica, with_tier
+
+BY_HAND: dict[str, Any] = {
+    "remote_log_manager_task_interval_ms": 600_000,
+    "log_retention_check_interval_ms": 600_000,
+}
+"""The tier and the retention are looked at when the test says so."""
+
+
+async def alter(client: Cluster, **values: str) -> None:
+    await admin.alter_configs(client, TOPIC_RESOURCE, "t", {key.replace("_", "."): one for key, one in values.items()})
+
+
+async def next_epoch(cluster: SimulatedCluster) -> None:
+    """The only replica comes back, and leads in another epoch."""
+    before = replica(cluster).leader_epoch
+    await cluster.kill(host_of(1))
+    await cluster.start_broker(1)
+    await until(lambda: replica(cluster).is_leader and replica(cluster).leader_epoch > before)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_epochs_without_records_keep_nothing_in_the_tier(seed: int) -> None:
+    """KAFKA-16511: the epochs of segments and those of the log differ where nothing was written in some."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        for first, last in ((0, 4), (4, 9), (9, 10), (10, 22)):
+            await write(client, last - first, first=first)
+            await next_epoch(cluster)
+            await next_epoch(cluster)
+        await until(lambda: bases(cluster) == [20])
+        assert [start for start, _ in finished(cluster)] == [0, 4, 8, 12, 16]
+        assert len({epoch for one in known_segments(cluster).segments() for epoch, _ in one.epochs}) >= 4
+        assert await values(client, 22) == list(range(22))
+        await alter(client, retention_bytes="1")
+        await until(lambda: in_tier(cluster) == [])
+        assert log_of(cluster).log_start_offset == 20
+
+    with_tier(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_both_tiers_keep_a_segment_to_the_same_millisecond(seed: int) -> None:
+    """KAFKA-20091: Kafka's local log let it go one millisecond later than its tier."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        verbs, clock = cluster.brokers[1].verbs, cluster.brokers[1].runtime.clock
+        await write(client, 4)
+        await asyncio.sleep(1)
+        await write(client, 4, first=4)
+        await verbs.call("tiering", topic="t", partition=0)
+        [segment] = known_segments(cluster).segments()
+        await alter(client, local_retention_bytes="-2", retention_ms="60000")
+        await until(lambda: log_of(cluster).config.retention_ms == 60_000)
+        last = segment.max_timestamp_ms + 60_000
+
+        async def look_at(moment: int) -> tuple[list[int], int, list[int]]:
+            await asyncio.sleep((moment - clock.time_ms() - 2) / 1000)
+            while clock.time_ms() < moment:  # noqa: ASYNC110 - the clock has fractions of a millisecond
+                await asyncio.sleep(0.0001)
+            await verbs.call("retention")
+            assert clock.time_ms() == moment
+            await verbs.call("tiering", topic="t", partition=0)
+            return in_tier(cluster), int(log_of(cluster).log_start_offset), bases(cluster)
+
+        assert await look_at(last) == ([0], 0, [0, 4])
+        assert await look_at(last + 1) == ([], 4, [4])
+
+    with_tier(scenario, seed=seed, **BY_HAND)
+
+
+@pytest.mark.parametrize("base", [4, 16], ids=["before other segments", "before the local log"])
+def test_a_hole_at_the_end_of_a_segment_is_passed_over(base: int) -> None:
+    """KAFKA-15388: the topic was compacted before it was tiered, here by hand. A consumer that came to the hole stood
+    there for ever."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await alter(client, remote_log_copy_disable="true", local_retention_bytes="-2")
+        await write(client, 22)
+        await cluster.stop_broker(1)
+        [path] = [path for path in storage_of(cluster, 1).files if path.endswith(f"/t-0/{base:020d}{LOG}")]
+        inode = storage_of(cluster, 1).files[path]
+        kept = sum(batch.size_in_bytes for batch in batches_in(bytes(inode.data))[:2])
+        del inode.data[kept:]
+        inode.synced = kept
+        await cluster.start_broker(1)
+        await until(lambda: replica(cluster).is_leader)
+        await alter(client, remote_log_copy_disable="false", local_retention_bytes="1")
+        await until(lambda: bases(cluster) == [20])
+        assert (base, base + 3) in finished(cluster)
+        expected = [number for number in range(22) if number not in (base + 2, base + 3)]
+        assert await values(client, len(expected)) == expected
+        for offset in (base + 2, base + 3):
+            assert (await fetch(client, {("t", 0): offset})).partitions["t", 0].values[0] == base + 4
+
+    with_tier(scenario)

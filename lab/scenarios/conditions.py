@@ -67,7 +67,7 @@ async def _isr(stage: Stage, wanted: list[str] | Mapping[str, list[str]]) -> str
     for name, brokers in wanted.items() if isinstance(wanted, Mapping) else [(str(THE_PARTITION), wanted)]:
         isr = (await stage.partition(partition_of(name)))["isr"]
         if sorted(isr) != sorted(map(node_id, brokers)):
-            return f"the ISR of {name} is {isr}"
+            return f"the ISR{'' if wanted is brokers else f' of {name}'} is {isr}"
     return None
 
 

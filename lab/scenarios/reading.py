@@ -6,7 +6,7 @@
 
 Every offset from ``from`` on is asked for in a fetch of its own, so that each is a reader's first; all that comes must
 be as expected, up to the last of ``records``, and nothing may follow there. ``of: u-1`` is another partition.
-``leader_epoch`` is what the reader takes for the leader's epoch.
+``leader_epoch`` is what the reader takes for the leader's epoch, ``committed: true`` asks for committed records alone.
 
 ::
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lab.scenarios.driver import CONTROLLER
 from lab.scenarios.remote import (
@@ -54,21 +54,29 @@ SPECIAL: Final = {"latest": -1, "earliest": -2, "earliest_local": -4, "latest_ti
 """ListOffsets' timestamps with a meaning of their own."""
 
 
+class Reader(NamedTuple):
+    """A consumer. ``leader_epoch``: what it takes for that, -1 for nothing."""
+
+    leader_epoch: int = -1
+    committed: bool = False
+
+
+ANYONE: Final = Reader()
+
+
 async def read(stage: Stage, arguments: Mapping[str, Any]) -> None:
     """Raises ScenarioFailed for a record that is not as expected, and where one does not come."""
     partition = partition_of(arguments.get("of", "t-0"))
     expected = log_of(arguments["records"])
-    epoch = arguments.get("leader_epoch", -1)
+    reader = Reader(arguments.get("leader_epoch", -1), committed=arguments.get("committed", False))
     for offset in sorted(expected):
         if offset >= arguments["from"]:
-            await _read_at(stage, arguments["at"], partition, offset, expected, epoch)
+            await _read_at(stage, arguments["at"], partition, offset, expected, reader)
 
 
-async def _read_at(
-    stage: Stage, broker: str, partition: Partition, offset: int, expected: Log, leader_epoch: int
-) -> None:
+async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int, expected: Log, reader: Reader) -> None:
     async def missing() -> str | None:
-        fetched, data = await _fetch(stage, broker, partition, offset, leader_epoch)
+        fetched, data = await _fetch(stage, broker, partition, offset, reader)
         error = ErrorCode(fetched.error_code)
         if error and retriable(error):
             return f"{broker} answers {error.name}"
@@ -128,11 +136,13 @@ async def list_offsets(stage: Stage, arguments: Mapping[Any, Any]) -> None:
 
 
 async def _fetch(
-    stage: Stage, broker: str, partition: Partition, offset: int, leader_epoch: int = -1
+    stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANYONE
 ) -> tuple[FetchedPartition, bytes]:
     """One consumer's fetch. Raises VerbError where the broker cannot be asked."""
-    wanted = FetchPartition(partition.number, offset, MAX_BYTES, leader_epoch)
-    request = FetchRequest(MAX_WAIT_MS, 1, MAX_BYTES, [(partition.topic, None, [wanted])])
+    wanted = FetchPartition(partition.number, offset, MAX_BYTES, reader.leader_epoch)
+    request = FetchRequest(
+        MAX_WAIT_MS, 1, MAX_BYTES, [(partition.topic, None, [wanted])], isolation_level=int(reader.committed)
+    )
 
     def decode(body: memoryview) -> tuple[FetchedPartition, bytes]:
         fetched = decode_fetch_response(BY_NAME, body).topics[0][2][0]

@@ -40,6 +40,8 @@ class Told:
                 return {"offset": self.known[node]}
             case "rules":
                 return self.rules
+            case "remote_segments":
+                return [{"state": "COPY_SEGMENT_FINISHED"}, {"state": "COPY_SEGMENT_STARTED"}]
             case _:
                 assert verb == "describe_partition"
                 return self.replicas[node]
@@ -61,7 +63,10 @@ def on_stage(run: Callable[[Stage, Told], Awaitable[None]]) -> None:
     [
         {},
         {"leader": "A"},
+        {"leaders": {"t-0": "A"}},
         {"isr": ["B", "A"]},
+        {"isr": {"t-0": ["A", "B"]}},
+        {"knows": {"A": 1}},
         {"active": ["A"], "fenced": ["B"]},
         {"follows": {"B": "A"}},
         {"log_end": {"A": 5, "B": 3}},
@@ -84,7 +89,10 @@ def test_what_holds_misses_nothing(conditions: dict[str, Any]) -> None:
     [
         ({"leader": "B"}, "the leader is 1"),
         ({"leader": "none"}, "the leader is 1"),
+        ({"leaders": {"t-0": "B"}}, "the leader is 1"),
         ({"isr": ["A"]}, "the ISR is [1, 2]"),
+        ({"isr": {"t-0": ["B"]}}, "the ISR of t-0 is [1, 2]"),
+        ({"knows": {"B": 2}}, "B knows of 1 segments"),
         ({"fenced": ["A"]}, "A is active"),
         ({"active": ["B"]}, "B is fenced"),
         ({"active": ["C"]}, "C is unknown"),

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +28,15 @@ class KafkaNode:
 
 @contextlib.contextmanager
 def running_kafka(
-    folder: Path, *, features: Mapping[str, int] | None = None, static_voter: bool = False, **overrides: object
+    folder: Path,
+    *,
+    features: Mapping[str, int] | None = None,
+    static_voter: bool = False,
+    options: Sequence[str] = (),
+    **overrides: object,
 ) -> Iterator[KafkaNode]:
-    """A formatted, started node; ``features`` that are not at Kafka's level, config keys with ``_`` for ``.``."""
+    """A formatted, started node; ``features`` that are not at Kafka's level, ``options`` for its JVM, config keys with
+    ``_`` for ``.``."""
     broker, controller = ("127.0.0.1", _free_port()), ("127.0.0.1", _free_port())
     settings: dict[str, object] = {
         "process.roles": "broker,controller",
@@ -54,16 +60,17 @@ def running_kafka(
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     levels = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
     kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), *standalone, *levels)
-    with started_kafka(file, broker):
+    with started_kafka(file, broker, options):
         yield KafkaNode(broker, controller, folder / "data")
 
 
 @contextlib.contextmanager
-def started_kafka(file: Path, broker: tuple[str, int]) -> Iterator[None]:
+def started_kafka(file: Path, broker: tuple[str, int], options: Sequence[str] = ()) -> Iterator[None]:
     """A node of a formatted directory, by its properties and the address where it will listen; killed at the end."""
     log = file.with_name("kafka.out")
     with log.open("a") as out:
-        process = subprocess.Popen(kafka.java("kafka.Kafka", str(file), heap="512m"), stdout=out, stderr=out)
+        command = kafka.java("kafka.Kafka", str(file), heap="512m", options=(*kafka.QUICK, *options))
+        process = subprocess.Popen(command, stdout=out, stderr=out)
         try:
             wait_until_listening(process, broker, log)
             yield

@@ -1,0 +1,188 @@
+"""A Kafka node and one of ours, each with a tier of its own, after the same history: tools and metrics see the same."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from milena.up.ports import free
+from tests.oracle.kafka_node import running_kafka
+from tests.oracle.tools import CONSOLE_CONSUMER, CONSUMER_PERFORMANCE, DELETE_RECORDS, JMX, OFFSETS, Tools
+from tests.wire.admin import create_topic
+from tests.wire.command import node, without_kafka
+from tests.wire.properties import combined, write
+from tests.wire.waiting import wait_until
+
+TOPIC = "told"
+RECORDS = 100
+"""Of about 1,000 bytes, 18 a segment, one millisecond apart."""
+FIRST_TIME = 1_700_000_000_000
+NEWEST = 95
+"""The record whose time is greater than any other's, in the local log."""
+CONFIG = {
+    "remote.storage.enable": "true",
+    "internal.segment.bytes": "20000",
+    "local.retention.bytes": "1",
+    "retention.ms": "-1",
+    "file.delete.delay.ms": "0",
+}
+SETTINGS = {
+    "remote.log.storage.system.enable": "true",
+    "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+    "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+    "remote.log.manager.task.interval.ms": "300",
+    "log.retention.check.interval.ms": "300",
+    "log.initial.task.delay.ms": "300",
+    "rsm.config.delete.on.close": "false",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+    "rlmm.config.remote.log.metadata.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+TIMES = (
+    *("earliest", "latest", "max-timestamp", "earliest-local", "latest-tiered", "earliest-pending-upload"),
+    *map(str, (0, FIRST_TIME + 1, FIRST_TIME + 17, FIRST_TIME + 18, FIRST_TIME + 70, FIRST_TIME + 95, 2 * FIRST_TIME)),
+)
+METERS = "kafka_server_brokertopicmetrics"
+ON_FIRST_USE = (
+    *("remotefetchbytes", "remotefetchrequests", "remotefetcherrors", "remotecopyerrors"),
+    *("remotedeleterequests", "remotedeleteerrors", "buildremotelogauxstaterequests", "buildremotelogauxstateerrors"),
+)
+"""Kafka has these meters of a topic when something was counted."""
+BROKER_TOPIC = "kafka.server:type=BrokerTopicMetrics,name=*,topic=told"
+OTHERS = ("kafka.log.remote:*", "kafka.server:type=DelayedRemote*,*")
+
+pytestmark = pytest.mark.timeout(150)
+
+
+@dataclass(frozen=True)
+class Told:
+    """One of the two, with the history."""
+
+    bootstrap: str
+    data: Path
+    tier: Path
+    watch: int
+    """Port of JMX, or of the metrics page."""
+
+    @property
+    def server(self) -> tuple[str, str]:
+        return "--bootstrap-server", self.bootstrap
+
+    def copied(self, topic: str) -> list[int]:
+        """First offsets of the segments in the tier."""
+        return sorted(int(path.name[:20]) for path in self.tier.glob(f"kafka-tiered-storage/{topic}-0-*/*.log"))
+
+    def history(self, topic: str) -> None:
+        create_topic(self.bootstrap, topic, 1, config=CONFIG)
+        producer = Producer({"bootstrap.servers": self.bootstrap, "batch.num.messages": 1, "log_level": 0})
+        for number in range(RECORDS):
+            later = 1000 if number == NEWEST else 0
+            producer.produce(topic, b"%-1000d" % number, partition=0, timestamp=FIRST_TIME + number + later)
+        assert producer.flush(30) == 0
+
+        def is_local_only() -> bool:
+            names = [path.name for path in (self.data / f"{topic}-0").glob("*.log")]
+            return names == [f"{90:020d}.log"]
+
+        wait_until(is_local_only, "closed segments to be in the tier alone", 60)
+
+
+@pytest.fixture(scope="module")
+def both(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Told, Told]]:
+    """Kafka and us. (Kafka's node takes 10 s to start and to copy.)"""
+    folder = tmp_path_factory.mktemp("told")
+    kafka, ours = folder / "kafka", folder / "milena"
+    ours.mkdir()
+    jmx, control = free("127.0.0.1", 2)
+    properties = "-Dcom.sun.management.jmxremote"
+    options = (
+        f"{properties}.port={jmx}",
+        f"{properties}.rmi.port={jmx}",
+        f"{properties}.authenticate=false",
+        f"{properties}.ssl=false",
+        "-Djava.rmi.server.hostname=127.0.0.1",
+    )
+    theirs = {key.replace(".", "_"): value for key, value in SETTINGS.items()} | {"rsm_config_dir": f"{kafka}/tier"}
+    file = write(ours, combined(ours) | SETTINGS | {"rsm.config.dir": f"{ours}/tier"})
+    with (
+        running_kafka(kafka, options=options, **theirs) as their_node,  # type: ignore[arg-type]
+        node(ours, file, "--control", str(control), env=without_kafka()) as our_node,
+    ):
+        address = ":".join(map(str, their_node.broker))
+        found = (
+            Told(address, their_node.log_dir, kafka / "tier", jmx),
+            Told(our_node.address, ours / "data", ours / "tier", control),
+        )
+        for one in found:
+            one.history(TOPIC)
+        yield found
+
+
+def test_offsets_by_every_time_are_the_same(tools: Tools, both: tuple[Told, Told]) -> None:
+    theirs, ours = ([tools(OFFSETS, *one.server, "--topic", TOPIC, "--time", time) for time in TIMES] for one in both)
+    assert dict(zip(TIMES, ours, strict=True)) == dict(zip(TIMES, theirs, strict=True))
+    assert [found.rpartition(":")[2].strip() for found in ours[:6]] == ["0", "100", "95", "90", "89", "90"]
+
+
+def test_deleted_records_leave_both_tiers(tools: Tools, both: tuple[Told, Told], tmp_path: Path) -> None:
+    file = tmp_path / "before.json"
+    file.write_text(json.dumps({"version": 1, "partitions": [{"topic": "cut", "partition": 0, "offset": 50}]}))
+    for one in both:
+        one.history("cut")
+        assert one.copied("cut") == [0, 18, 36, 54, 72]
+        assert "low_watermark: 50" in tools(DELETE_RECORDS, *one.server, "--offset-json-file", str(file))
+        wait_until(lambda one=one: one.copied("cut") == [36, 54, 72], "the tier to lose them", 30)  # type: ignore[misc]
+    theirs, ours = ([tools(OFFSETS, *one.server, "--topic", "cut", "--time", time) for time in TIMES] for one in both)
+    assert dict(zip(TIMES, ours, strict=True)) == dict(zip(TIMES, theirs, strict=True))
+    assert ours[0] == "cut:0:50\n"
+
+
+def test_java_consumers_read_all_from_the_first_offset(tools: Tools, both: tuple[Told, Told]) -> None:
+    for one in both:
+        printed = ("--formatter-property", "print.offset=true", "--formatter-property", "print.timestamp=true")
+        words = ("--topic", TOPIC, "--partition", "0", "--offset", "0", "--max-messages", str(RECORDS))
+        lines = tools(CONSOLE_CONSUMER, *one.server, *words, *printed).splitlines()
+        numbers = [int(line.split("\t")[-1]) for line in lines]
+        assert numbers == list(range(RECORDS))
+        assert f"CreateTime:{FIRST_TIME + NEWEST + 1000}\t" in lines[NEWEST]
+        assert f"Offset:{NEWEST}\t" in lines[NEWEST]
+        read = tools(CONSUMER_PERFORMANCE, *one.server, "--topic", TOPIC, "--num-records", str(RECORDS))
+        assert re.search(rf"^[^,]+, [^,]+, [^,]+, [^,]+, {RECORDS},", read, re.MULTILINE)
+
+
+def test_the_metrics_have_kafkas_names(tools: Tools, both: tuple[Told, Told]) -> None:
+    """As jmx_exporter spells them. Meters are a count, a timer is a count and a sum."""
+    kafka, ours = both
+    url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{kafka.watch}/jmxrmi"
+    names = [word for name in (BROKER_TOPIC, *OTHERS) for word in ("--object-name", name)]
+    shown = tools(JMX, "--jmx-url", url, *names, "--one-time", "--report-format", "properties")
+    theirs = {found for line in shown.splitlines() for found in spelled(line)}
+    connection = http.client.HTTPConnection("127.0.0.1", ours.watch, timeout=20)
+    connection.request("GET", "/metrics")
+    page = connection.getresponse().read().decode()
+    connection.close()
+    found = {line.rpartition(" ")[0] for line in page.splitlines() if line and not line.startswith("#")}
+    assert {name for name in theirs if "remote" in name or "topic=" in name} <= found
+    more = {name for name in found if "remote" in name and f'topic="{TOPIC}"' in name} - theirs
+    assert more <= {f'{METERS}_{name}persec_total{{topic="{TOPIC}"}}' for name in ON_FIRST_USE}
+
+
+def spelled(line: str) -> Iterator[str]:
+    """What we call a line of JmxTool's that tells a number of an MBean: its count, or the value of a gauge."""
+    match = re.fullmatch(r"([^:]+):type=([^,]+),name=([^,:]+)((?:,[a-z]+=[^,:]+)*):(Count|Value)=.*", line)
+    if match is None:
+        return
+    domain, kind, name, rest, attribute = match.groups()
+    labels = ",".join(sorted(re.sub("=(.*)", r'="\1"', label) for label in rest.split(",") if label))
+    base = f"{domain}_{kind}_{name}".replace(".", "_").lower()
+    ending = "" if attribute == "Value" else "_count" if name.endswith("TimeMs") else "_total"
+    yield f"{base}{ending}{{{labels}}}" if labels else f"{base}{ending}"

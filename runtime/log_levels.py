@@ -36,7 +36,6 @@ COMPONENTS: Final = (
     "process",
     "remote log metadata",
     "remote-index-cache",
-    "restore",
     "storage",
     "tier",
 )

@@ -157,11 +157,11 @@ def test_a_new_cluster_serves_an_old_ones_tier_to_every_client(stopped: Path, ti
 
 def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier: Path, tmp_path: Path) -> None:
     folder = tmp_path / "again"
-    restored(stopped, tier, folder, "--metadata", str(stopped), "--config", "local.retention.bytes=1")
+    config = ["--config", "local.retention.bytes=1", "--config", "internal.segment.bytes=10000"]
+    restored(stopped, tier, folder, "--metadata", str(stopped), *config)
     before = plain("ls", "--dir", str(folder))["segments"]
     assert {one["broker"] for one in before} <= {1, 2, 3}
     with LocalCluster.start(folder, brokers=2) as running:
-        milena("topic", "alter", "t", "-b", running.bootstrap, "--config", "internal.segment.bytes=10000")
         write(running.bootstrap)
         wait_until(
             lambda: all(len(logs(Path(one.log_dirs[0]), "t-0")) == 1 for one in running.brokers),

@@ -36,6 +36,7 @@ COMPONENTS: Final = (
     "process",
     "remote log metadata",
     "remote-index-cache",
+    "remote-log-reader",
     "storage",
     "tier",
 )

@@ -79,13 +79,15 @@ def _elect(state: ControllerState, name: str, number: int, kind: ElectionType, r
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{number}.")
     if kind is ElectionType.PREFERRED:
         needed, impossible = not partition.led_by_preferred, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        reason = f"The preferred replica of {name}-{number}, {partition.replicas[0]}, is not in sync or not active."
     else:
         needed, impossible = partition.leader == NO_LEADER, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        reason = f"No replica of {name}-{number} is active."
     if not needed:
         return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {partition.leader} leads {name}-{number} already.")
     change = election_change(state, topic, number, partition, _KINDS[kind])
     if change is None:
-        return KafkaError(impossible, f"No replica of {name}-{number} can be elected that way.")
+        return KafkaError(impossible, reason)
     records.append(change)
     return None
 

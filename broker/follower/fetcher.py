@@ -146,7 +146,8 @@ class Fetcher:
         one.advance(event)
         if one.state is FetchState.FAILED:
             partition = one.partition
-            self._log.error(
+            # Who is fenced hears of its new leader next: that is an election's ordinary course.
+            (self._log.info if event is Event.FENCED else self._log.error)(
                 "partition failed",
                 topic=partition.topic,
                 partition=partition.index,

@@ -15,6 +15,7 @@ from uuid import UUID
 from protocol.uuids import to_text
 from runtime.context import Runtime
 from runtime.disk import File
+from runtime.logging import get_logger
 from tiered import tier_names
 from tiered.open_logs import CutLog, OpenLogs
 from tiered.remote_storage import (
@@ -59,7 +60,9 @@ class LocalTier:
         """Folders of copies that this adapter is writing."""
 
     async def start(self) -> None:
-        await self._do(f"cannot make {self._root}", self._start)
+        if await self._do(f"cannot make {self._root}", self._start):
+            # Of use to whoever has forgotten to mount the folder that had everything.
+            get_logger("remote storage").info("folder of the tier made: it is empty", folder=self._root)
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
         self._copies += 1
@@ -154,7 +157,8 @@ class LocalTier:
                 raise
             raise RetriableRemoteStorageError(f"{what}: {self._root} is not there") from None
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Whether the folder was not there."""
         missing = []
         path = self._root
         while not self._disk.exists(path):
@@ -163,6 +167,7 @@ class LocalTier:
         self._disk.make_folders(self._root)
         for made in reversed(missing):
             self._disk.sync_folder(parent(made))
+        return bool(missing)
 
     def _make_folder(self, folder: str) -> None:
         self._disk.list(self._root)  # or an unmounted folder would be filled below its mount point

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -52,7 +52,7 @@ class Clients:
 
 def test_kafka_then_milena_then_kafka(tools: Tools, tmp_path: Path) -> None:
     # What was killed is not registered anew before its earlier session has run out.
-    sessions = {"broker_session_timeout_ms": 1500, "broker_heartbeat_interval_ms": 300}
+    sessions: dict[str, Any] = {"broker_session_timeout_ms": 1500, "broker_heartbeat_interval_ms": 300}
     with running_kafka(tmp_path, features=FEATURES, static_voter=True, **sessions) as node:
         server = ("--bootstrap-server", "{}:{}".format(*node.broker))
         tools(TOPICS, *server, "--create", "--topic", TOPIC, "--config", "segment.bytes=1048576")

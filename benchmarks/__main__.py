@@ -2,7 +2,7 @@
 
 python -m benchmarks [--milena-only] [STAGE...]      stages: start latency throughput replicated replicated-load
                                                     partitions many tier segments
-SHORT=1: less work, and many partitions on Milena alone
+SHORT=1: less work, on one cluster where stages that follow each other need the same; many partitions on Milena alone
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,30 +31,20 @@ from benchmarks.tier import tier
 from tests.oracle.kafka import NoKafka
 
 Stage = Callable[[Peer, Sizes], Figures]
+Measure = Callable[[Running, Sizes], Figures]
 RESULTS = Path(__file__).with_name("results")
-
-
-def on_a_cluster(brokers: int, measure: Callable[[Running, Sizes], Figures]) -> Stage:
-    """A stage on a new cluster of its own."""
-
-    def stage(peer: Peer, sizes: Sizes) -> Figures:
-        with TemporaryDirectory(prefix=f"bench-{peer.name}-") as folder, peer.cluster(brokers, Path(folder)) as running:
-            return measure(running, sizes)
-
-    return stage
-
-
-STAGES: dict[str, Stage] = {
+STAGES: dict[str, Stage | tuple[int, Measure]] = {
     "start": start_up,
-    "latency": on_a_cluster(1, latency),
-    "throughput": on_a_cluster(1, throughput),
-    "replicated": on_a_cluster(3, replicated_latency),
-    "replicated-load": on_a_cluster(3, replicated_load),
+    "latency": (1, latency),
+    "throughput": (1, throughput),
+    "replicated": (3, replicated_latency),
+    "replicated-load": (3, replicated_load),
     "partitions": thousand,
     "many": many,
     "tier": tier,
     "segments": segments,
 }
+"""With a number of brokers: what is measured on a cluster of so many that nothing else was done with, but for SHORT."""
 TOO_LONG = ("many",)
 """Stages that take Kafka minutes."""
 
@@ -65,18 +57,48 @@ def main(arguments: list[str]) -> int:
     sizes = Sizes(short=bool(os.environ.get("SHORT")))
     results: dict[str, dict[str, float]] = {}
     peers = peers_here(milena_only="--milena-only" in arguments)
-    for stage in wanted:
-        for peer in peers if stage not in TOO_LONG or not sizes.short else peers[:1]:
-            begin = time.perf_counter()
+    for stages in groups(wanted, short=sizes.short):
+        for peer in peers if stages[0] not in TOO_LONG or not sizes.short else peers[:1]:
             figures = results.setdefault(peer.name, {})
-            try:
-                figures.update(STAGES[stage](peer, sizes))
-            except NotReplicated as reason:
-                print(f"{stage}: {peer.name} is not measured: {reason}", file=sys.stderr, flush=True)
-            print(f"{stage}: {peer.name}, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+            with ExitStack() as cluster:
+                run(stages, peer, sizes, figures, cluster)
     print(report(results))
     print(f"\nwritten to {write(results)}")
     return 0
+
+
+def groups(wanted: list[str], *, short: bool) -> list[list[str]]:
+    """Stages that share a cluster."""
+
+    def key(stage: str) -> int | str:
+        found = STAGES[stage]
+        return found[0] if short and isinstance(found, tuple) else stage
+
+    return [list(stages) for _, stages in groupby(wanted, key)]
+
+
+def run(stages: list[str], peer: Peer, sizes: Sizes, figures: dict[str, float], cluster: ExitStack) -> None:
+    """What a cluster's start takes counts with the first of its stages, and is said to."""
+    running = None
+    for name in stages:
+        begin = time.perf_counter()
+        stage = STAGES[name]
+        try:
+            if not isinstance(stage, tuple):
+                figures.update(stage(peer, sizes))
+            else:
+                brokers, measure = stage
+                running = running or cluster.enter_context(on_new_folder(peer, brokers))
+                figures.update(measure(running, sizes))
+        except NotReplicated as reason:
+            print(f"{name}: {peer.name} is not measured: {reason}", file=sys.stderr, flush=True)
+        print(f"{name}: {peer.name}, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def on_new_folder(peer: Peer, brokers: int) -> Iterator[Running]:
+    with TemporaryDirectory(prefix=f"bench-{peer.name}-") as folder, peer.cluster(brokers, Path(folder)) as running:
+        yield running
 
 
 def peers_here(*, milena_only: bool) -> list[Peer]:

@@ -89,7 +89,7 @@ class Kafka:
         with tempfile.TemporaryDirectory(prefix="bench-kafka-") as folder:
             port, controller = free("127.0.0.1", 2)
             properties = write_combined(Path(folder), port, controller)
-            format_storage(properties, standalone=False)
+            format_storage(properties)
             return accepting_after(java("kafka.Kafka", str(properties), options=(), heap=KAFKA_HEAP), port)
 
 

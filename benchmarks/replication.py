@@ -16,7 +16,7 @@ from benchmarks.members import bytes_of, come_back_without_data
 from benchmarks.peers import Running, resident_mib
 from benchmarks.sizes import Figures, Sizes
 from benchmarks.throughput import producer_performance
-from benchmarks.wire import create_topic, leader_id
+from benchmarks.wire import create_topic, delete_topic, leader_id
 from tests.oracle.kafka import NoKafka, jars
 
 REPLICAS = 3
@@ -45,6 +45,7 @@ def replicated_latency(running: Running, sizes: Sizes) -> Figures:
     alone = produce_latency(running.bootstrap, "replicated", sizes, acks=-1)
     _create(running, "idle", sizes.idle_replicated_partitions)
     beside_idle = produce_latency(running.bootstrap, "replicated", sizes, acks=-1)
+    delete_topic(running.bootstrap, "idle")
     return {
         **{f"replicated_{name}": value for name, value in (first | alone).items()},
         "replicated_busy_p99_ms": busy["produce_p99_ms"],

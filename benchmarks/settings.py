@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 from milena.up.ports import free
 from tests.oracle.kafka import java
@@ -45,12 +46,25 @@ def write_cluster(folder: Path, brokers: int, overrides: Mapping[str, str]) -> t
             f"log.dirs={folder}/broker-{node_id}\noffsets.topic.replication.factor={min(3, brokers)}\n"
             f"group.initial.rebalance.delay.ms=0\n{quorum}{more}"
         )
-    for file in files:
-        if not (folder / file.stem / "meta.properties").exists():
-            format_storage(file, standalone=file.stem == "controller")
+    new = [file for file in files if not (folder / file.stem / "meta.properties").exists()]
+    format_storage(*new, standalone="controller")
     return files, ports
 
 
-def format_storage(file: Path, *, standalone: bool) -> None:
-    arguments = ["format", "-t", CLUSTER_ID, "-c", str(file), *(["--standalone"] if standalone else [])]
-    subprocess.run(java("kafka.tools.StorageTool", *arguments), check=True, capture_output=True)
+def format_storage(*files: Path, standalone: str | None = None) -> None:
+    """All at once. ``standalone`` is the name of the file of the only controller, where voters are not configured."""
+    running = []
+    for file in files:
+        arguments = [
+            "format",
+            "-t",
+            CLUSTER_ID,
+            "-c",
+            str(file),
+            *(["--standalone"] if file.stem == standalone else []),
+        ]
+        running.append(subprocess.Popen(java("kafka.tools.StorageTool", *arguments), stdout=PIPE, stderr=STDOUT))
+    for file, process in zip(files, running, strict=True):
+        said, _ = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"{file} cannot be formatted: {said.decode()[-500:]}")

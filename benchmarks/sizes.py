@@ -12,7 +12,7 @@ class Sizes:
     def __init__(self, *, short: bool) -> None:
         self.short = short
         self.starts = 1 if short else 3
-        self.single_starts = 2 if short else 3
+        self.single_starts = 1 if short else 3
         self.idle_seconds = 6 if short else 30
         self.latency_rounds = 1 if short else 3
         self.latency_requests = 2_000 if short else 10_000
@@ -22,8 +22,8 @@ class Sizes:
         self.consumed_records = 400_000 if short else 1_000_000
         self.consumer_rounds = 2 if short else 3
         self.partitions = 1_000
-        self.idle_replicated_partitions = 1_000
-        self.replicated_warming_records = 100_000 if short else 1_000_000
-        self.replicated_records = 100_000 if short else 1_000_000
+        self.idle_replicated_partitions = 300 if short else 1_000
+        self.replicated_warming_records = 50_000 if short else 1_000_000
+        self.replicated_records = 60_000 if short else 1_000_000
         self.many_partitions = 2_000 if short else 10_000
         self.tier_segment_bytes = 64 << 10 if short else 2 << 20

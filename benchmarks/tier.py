@@ -41,6 +41,8 @@ COPIED: Final = 300
 """MB, in segments of 10 MB."""
 OTHER_LOAD: Final = 10.0
 """MB/s."""
+AT_LEAST: Final = 2.0
+"""Seconds of a measure of latencies."""
 LIMIT: Final = 120.0
 LOOK: Final = 0.02
 """Seconds between looks at what is left on the disk."""
@@ -62,10 +64,10 @@ def _one_broker(running: Running, sizes: Sizes) -> dict[str, float]:
         create(bootstrap, topic, {})
     end = [fill(leader_of(bootstrap, topic), topic, COPIED) for topic in ("local", "tiered")][-1]
     probe = Probe(bootstrap)
-    probe.until(_requests(sizes))
+    probe.until(_enough(sizes))
     create_topic(bootstrap, "busy", 6)
     with load(bootstrap, "busy", OTHER_LOAD):
-        before, _ = probe.until(_requests(sizes))
+        before, _ = probe.until(_enough(sizes))
         copied, meanwhile = _copy(running, "tiered", probe)
     figures = {
         "tier_copied_s": copied,
@@ -73,16 +75,18 @@ def _one_broker(running: Running, sizes: Sizes) -> dict[str, float]:
         "tier_copy_produce_growth": meanwhile / before,
     }
     figures |= _reads(bootstrap, end)
-    alone = probe.until(_requests(sizes))
+    alone = probe.until(_enough(sizes))
     with consuming(bootstrap, "tiered", end):
-        beside = probe.until(_requests(sizes))
+        beside = probe.until(_enough(sizes))
     for kind, quiet, found in zip(("produce", "fetch"), alone, beside, strict=True):
         figures |= {f"tier_read_{kind}_p99_ms": found, f"tier_read_{kind}_growth": found / quiet}
     return figures
 
 
-def _requests(sizes: Sizes) -> Callable[[int], bool]:
-    return lambda sent: sent >= sizes.latency_requests
+def _enough(sizes: Sizes) -> Callable[[int], bool]:
+    """So many requests, and so long that what comes and goes on the machine is in every measure."""
+    end = time.perf_counter() + AT_LEAST
+    return lambda sent: sent >= sizes.latency_requests and time.perf_counter() >= end
 
 
 def _copy(running: Running, topic: str, probe: Probe) -> tuple[float, float]:

@@ -32,6 +32,14 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 1) 
             return
 
 
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Return when metadata has it no more."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_topics([name], operation_timeout=60)[name].result(90)
+    while name in admin.list_topics(timeout=30).topics:
+        time.sleep(0.05)
+
+
 def until_led(bootstrap: str, topic: str, partitions: int) -> None:
     """Return when the leader of every partition answers for it: it tells the partition's end."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})

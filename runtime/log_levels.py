@@ -35,6 +35,7 @@ COMPONENTS: Final = (
     "observer",
     "process",
     "remote log metadata",
+    "remote storage",
     "remote-index-cache",
     "remote-log-reader",
     "storage",

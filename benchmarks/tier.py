@@ -43,6 +43,8 @@ OTHER_LOAD: Final = 10.0
 """MB/s."""
 AT_LEAST: Final = 2.0
 """Seconds of a measure of latencies."""
+PAUSE: Final = 0.001
+"""Seconds between requests: back to back they would be a load of their own."""
 LIMIT: Final = 120.0
 LOOK: Final = 0.02
 """Seconds between looks at what is left on the disk."""
@@ -86,7 +88,7 @@ def _one_broker(running: Running, sizes: Sizes) -> dict[str, float]:
 def _enough(sizes: Sizes) -> Callable[[int], bool]:
     """So many requests, and so long that what comes and goes on the machine is in every measure."""
     end = time.perf_counter() + AT_LEAST
-    return lambda sent: sent >= sizes.latency_requests and time.perf_counter() >= end
+    return lambda sent: sent >= sizes.latency_requests // 2 and time.perf_counter() >= end
 
 
 def _copy(running: Running, topic: str, probe: Probe) -> tuple[float, float]:
@@ -148,4 +150,5 @@ class Probe:
             produce.append(produced - begin)
             fetch.append(time.perf_counter() - produced)
             self._end += 1
+            time.sleep(PAUSE)
         return percentile(produce, 99), percentile(fetch, 99)

@@ -148,7 +148,7 @@ class _Pass:
 
     def _size_excess(self) -> int:
         """Bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479, 17062); one below
-        the log start is gone already, however long its deletion takes."""
+        the log start is gone already, however long its deletion takes, and what two leaders copied counts once."""
         limit = self._log.retention_bytes
         if limit < 0:
             return 0
@@ -156,13 +156,15 @@ class _Pass:
         if total <= limit:
             self._verdict.retained_size = total
             return 0
-        sizes = {
-            segment.id: segment.size
-            for entry in self._lineage
-            for segment in self._tier.segments_of_epoch(entry.epoch)
-            if segment.state is _FINISHED and not self._is_below_log_start(segment) and self._is_valid(segment)
-        }
-        total = self._verdict.retained_size = self._log.local_only_size + sum(sizes.values())
+        total, counted = self._log.local_only_size, -1
+        for entry in self._lineage:
+            for segment in self._tier.segments_of_epoch(entry.epoch):
+                if segment.state is not _FINISHED or segment.end_offset <= counted:
+                    continue
+                if not self._is_below_log_start(segment) and self._is_valid(segment):
+                    total += segment.size
+                    counted = segment.end_offset
+        self._verdict.retained_size = total
         return max(total - limit, 0)
 
     def _judge(self, segment: RemoteLogSegmentMetadata) -> bool:
@@ -174,7 +176,10 @@ class _Pass:
             return True
         if not self._is_valid(segment):
             return True
-        if self._expired_before is not None and segment.max_timestamp_ms < self._expired_before:
+        start = self._verdict.log_start
+        if start is not None and segment.end_offset < start:
+            pass  # another copy of what goes
+        elif self._expired_before is not None and segment.max_timestamp_ms < self._expired_before:
             self._excess = max(self._excess - segment.size, 0)
         elif 0 < self._excess >= segment.size:
             self._excess -= segment.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
@@ -95,6 +96,13 @@ def test_what_is_below_the_log_start_already_does_not_count() -> None:
     """A segment whose deletion has not come through yet must not cost another one."""
     assert expire(*TENS, log=view({0: 20}, log_start=20, retention_bytes=3 * SIZE)) == ([0, 1], None, [])
     assert expire(*TENS, log=view({0: 20}, log_start=20, retention_bytes=2 * SIZE)) == ([0, 1, 2], 30, [])
+
+
+def test_what_two_leaders_have_copied_counts_once_and_goes_at_once() -> None:
+    """A leader that did not know of its end, and its successor."""
+    again = [replace(one, segment_id=replace(one.segment_id, id=UUID(int=one.id.int + 10))) for one in TENS]
+    assert expire(*TENS, *again, log=view(retention_bytes=5 * SIZE)) == ([], None, [])
+    assert expire(*TENS, *again, log=view(retention_bytes=3 * SIZE)) == ([0, 10, 1, 11], 20, [])
 
 
 def test_a_failed_copy_goes_when_its_offsets_do() -> None:
@@ -245,7 +253,10 @@ def dumb(tier: DumbTier, log: LogView, copying: set[UUID]) -> tuple[list[int], i
         return all(entry.epoch <= lineage[0].epoch for entry in one.epochs) and one.end_offset < log.log_start
 
     counted = [one for one in order if one.state is FINISHED and valid(one) and not below_start(one)]
-    total = log.local_only_size + sum(one.size for one in counted)
+    ends = [-1, *itertools.accumulate((one.end_offset for one in counted), max)]
+    total = log.local_only_size + sum(
+        one.size for one, before in zip(counted, ends, strict=False) if one.end_offset > before
+    )
     breached = max(total - log.retention_bytes, 0) if log.retention_bytes >= 0 else 0
     gone: list[RemoteLogSegmentMetadata] = []
     start: int | None = None
@@ -255,7 +266,9 @@ def dumb(tier: DumbTier, log: LogView, copying: set[UUID]) -> tuple[list[int], i
         if one.state is DELETING or below_start(one):
             gone.append(one)
         elif valid(one):
-            if log.retention_ms > -1 and one.max_timestamp_ms < NOW - log.retention_ms:
+            if start is not None and one.end_offset < start:
+                pass
+            elif log.retention_ms > -1 and one.max_timestamp_ms < NOW - log.retention_ms:
                 breached = max(breached - one.size, 0)
             elif breached > 0 and breached - one.size >= 0:
                 breached -= one.size

@@ -176,7 +176,7 @@ async def start_cluster(
     }
     cluster = SimulatedCluster(world, overrides=least | dict(overrides or {}), broker_overrides=of_brokers or {})
     if watched:
-        cluster.watch = Watch(world.loop.time)
+        cluster.watch = Watch(world.loop.time, world.tier)
         world.loop.after_event = cluster.watch.after_event
     await cluster.start_controller()
     for number in range(1, brokers + 1):

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of
+from lab.tier_troubles import OF_TIER
 from lab.trace import Trace
 from runtime.randomness import Randomness
+from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 
 LONGEST_DOWN: Final = 4.0
 LONGEST_CUT: Final = 12.0
@@ -30,7 +32,7 @@ WEIGHTS: Final = {
     "controller": 4,
 }
 """How often the faults of nodes come."""
-KINDS: Final = (*WEIGHTS, *OF_LINKS)
+KINDS: Final = (*WEIGHTS, *OF_LINKS, *OF_TIER)
 """What ``--faults`` can name."""
 
 
@@ -159,10 +161,19 @@ class Nemesis:
 
     async def _wipe_broker(self) -> None:
         broker = self._random.choice(self._brokers)
+        if self._alone_knows_the_tier(broker):
+            self._trace.note(f"{host_of(broker)} keeps its disks: only it knows what is in the tier")
+            return
         self._trace.note(f"{host_of(broker)} is killed, and its disks are replaced")
         await self._cluster.kill(host_of(broker))
         self._cluster.wipe(host_of(broker))
         await self._bring_back(broker)
+
+    def _alone_knows_the_tier(self, broker: int) -> bool:
+        """It is the last of an ISR of the metadata topic: without it a tier is to be restored, not to be read."""
+        assert self._cluster.controller is not None
+        topic = self._cluster.controller.state.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
+        return topic is not None and any(set(one.isr) == {broker} for one in topic.partitions.values())
 
     async def _pause_broker(self) -> None:
         """For longer than a session, often. It may believe that it leads when it goes on."""

@@ -13,6 +13,9 @@ from lab.ending import final_commits, final_logs, final_topics, healthy
 from lab.histories.checker import check
 from lab.histories.events import Event, FinalLog
 from lab.nemesis import KINDS, Nemesis
+from lab.tier_troubles import TierTroubles
+from lab.tiering import SETTINGS as OF_TIER
+from lab.tiering import metadata_topic, with_tier
 from lab.trace import Trace
 from lab.workload import GROUP, Workload
 from lab.world import World, simulate
@@ -71,36 +74,47 @@ def run_seed(
     *,
     steps: int = STEPS,
     faults: Collection[str] = KINDS,
+    tier: bool | None = None,
     listener: Callable[[str], object] | None = None,
 ) -> Report:
-    """Run one seed to its end. Raises InvariantBroken, and what else stops a node that should not stop; what the
-    history's checker finds is in the report."""
+    """Run one seed to its end. ``tier``: whether some topics are tiered; None: in odd seeds.
+
+    Raises InvariantBroken, and what else stops a node that should not stop; what the history's checker finds is in the
+    report."""
 
     async def run(world: World) -> Report:
         async with asyncio.timeout(LONGEST_RUN + LONGEST_STEP * steps):
-            return await _Run(world, seed, listener).run(steps, faults)
+            return await _Run(world, seed, listener, seed % 2 == 1 if tier is None else tier).run(steps, faults)
 
     return simulate(run, seed=seed)
 
 
 class _Run:
-    def __init__(self, world: World, seed: int, listener: Callable[[str], object] | None) -> None:
+    def __init__(self, world: World, seed: int, listener: Callable[[str], object] | None, tier: bool) -> None:
         self._world = world
         self._random = Randomness(seed)
         self._trace = Trace(listener)
         self._history: list[Event] = []
+        self._topics = with_tier(TOPICS, self._random) if tier else TOPICS
+        self._has_tier = tier
 
     async def run(self, steps: int, faults: Collection[str]) -> Report:
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
         count = self._random.choice(BROKERS)
-        cluster = await start_cluster(self._world, count, SETTINGS, of_brokers=of_brokers, watched=True)
+        settings = {**SETTINGS, **OF_TIER} if self._has_tier else SETTINGS
+        cluster = await start_cluster(self._world, count, settings, of_brokers=of_brokers, watched=True)
         assert cluster.watch is not None
         cluster.watch.tell(self._trace.note)
         self._trace.note(f"{count} brokers serve")
         async with cluster.client() as client:
             new = [
-                admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs) for name, configs in TOPICS.items()
+                admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs)
+                for name, configs in self._topics.items()
             ]
+            if self._has_tier:
+                new.append(metadata_topic(REPLICAS))
+                tiered = [name for name, configs in self._topics.items() if "remote.storage.enable" in configs]
+                self._trace.note(f"in the tier: {', '.join(tiered)}")
             assert set((await admin.create_topics(client, new)).values()) == {None}
             await self._work(cluster, client, steps, faults)
         self._check_failures(cluster)
@@ -122,6 +136,8 @@ class _Run:
         workload = Workload(client, self._history, self._trace, self._random)
         administrator = Administrator(client, self._history, self._trace, self._random, workload.stopping)
         nemesis = Nemesis(cluster, self._trace, self._random, (*DISKS, METADATA_DISK), faults)
+        assert cluster.watch is not None
+        tier = TierTroubles(self._world.tier, cluster.watch.tier.away, self._trace, self._random, faults)
         brokers = list(cluster.brokers)
         working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
@@ -134,6 +150,8 @@ class _Run:
                 async with asyncio.TaskGroup() as troubles:
                     troubles.create_task(nemesis.trouble_nodes(steps))
                     troubles.create_task(nemesis.trouble_links(steps // 2))
+                    if self._has_tier:
+                        troubles.create_task(tier.trouble(steps // 2))
                 self._trace.note("everything is mended")
                 await asyncio.sleep(3)
                 workload.stopping.set()

@@ -16,6 +16,7 @@ from lab.trace import quiet_logs, show_logs
 from milena.errors import UsageError, UserError, reason_of
 from milena.options import CommandLine, Option
 
+TIERS = {None: None, "on": True, "off": False}
 SIM = CommandLine(
     "sim",
     "Run a controller and three to five brokers under load and faults, in virtual time, and judge what happened.\n"
@@ -25,6 +26,7 @@ SIM = CommandLine(
         Option("--seed", "which run", "N", default=0, convert=int),
         Option("--steps", "faults of nodes in the run; faults of links come on top", "M", default=STEPS, convert=int),
         Option("--faults", f"only these kinds, with commas: {', '.join(KINDS)}", "KINDS"),
+        Option("--tier", "whether topics are tiered: on or off; without it odd seeds have a tier", "ON"),
         Option("--history", "write what the clients saw to FILE, one JSON object per line", "FILE"),
         Option(
             "--soak",
@@ -52,15 +54,18 @@ def main(arguments: Sequence[str]) -> int:
         kinds = checked(options.faults.split(",")) if options.faults is not None else KINDS
     except UnknownFault as error:
         raise UsageError(str(error)) from None
+    if options.tier not in TIERS:
+        raise UsageError(f"--tier {options.tier}: it is on or off")
+    tier = TIERS[options.tier]
     if options.steps < 0 or options.seed < 0:
         raise UsageError("--seed and --steps are not negative")
     if options.soak is not None:
         quiet_logs()
-        return _soak(options.soak, options.steps, kinds, options.seed if "seed" in options.given else None)
+        return _soak(options.soak, options.steps, kinds, tier, options.seed if "seed" in options.given else None)
     if options.history is not None:
         _save(options.history, [])  # a path that cannot be written is named before the run
     show_logs(_print)
-    report = _run(options.seed, options.steps, kinds, _print)
+    report = _run(options.seed, options.steps, kinds, tier, _print)
     if report is None:
         return 1
     if options.history is not None:
@@ -69,10 +74,12 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if report.violations else 0
 
 
-def _run(seed: int, steps: int, kinds: Sequence[str], listener: Callable[[str], object] | None) -> Report | None:
+def _run(
+    seed: int, steps: int, kinds: Sequence[str], tier: bool | None, listener: Callable[[str], object] | None
+) -> Report | None:
     """None where the run broke off; what was wrong is printed."""
     try:
-        report = run_seed(seed, steps=steps, faults=kinds, listener=listener)
+        report = run_seed(seed, steps=steps, faults=kinds, tier=tier, listener=listener)
     except Exception:
         print(f"seed {seed} failed:\n{traceback.format_exc()}")
         return None
@@ -81,15 +88,16 @@ def _run(seed: int, steps: int, kinds: Sequence[str], listener: Callable[[str], 
     return report
 
 
-def _soak(seconds: float, steps: int, kinds: Sequence[str], first: int | None) -> int:
+def _soak(seconds: float, steps: int, kinds: Sequence[str], tier: bool | None, first: int | None) -> int:
     began = time.monotonic()
     count, simulated = 0, 0.0
     while (passed := time.monotonic() - began) < seconds:
         seed = int.from_bytes(os.urandom(4), "big") if first is None else first + count
-        report = _run(seed, steps, kinds, None)
+        report = _run(seed, steps, kinds, tier, None)
         if report is None or report.violations:
             faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kinds)}"
-            print(f"see it with: milena sim --seed {seed} --steps {steps}{faults}")
+            has_tier = "" if tier is None else f" --tier {'on' if tier else 'off'}"
+            print(f"see it with: milena sim --seed {seed} --steps {steps}{faults}{has_tier}")
             return 1
         count += 1
         simulated += report.seconds

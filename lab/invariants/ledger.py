@@ -16,6 +16,8 @@ class CommittedBatch(NamedTuple):
     last: int
     epoch: int
     crc: int
+    size: int = 0
+    """Bytes."""
 
 
 class Ledger:
@@ -45,6 +47,15 @@ class Ledger:
         index = bisect_left(self._bases, offset + 1) - 1
         return self._batches[index].epoch if index >= 0 and offset <= self._batches[index].last else -1
 
+    def at(self, base: int) -> CommittedBatch | None:
+        """The committed batch that begins at ``base``; None where it is not known."""
+        index = bisect_left(self._bases, base)
+        return self._batches[index] if index < len(self._bases) and self._bases[index] == base else None
+
+    def bytes_from(self, offset: int) -> int:
+        """Of the committed batches from ``offset`` on."""
+        return sum(batch.size for batch in self._batches[bisect_left(self._bases, offset) :])
+
     def take(self, where: object, batches: Iterable[CommittedBatch]) -> None:
         """What a replica has below its high watermark. Raises InvariantBroken where that is something else."""
         for batch in batches:
@@ -52,9 +63,8 @@ class Ledger:
                 self._batches.append(batch)
                 self._bases.append(batch.base)
                 continue
-            index = bisect_left(self._bases, batch.base)
-            known = self._batches[index] if index < len(self._bases) else None
-            if known is None or known.base != batch.base:
+            known = self.at(batch.base)
+            if known is None:
                 demand(batch.last < self._bases[0], where, f"{batch} is committed, and nothing begins there")
                 continue
             demand(known == batch, where, f"{batch} is committed where {known} was")

@@ -1,4 +1,4 @@
-"""Reads the batches of a replica's log straight from the simulated disk: no port, no fault, no effect on the node."""
+"""Reads the batches of a log straight from the simulated disk: no port, no fault, no effect on the node."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ from storage.partition_log import PartitionLog
 _HEAD: Final = struct.Struct(">qiiBIhi")
 """Base offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
 _LENGTH_STARTS_AT: Final = 12
+
+
+def batches_in(data: bytes | bytearray) -> Iterator[CommittedBatch]:
+    """All whole batches of a segment's file."""
+    position = 0
+    while position + _HEAD.size <= len(data):
+        base, length, epoch, _, crc, _, delta = _HEAD.unpack_from(data, position)
+        size = _LENGTH_STARTS_AT + length
+        yield CommittedBatch(base, base + delta, epoch, crc, size)
+        position += size
 
 
 class LogCursor:
@@ -46,4 +56,4 @@ class LogCursor:
                 return
             self._position += _LENGTH_STARTS_AT + length
             self.next_offset = base + delta + 1
-            yield CommittedBatch(base, base + delta, epoch, crc)
+            yield CommittedBatch(base, base + delta, epoch, crc, _LENGTH_STARTS_AT + length)

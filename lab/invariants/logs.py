@@ -12,6 +12,7 @@ from lab.invariants.images import Change
 from lab.invariants.ledger import Ledger
 from lab.invariants.promises import Promises
 from lab.invariants.replicas import PartitionKey, Replica, ReplicaRules
+from lab.invariants.tiers import TierRules
 from node.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
 from protocol.types import NodeId
 from storage.partition_log import PartitionLog
@@ -24,8 +25,13 @@ class LogWatch:
     """``image`` is the controller's. ``voids`` are the promises that faults have ended."""
 
     def __init__(
-        self, hosts: Mapping[int, Hosted], image: Callable[[], MetadataImage], now: Callable[[], float]
+        self,
+        hosts: Mapping[int, Hosted],
+        image: Callable[[], MetadataImage],
+        now: Callable[[], float],
+        tier: TierRules,
     ) -> None:
+        self._tier = tier
         self._hosts = hosts
         self._image = image
         self._now = now
@@ -117,6 +123,20 @@ class LogWatch:
         ledger.take(replica, cursor.read(hosted.storage, log, replica.high_watermark))
         if replica.leads and cursor.next_offset != before and replica.leader_epoch == registered.leader_epoch:
             self.check_isr(replica, registered)
+        if replica.leads and log.remote_enabled and replica.leader_epoch == registered.leader_epoch:
+            self.check_tier(replica, hosted, partition)
+
+    def check_tier(self, replica: Replica, hosted: Hosted, partition: Partition) -> None:
+        """What lies below the local log is in the tier. Raises InvariantBroken."""
+        if not self._tier.moved(hosted, partition):
+            return
+        ledger = self._ledger(replica.key)
+        for number, other in self._hosts.items():  # one that does not know of its end yet may delete what expires
+            log = self._log_of(number, replica.key)
+            found = other.broker.partitions.find(partition.topic, partition.index)
+            if log is not None and found is not None and found.is_leader:
+                self._tier.start_seen(f"{replica.name} of broker {number}", replica.key, log, ledger)
+        self._tier.look(replica, hosted, partition, ledger)
 
     def check_isr(self, leader: Replica, registered: PartitionImage) -> None:
         """All of the ISR have what is below the leader's high watermark. Raises InvariantBroken."""

@@ -16,20 +16,23 @@ from lab.histories.events import Void
 from lab.invariants.hosted import Hosted
 from lab.invariants.images import ImageRules
 from lab.invariants.logs import LogWatch
+from lab.invariants.tiers import TierRules
 from node.image import MetadataImage
 
 
 class Watch:
     """``after_event`` is to be called after every event; it raises InvariantBroken."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], tier: Storage) -> None:
+        """``tier`` is the disk of the tier that all brokers share."""
+        self.tier = TierRules(tier)
         self._controller: Controller | None = None
         self._known_controller: Controller | None = None
         self._image = MetadataImage()
         self._hosts: dict[int, Hosted] = {}
         self._runs = 0
         self._images = ImageRules()
-        self._logs = LogWatch(self._hosts, lambda: self._image, now)
+        self._logs = LogWatch(self._hosts, lambda: self._image, now, self.tier)
 
     @property
     def voids(self) -> list[Void]:
@@ -83,6 +86,7 @@ class Watch:
     def check_all(self) -> None:
         """Everything from its beginning. Raises InvariantBroken."""
         self.after_event()
+        self.tier.forget()
         for number, hosted in self._hosts.items():
             if not hosted.alive():
                 continue
@@ -92,5 +96,9 @@ class Watch:
                 self._logs.look(hosted, partition)
                 replica = hosted.replica(partition)
                 registered = self._image.partition(partition.topic, partition.index)
-                if replica is not None and registered is not None and replica.leads:
+                if replica is None or registered is None:
+                    continue
+                if replica.leads:
                     self._logs.check_isr(replica, registered)
+                elif replica.broker in registered.isr:
+                    self._logs.check_tier(replica, hosted, partition)

@@ -1,7 +1,7 @@
 """A controller and three to five brokers under load and faults: what Kafka promises is kept, a seed has one history.
 
 `make sim SEED=n` runs one seed and prints its trace; `make soak SECONDS=n` runs others. ``MILENA_SEEDS`` sets how many
-run here, on all cores: more than half of the simulation's time in `make test` is theirs.
+run here, on all cores: more than half of the simulation's time in `make test` is theirs. Odd seeds have a tier.
 """
 
 from __future__ import annotations

@@ -1,0 +1,146 @@
+"""What a leader has in the tier: every committed record below its local log, as it was committed, once.
+
+A leader that is the registered one and has looked the tier up is held to it. What it says of the tier is its own
+metadata; what lies there is read from the simulated disk. Records go only where ``retention.*`` lets them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from broker.partition import Partition
+from lab.disk import Storage
+from lab.invariants.broken import demand
+from lab.invariants.hosted import Hosted
+from lab.invariants.ledger import Ledger
+from lab.invariants.log_cursor import batches_in
+from lab.invariants.replicas import PartitionKey
+from lab.tiering import FOLDER
+from protocol.types import Offset
+from storage.checkpoints import decode_epochs
+from storage.partition_log import PartitionLog
+from tiered.lineage import epoch_at
+from tiered.metadata_cache import RemoteLogMetadataCache, ServedSegment
+from tiered.remote_storage import LOG_SUFFIX, REQUIRED, IndexType
+from tiered.segment_metadata import RemoteLogSegmentMetadata
+from tiered.tier_names import object_path
+
+_CHECKPOINT: Final = IndexType.LEADER_EPOCH.value
+
+
+class _Seen(NamedTuple):
+    """While it is the same, nothing about a leader's tier can have changed."""
+
+    log: PartitionLog
+    start: int
+    local_start: int
+    truncations: int
+    epochs: int
+    cache: RemoteLogMetadataCache
+    changes: int
+
+
+class TierRules:
+    """``storage`` is the tier's disk. ``away`` has the paths of objects that a fault has
+    taken for a while."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.away: dict[str, None] = {}
+        self._storage = storage
+        self._starts: dict[PartitionKey, int] = {}
+        self._seen: dict[tuple[int, PartitionKey], _Seen] = {}
+        self._right: set[tuple[UUID, int, int]] = set()
+
+    def forget(self) -> None:
+        """Look at everything anew."""
+        self._seen.clear()
+        self._right.clear()
+
+    def start_seen(self, where: object, key: PartitionKey, log: PartitionLog, ledger: Ledger) -> None:
+        """Where any leader's log starts. Raises InvariantBroken where records went that retention wants."""
+        before, start = self._starts.get(key, 0), log.log_start_offset
+        if start <= before:
+            return
+        self._starts[key] = start
+        if ledger.floor >= 0:
+            return  # of what is void nobody knows how much there was
+        limit = log.config.retention_bytes
+        demand(limit >= 0, where, f"its log starts at {start} after {before}, and nothing lets records go")
+        # What the leader counted beside that is not committed yet: less than a segment, since it was decided then.
+        left = ledger.bytes_from(start) + log.segments.active.size
+        demand(left >= limit, where, f"its log starts at {start}, {left} bytes before its end; retention wants {limit}")
+
+    def moved(self, hosted: Hosted, partition: Partition) -> bool:
+        """Whether something has, since it was asked last, for a replica that knows where its log starts in the tier."""
+        tier, log = hosted.broker.tier, partition.log
+        role = None if tier is None else tier.role_of(partition)
+        if tier is None or role is None or log is None or not tier.tier.metadata.is_ready(role.partition):
+            return False
+        if role.leads and role.started_log is not log:
+            return False
+        cache = tier.tier.metadata.cache(role.partition)
+        bounds = (log.log_start_offset, log.local_log_start_offset)
+        seen = _Seen(log, *bounds, log.truncations, len(log.epochs.entries), cache, cache.changes)
+        key = (hosted.broker.node_id, (partition.topic_id, partition.index))
+        if self._seen.get(key) == seen:
+            return False
+        self._seen[key] = seen
+        return True
+
+    def look(self, where: object, hosted: Hosted, partition: Partition, ledger: Ledger) -> None:
+        """The tier serves all from the log start, or from where a leader said that it starts, to the local log: for a
+        replica that has ``moved``. Raises InvariantBroken."""
+        key = (partition.topic_id, partition.index)
+        seen = self._seen[hosted.broker.node_id, key]
+        log, cache = seen.log, seen.cache
+        end = min(log.local_log_start_offset, log.high_watermark)
+        at = first = max(log.log_start_offset, self._starts.get(key, 0))
+        served = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
+        for one in served:
+            if one.last < first:
+                continue
+            if one.first > at:
+                break
+            at = one.last + 1
+            self._check_objects(where, log, one, ledger)
+        demand(
+            at >= end,
+            where,
+            f"its log starts at {log.log_start_offset} and locally at {end}, and {at} is not in the tier",
+        )
+
+    def _check_objects(self, where: object, log: PartitionLog, one: ServedSegment, ledger: Ledger) -> None:
+        segment = one.segment
+        paths = {suffix: f"{FOLDER}/{object_path(segment, suffix)}" for suffix in sorted(REQUIRED)}
+        if any(path in self.away for path in paths.values()):
+            return
+        for path in paths.values():
+            demand(path in self._storage.files, where, f"{path}, which it needs, is not in the tier")
+        known = (segment.id, one.first, one.last)
+        if known in self._right:
+            return
+        data = self._storage.files[paths[LOG_SUFFIX]].data
+        demand(len(data) == segment.size, where, f"{paths[LOG_SUFFIX]} has {len(data)} of {segment.size} bytes")
+        self._check_epochs(where, segment, bytes(self._storage.files[paths[_CHECKPOINT]].data))
+        epochs = log.epochs.entries
+        for batch in batches_in(data):
+            if one.first <= batch.base and batch.last <= one.last:
+                committed = ledger.at(batch.base)
+                demand(committed in (None, batch), where, f"the tier has {batch}, and {committed} is committed")
+                index = epoch_at(Offset(batch.base), epochs)
+                epoch = None if index is None else epochs[index].epoch
+                demand(epoch == batch.epoch, where, f"its epochs say {epoch} at {batch.base}; the tier has {batch}")
+        self._right.add(known)
+
+    def _check_epochs(self, where: object, segment: RemoteLogSegmentMetadata, checkpoint: bytes) -> None:
+        """The checkpoint beside a segment begins with the log's first epoch, and ends with the segment's."""
+        entries = decode_epochs(checkpoint)
+        last = segment.epochs[1:]
+        agree = not last or tuple(entries[-len(last) :]) == last
+        first = epoch_at(segment.start_offset, entries)
+        demand(
+            agree and first is not None and entries[first].epoch == segment.epochs[0].epoch,
+            where,
+            f"the tier's checkpoint of {segment.start_offset} says {entries}, its metadata {segment.epochs}",
+        )

@@ -1,0 +1,181 @@
+"""The invariants of the tier: nothing is said while all is right, and what is planted behind the brokers' backs is
+found; faults of the tier harm no seed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from lab.cluster import SimulatedCluster, start_cluster
+from lab.invariants.broken import InvariantBroken
+from lab.nemesis import KINDS
+from lab.seeded import run_seed
+from lab.tier_troubles import OF_TIER, TierTroubles
+from lab.tiering import FOLDER
+from lab.trace import Trace
+from lab.world import World, simulate
+from node.client import admin
+from node.client.cluster import Cluster
+from protocol.types import LeaderEpoch, Offset
+from storage.epoch_cache import EpochEntry
+from tests.simulation.steps import until, values, write
+from tests.simulation.tiered_topics import TIER, TIERED, WITH_TIER, bases, known_segments, log_of, replica, with_tier
+
+RECORDS = 22
+
+
+def run(plant: Callable[[SimulatedCluster], None] | None, **configs: str) -> None:
+    """A leader with five segments in the tier and one of two records, what is planted, and a look at everything."""
+
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, 1, WITH_TIER, watched=True)
+        async with cluster.client() as client:
+            topic = admin.NewTopic("t", 1, 1, configs=TIERED | configs)
+            assert await admin.create_topics(client, [topic]) == {"t": None}
+            await until(lambda: cluster.brokers[1].partitions.find("t", 0) is not None, 30)
+            await write(client, RECORDS)
+            await until(lambda: bases(cluster) == [20])
+            if plant is not None:
+                plant(cluster)
+            await asyncio.sleep(0.1)
+            assert cluster.watch is not None
+            cluster.watch.check_all()
+
+    simulate(scenario, seed=1)
+
+
+def object_of(cluster: SimulatedCluster, suffix: str) -> str:
+    """The path of the third segment's."""
+    return [path for path in sorted(cluster.world.tier.files) if path.endswith(suffix)][2]
+
+
+def lost_object(suffix: str) -> Callable[[SimulatedCluster], None]:
+    def plant(cluster: SimulatedCluster) -> None:
+        del cluster.world.tier.files[object_of(cluster, suffix)]
+
+    plant.__name__ = f"lost{suffix}"
+    return plant
+
+
+def cut_object(cluster: SimulatedCluster) -> None:
+    del cluster.world.tier.files[object_of(cluster, ".log")].data[-1:]
+
+
+def other_records(cluster: SimulatedCluster) -> None:
+    cluster.world.tier.corrupt(object_of(cluster, ".log"), 17)
+
+
+def other_epoch(cluster: SimulatedCluster) -> None:
+    cluster.world.tier.files[object_of(cluster, ".leader_epoch_checkpoint")].data[:] = b"0\n1\n3 0\n"
+
+
+def forgotten_segment(cluster: SimulatedCluster) -> None:
+    cache = known_segments(cluster)
+    cache._remove(cache.segments()[2])
+    cache.changes += 1
+
+
+def log_starts_early(cluster: SimulatedCluster) -> None:
+    """A segment goes first, and the log start afterwards."""
+    forgotten_segment(cluster)
+    replica(cluster).changed()
+
+
+def log_starts_late(cluster: SimulatedCluster) -> None:
+    log_of(cluster).increment_log_start(Offset(8))
+    replica(cluster).changed()
+
+
+def deleted_locally(cluster: SimulatedCluster) -> None:
+    """What is not in the tier yet."""
+    log_of(cluster).local_log_start_offset = Offset(RECORDS)
+
+
+def wrong_lineage(cluster: SimulatedCluster) -> None:
+    """The leader's checkpoint knows no epoch of what was copied first."""
+    log_of(cluster).epochs._entries = [EpochEntry(LeaderEpoch(0), Offset(12))]
+
+
+def test_a_leader_at_work_on_its_tier_breaks_nothing() -> None:
+    run(None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "text"),
+    [
+        (lost_object(".log"), "which it needs, is not in the tier"),
+        (lost_object(".snapshot"), "which it needs, is not in the tier"),
+        (lost_object(".index"), "which it needs, is not in the tier"),
+        (cut_object, r"has \d+ of \d+ bytes"),
+        (other_records, "the tier has .* is committed"),
+        (other_epoch, "the tier's checkpoint of 8 says"),
+        (forgotten_segment, "locally at 20, and 8 is not in the tier"),
+        (log_starts_early, "locally at 20, and 8 is not in the tier"),
+        (log_starts_late, "its log starts at 8 after 0, and nothing lets records go"),
+        (deleted_locally, "locally at 22, and 20 is not in the tier"),
+        (wrong_lineage, "locally at 20, and 0 is not in the tier"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_what_is_planted_is_found(plant: Callable[[SimulatedCluster], None], text: str) -> None:
+    with pytest.raises(InvariantBroken, match=text):
+        run(plant)
+
+
+def test_more_is_gone_than_retention_lets_go() -> None:
+    def plant(cluster: SimulatedCluster) -> None:
+        log_of(cluster).increment_log_start(Offset(16))
+        replica(cluster).changed()
+
+    with pytest.raises(InvariantBroken, match=r"\d+ bytes before its end; retention wants 3500"):
+        run(plant, **{"retention.bytes": "3500"})
+    run(None, **{"retention.bytes": "3500"})
+
+
+def test_an_object_that_a_fault_has_taken_for_a_while_may_be_missing() -> None:
+    def plant(cluster: SimulatedCluster) -> None:
+        assert cluster.watch is not None
+        path = object_of(cluster, ".log")
+        cluster.watch.tier.away[path] = None
+        del cluster.world.tier.files[path]
+
+    run(plant)
+
+
+def test_the_lab_and_the_tests_use_the_same_folder() -> None:
+    assert FOLDER == TIER
+    assert set(OF_TIER) < set(KINDS)
+
+
+def test_all_faults_of_the_tier_come_and_do_no_harm() -> None:
+    trace = Trace()
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        troubles = TierTroubles(cluster.world.tier, {}, trace, cluster.world.random, OF_TIER)
+        await write(client, RECORDS)
+        async with asyncio.timeout(200), asyncio.TaskGroup() as tasks:
+            tasks.create_task(troubles.trouble(20))
+            tasks.create_task(write(client, RECORDS, first=RECORDS))
+        await until(lambda: bases(cluster) == [40])
+        assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
+
+    with_tier(scenario)
+    told = "\n".join(trace.lines)
+    for text in (
+        "the tier fails: ",
+        "the tier has room",
+        "is slow",
+        "is read-only",
+        "is gone",
+        "is cut",
+        "are whole again",
+    ):
+        assert text in told, told
+
+
+def test_a_seed_can_be_told_to_have_a_tier() -> None:
+    report = run_seed(2, steps=0, tier=True)
+    assert not report.violations
+    assert any("in the tier: " in line for line in report.trace)

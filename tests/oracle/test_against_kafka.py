@@ -191,14 +191,20 @@ async def test_the_client_joins_groups(kafka_node: KafkaNode) -> None:
         assert await admin.delete_groups(client, ["milena"]) == {"milena": None}
 
 
+async def _retention(client: Cluster, topic: str) -> tuple[str | None, int]:
+    described = {entry.name: entry for entry in await admin.describe_configs(client, TOPIC_RESOURCE, topic)}
+    return described["retention.ms"].value, described["retention.ms"].source
+
+
 async def test_the_client_administers(kafka_node: KafkaNode) -> None:
     async with client_of(kafka_node) as client:
         await admin.create_topics(client, [admin.NewTopic("admin", 1, 1)])
         again = (await admin.create_topics(client, [admin.NewTopic("admin", 1, 1)]))["admin"]
         assert again is not None and again.code is ErrorCode.TOPIC_ALREADY_EXISTS
         await admin.alter_configs(client, TOPIC_RESOURCE, "admin", {"retention.ms": "1234"})
-        described = {entry.name: entry for entry in await admin.describe_configs(client, TOPIC_RESOURCE, "admin")}
-        assert (described["retention.ms"].value, described["retention.ms"].source) == ("1234", 1)
+        async with asyncio.timeout(30):  # Kafka's broker hears of it after its controller has answered
+            while await _retention(client, "admin") != ("1234", 1):
+                pass
         assert await admin.create_partitions(client, {"admin": 2}) == {"admin": None}
         producer = Producer(client)
         for _ in range(3):

@@ -65,7 +65,10 @@ class RemoteReads:
 
     def throttles(self) -> bool:
         """Whether ``remote.log.manager.fetch.max.bytes.per.second`` is exceeded."""
-        return self.tier.fetch_quota.throttle_ms(self.tier.runtime.clock.time_ms()) > 0
+        excess = self.tier.fetch_quota.throttle_ms(self.tier.runtime.clock.time_ms())
+        if excess > 0:
+            self.tier.meters.fetch_throttle_time.record(excess)
+        return excess > 0
 
     def read(self, fetch: Fetch, limits: FetchLimits, found: list[Found], done: Callable[[list[Found]], None]) -> bool:
         """Read what is in the tier, and call ``done``; False, doing nothing, where ``found`` has nothing there."""

@@ -116,7 +116,8 @@ def _segment_at(log: PartitionLog, candidate: Candidate) -> Segment | None:
 
 
 async def _wait_for_quota(tier: Tier, role: Role) -> None:
-    while not role.ended and tier.copy_quota.throttle_ms(tier.runtime.clock.time_ms()) > 0:
+    while not role.ended and (excess := tier.copy_quota.throttle_ms(tier.runtime.clock.time_ms())) > 0:
+        tier.meters.copy_throttle_time.record(excess)
         await role.pause(QUOTA_STEP)
 
 

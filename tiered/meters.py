@@ -65,6 +65,14 @@ class TierMeters:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._topics: dict[str, TopicTierMeters] = {}
+        self.copy_throttle_time = metrics.timing(
+            "kafka_server_remotelogmanager_remote_copy_throttle_time",
+            "How far copies were beyond their quota while they waited (ms).",
+        )
+        self.fetch_throttle_time = metrics.timing(
+            "kafka_server_remotelogmanager_remote_fetch_throttle_time",
+            "How far reads were beyond their quota when they were refused (ms).",
+        )
 
     def of(self, topic: str) -> TopicTierMeters:
         meters = self._topics.get(topic)

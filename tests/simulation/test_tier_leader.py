@@ -275,6 +275,7 @@ def test_the_quota_holds_copies_back() -> None:
         await asyncio.sleep(3)
         assert len(in_tier(cluster)) < 3
         await until(lambda: in_tier(cluster) == starts(5))
+        assert cluster.brokers[1].metrics.value("kafka_server_remotelogmanager_remote_copy_throttle_time") > 0
 
     with_tier(scenario, remote_log_manager_copy_max_bytes_per_second=300)
 

@@ -191,6 +191,7 @@ def test_the_quota_holds_readers_of_the_tier_back() -> None:
         assert seconds > 5
         _, seconds = await timed(cluster, fetch(client, {("t", 0): 20}))
         assert seconds < 0.1
+        assert cluster.brokers[1].metrics.value("kafka_server_remotelogmanager_remote_fetch_throttle_time") > 0
 
     with_tier(scenario, remote_log_manager_fetch_max_bytes_per_second=300)
 

@@ -83,7 +83,12 @@ async def _expire(tier: Tier, role: Role, *, failed_count: bool = False, to_last
     if log is None or not tier.metadata.is_ready(role.partition):
         return
     cache: Listing = tier.metadata.cache(role.partition)
-    verdict = decide(AllFinished(cache) if failed_count else cache, view_of(log), now=tier.runtime.clock.time_ms())
+    view = view_of(log)
+    if failed_count:
+        failed = sum(one.size for one in cache.segments() if one.state is not _FINISHED)
+        view = replace(view, retention_bytes=max(0, view.retention_bytes - failed))
+        cache = AllFinished(cache)
+    verdict = decide(cache, view, now=tier.runtime.clock.time_ms())
     start = _after_last(verdict) if to_last_listed else verdict.log_start
     if start is not None:
         tiering.update_log_start(log, start)

@@ -20,6 +20,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from milena.local_cluster import LocalCluster
 from tests.oracle.kafka_node import running_kafka, started_kafka
+from tests.oracle.tier_settings import tier_settings
 from tests.wire.admin import create_topic
 from tests.wire.waiting import wait_until
 
@@ -35,26 +36,9 @@ CONFIG = {
     "retention.ms": "-1",
     "file.delete.delay.ms": "0",
 }
-INTERVAL_MS = 300
 LOOKS = 3
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def tier_settings(folder: Path) -> dict[str, str]:
-    return {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "remote.log.manager.task.interval.ms": str(INTERVAL_MS),
-        "log.retention.check.interval.ms": str(INTERVAL_MS),
-        "log.initial.task.delay.ms": str(INTERVAL_MS),
-        "rsm.config.dir": str(folder),
-        "rsm.config.delete.on.close": "false",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "rlmm.config.remote.log.metadata.topic.min.isr": "1",
-    }
 
 
 class Kept:
@@ -120,9 +104,9 @@ def sizes(logs: Iterable[Path]) -> dict[int, int]:
 
 def test_kafka_deletes_from_both_tiers_what_retention_wants(tmp_path: Path) -> None:
     """(20 s, more on a machine that is busy: a Kafka node starts twice.)"""
-    settings = {name.replace(".", "_"): value for name, value in tier_settings(tmp_path / "tier").items()}
+    settings = tier_settings(tmp_path / "tier", metadata_partitions=1)
     folder = tmp_path / "kafka"
-    with running_kafka(folder, **settings) as node:  # type: ignore[arg-type]
+    with running_kafka(folder, **settings) as node:
         kept = Kept("{}:{}".format(*node.broker), node.log_dir, tmp_path / "tier")
         kept.fill()
         limit, size, before = kept.limit(), kept.size(), kept.local()
@@ -139,7 +123,7 @@ def test_kafka_deletes_from_both_tiers_what_retention_wants(tmp_path: Path) -> N
 
 def test_ours_keeps_all_of_it(tmp_path: Path) -> None:
     """With the same history. Looks at the retention are called for, so that nothing is to be waited for."""
-    settings = tier_settings(tmp_path / "tier")
+    settings = tier_settings(tmp_path / "tier", metadata_partitions=1)
     with LocalCluster.start(tmp_path / "milena", brokers=1, overrides=settings, lab=True) as cluster:
         kept = Kept(cluster.bootstrap, Path(cluster.nodes[1].log_dirs[0]), tmp_path / "tier")
         kept.fill()

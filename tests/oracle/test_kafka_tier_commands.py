@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from milena.local_cluster import LocalCluster
 from tests.oracle.kafka_node import running_kafka
+from tests.oracle.tier_settings import tier_settings
 from tests.wire.admin import create_topic
 from tests.wire.command import milena
 from tests.wire.waiting import wait_until
@@ -19,26 +19,13 @@ TOPIC = "kept"
 ROUNDS = 20
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
+TRANSACTIONS = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+
 pytestmark = pytest.mark.timeout(120)
-
-
-def tier_settings(folder: Path) -> dict[str, Any]:
-    return {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "remote.log.manager.task.interval.ms": "300",
-        "log.retention.check.interval.ms": "300",
-        "log.initial.task.delay.ms": "300",
-        "rsm.config.dir": str(folder),
-        "rsm.config.delete.on.close": "false",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "rlmm.config.remote.log.metadata.topic.min.isr": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "transaction.state.log.num.partitions": "1",
-    }
 
 
 def write(bootstrap: str) -> list[bytes]:
@@ -72,7 +59,7 @@ def write(bootstrap: str) -> list[bytes]:
 def test_what_kafka_has_copied_is_whole_and_is_served_by_a_new_cluster(kafka_answers: None, tmp_path: Path) -> None:
     """(About 25 s: a Kafka broker starts, and copies.)"""
     tier, data = tmp_path / "tier", tmp_path / "kafka" / "data"
-    with running_kafka(tmp_path / "kafka", **tier_settings(tier)) as node:
+    with running_kafka(tmp_path / "kafka", **tier_settings(tier) | TRANSACTIONS) as node:
         bootstrap = "{}:{}".format(*node.broker)
         config = {"internal.segment.bytes": "6000", "local.retention.bytes": "1", "file.delete.delay.ms": "0"}
         create_topic(bootstrap, TOPIC, partitions=1, config={"remote.storage.enable": "true", **config})

@@ -15,6 +15,7 @@ from protocol.types import NodeId
 from protocol.uuids import to_text
 from runtime.process import real_runtime
 from tests.oracle.kafka_node import KafkaNode, running_kafka
+from tests.oracle.tier_settings import tier_settings
 from tiered.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
@@ -25,16 +26,6 @@ from tiered.topic_metadata.manager import TopicMetadataManager
 from tiered.topic_metadata.settings import MetadataTopicSettings
 
 SETTINGS = MetadataTopicSettings(partitions=5, replication_factor=1, min_isr=1)
-TIER = {
-    "remote_log_storage_system_enable": "true",
-    "remote_log_storage_manager_class_name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-    "remote_log_metadata_manager_listener_name": "PLAINTEXT",
-    "remote_log_manager_task_interval_ms": 500,
-    "rsm_config_delete_on_close": "false",
-    "rlmm_config_remote_log_metadata_topic_num_partitions": 5,
-    "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
-    "rlmm_config_remote_log_metadata_topic_min_isr": 1,
-}
 CONFIGS = {"remote.storage.enable": "true", "internal.segment.bytes": "20000", "local.retention.bytes": "1"}
 RECORDS = 60
 """Of 1,000 bytes."""
@@ -100,6 +91,5 @@ def test_we_read_what_kafka_publishes_and_kafka_deletes_what_we_say(tmp_path: Pa
         await manager.stop()
         client.close()
 
-    settings = TIER | {"rsm_config_dir": tmp_path / "tier"}
-    with running_kafka(tmp_path / "kafka", **settings) as node:  # type: ignore[arg-type]
+    with running_kafka(tmp_path / "kafka", **tier_settings(tmp_path / "tier", metadata_partitions=5)) as node:
         asyncio.run(scenario(node))

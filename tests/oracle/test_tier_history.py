@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from milena.up.ports import free
 from tests.oracle.kafka_node import running_kafka
+from tests.oracle.tier_settings import tier_settings
 from tests.oracle.tools import CONSOLE_CONSUMER, CONSUMER_PERFORMANCE, DELETE_RECORDS, JMX, OFFSETS, Tools
 from tests.wire.admin import create_topic
 from tests.wire.command import node, without_kafka
@@ -33,20 +34,7 @@ CONFIG = {
     "retention.ms": "-1",
     "file.delete.delay.ms": "0",
 }
-SETTINGS = {
-    "remote.log.storage.system.enable": "true",
-    "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-    "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-    "remote.log.manager.task.interval.ms": "300",
-    "log.retention.check.interval.ms": "300",
-    "log.initial.task.delay.ms": "300",
-    "rsm.config.delete.on.close": "false",
-    "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
-    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-    "rlmm.config.remote.log.metadata.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "1",
-}
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
 TIMES = (
     *("earliest", "latest", "max-timestamp", "earliest-local", "latest-tiered", "earliest-pending-upload"),
     *map(str, (0, FIRST_TIME + 1, FIRST_TIME + 17, FIRST_TIME + 18, FIRST_TIME + 70, FIRST_TIME + 95, 2 * FIRST_TIME)),
@@ -111,10 +99,10 @@ def both(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
         f"{properties}.ssl=false",
         "-Djava.rmi.server.hostname=127.0.0.1",
     )
-    theirs = {key.replace(".", "_"): value for key, value in SETTINGS.items()} | {"rsm_config_dir": f"{kafka}/tier"}
-    file = write(ours, combined(ours) | SETTINGS | {"rsm.config.dir": f"{ours}/tier"})
+    theirs = tier_settings(kafka / "tier") | SETTINGS
+    file = write(ours, combined(ours) | tier_settings(ours / "tier") | SETTINGS)
     with (
-        running_kafka(kafka, options=options, **theirs) as their_node,  # type: ignore[arg-type]
+        running_kafka(kafka, options=options, **theirs) as their_node,
         node(ours, file, "--control", str(control), env=without_kafka()) as our_node,
     ):
         address = ":".join(map(str, their_node.broker))

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from milena.local_cluster import LocalCluster
 from tests.oracle.test_dump_log_segments import COMPLAINTS
 from tests.oracle.test_kinship import KAFKA, JoiningKafka, joined_kafka
+from tests.oracle.tier_settings import tier_settings
 from tests.oracle.tools import DUMP, Tools
 from tests.wire.admin import Place, Places, place_topic
 from tests.wire.command import milena
@@ -29,24 +30,6 @@ CONFIG = {
 DECODER = "--remote-log-metadata-decoder"
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def tier_settings(folder: Path) -> dict[str, str]:
-    """Those that both brokers know."""
-    return {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "remote.log.manager.task.interval.ms": "300",
-        "log.retention.check.interval.ms": "300",
-        "log.initial.task.delay.ms": "300",
-        "rsm.config.dir": str(folder),
-        "rsm.config.delete.on.close": "false",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "rlmm.config.remote.log.metadata.topic.min.isr": "1",
-        "auto.leader.rebalance.enable": "false",
-    }
 
 
 class Shared:
@@ -116,7 +99,7 @@ class Shared:
 
 def test_each_begins_in_the_other_ones_tier_and_serves_it(tools: Tools, tmp_path: Path) -> None:
     """(About 30 s: a Kafka broker starts, and four replicas move.)"""
-    settings = tier_settings(tmp_path / "tier")
+    settings = tier_settings(tmp_path / "tier") | {"auto.leader.rebalance.enable": "false"}
     with LocalCluster.start(tmp_path / "milena", brokers=1, overrides=settings) as cluster:
         with joined_kafka(cluster, tmp_path / "kafka", settings) as kin:
             place_topic(cluster.bootstrap, TOPIC, [[OURS]], CONFIG)

@@ -129,21 +129,28 @@ def test_idle_partitions_are_not_in_any_fetch() -> None:
     on_three_brokers(scenario)
 
 
+async def longest_send_while_it_leaves(cluster: SimulatedCluster, client: Cluster, leaving: int) -> float:
+    """Seconds, of 300 records one after the other while the broker ``leaving`` is shut down."""
+    loop, longest = cluster.world.loop, 0.0
+    producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
+    await producer.send("t", b"%-100d" % 0, partition=0)
+    stopping = loop.create_task(cluster.stop_broker(leaving))
+    for number in range(1, 300):
+        began = loop.time()
+        await producer.send("t", b"%-100d" % number, partition=0)
+        longest = max(longest, loop.time() - began)
+        await asyncio.sleep(0.001)
+    await stopping
+    await producer.close()
+    return longest
+
+
 def test_nobody_waits_for_a_leader_that_leaves_in_order() -> None:
     """Controlled shutdown: it leads until the metadata says otherwise, and its followers turn to the next at once."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        loop, longest, leaving = cluster.world.loop, 0.0, leader_of(cluster)
-        producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
-        await producer.send("t", b"%-100d" % 0, partition=0)
-        stopping = loop.create_task(cluster.stop_broker(leaving))
-        for number in range(1, 300):
-            began = loop.time()
-            await producer.send("t", b"%-100d" % number, partition=0)
-            longest = max(longest, loop.time() - began)
-            await asyncio.sleep(0.001)
-        await stopping
-        await producer.close()
+        leaving = leader_of(cluster)
+        longest = await longest_send_while_it_leaves(cluster, client, leaving)
         assert leader_of(cluster) != leaving
         assert await values(client, 300) == list(range(300))
         assert longest < 1.0
@@ -218,20 +225,11 @@ def test_followers_turn_soon_to_a_leader_that_hears_of_it_after_them() -> None:
     """It refuses them first, and its high watermark waits for them: that is to cost no ``replica.fetch.backoff.ms``."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        loop, longest, leaving = cluster.world.loop, 0.0, leader_of(cluster)
+        leaving = leader_of(cluster)
         successor = next(one for one in partition_image(cluster).replicas if one != leaving)
         assert cluster.controller is not None
         await cluster.controller.verbs.call("delay", api="FETCH", peer=successor, side="response", ms=100)
-        producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
-        await producer.send("t", b"%-100d" % 0, partition=0)
-        stopping = loop.create_task(cluster.stop_broker(leaving))
-        for number in range(1, 300):
-            began = loop.time()
-            await producer.send("t", b"%-100d" % number, partition=0)
-            longest = max(longest, loop.time() - began)
-            await asyncio.sleep(0.001)
-        await stopping
-        await producer.close()
+        longest = await longest_send_while_it_leaves(cluster, client, leaving)
         assert leader_of(cluster) == successor
         assert longest < 0.5
 

@@ -17,7 +17,16 @@ from protocol.types import NodeId, Offset
 from storage.partition_log import PartitionLog
 from tests.simulation.steps import partition_image, storage_of, until, write
 from tests.simulation.test_tier_trouble import REPLICATED, leader_of, readable
-from tests.simulation.tiered_topics import ROOT, TIER, bases, finished, log_of, replica, with_tier
+from tests.simulation.tiered_topics import (
+    ROOT,
+    TIER,
+    bases,
+    finished,
+    log_of,
+    replica,
+    with_tier,
+    with_unclean_elections,
+)
 
 A, B = 1, 2
 WHOLE = {"internal.segment.bytes": "1000000", "local.retention.bytes": "-2"}
@@ -344,15 +353,7 @@ def test_a_new_replica_after_an_unclean_election(seed: int) -> None:
         assert bases(cluster, 3) == [16]
         await until(lambda: list(readable(cluster, 3).values()) == [*range(6), *range(100, 112)])
 
-    with_tier(
-        scenario,
-        seed=seed,
-        brokers=3,
-        replicas=2,
-        configs={"unclean.leader.election.enable": "true"},
-        rlmm_config_remote_log_metadata_topic_replication_factor=3,
-        rlmm_config_remote_log_metadata_topic_min_isr=1,
-    )
+    with_unclean_elections(scenario, seed)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -400,12 +401,4 @@ def test_a_log_that_is_cut_below_its_local_part_knows_the_producers_in_the_tier(
         assert log.epochs.entries == leaders.epochs.entries
         assert await records(cluster, A) == await records(cluster, B)
 
-    with_tier(
-        scenario,
-        seed=seed,
-        brokers=3,
-        replicas=2,
-        configs={"unclean.leader.election.enable": "true"},
-        rlmm_config_remote_log_metadata_topic_replication_factor=3,
-        rlmm_config_remote_log_metadata_topic_min_isr=1,
-    )
+    with_unclean_elections(scenario, seed)

@@ -32,6 +32,7 @@ from tests.simulation.tiered_topics import (
     log_of,
     replica,
     with_tier,
+    with_unclean_elections,
 )
 from tiered.tier_names import object_path
 
@@ -191,15 +192,7 @@ def test_after_an_unclean_election_only_what_is_on_the_lineage_counts_as_copied(
         await until(lambda: len(bases(cluster, 1)) == 1)
         await until(lambda: list(readable(cluster, 1).values()) == expected)
 
-    with_tier(
-        scenario,
-        seed=seed,
-        brokers=3,
-        replicas=2,
-        configs={"unclean.leader.election.enable": "true"},
-        rlmm_config_remote_log_metadata_topic_replication_factor=3,
-        rlmm_config_remote_log_metadata_topic_min_isr=1,
-    )
+    with_unclean_elections(scenario, seed)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -65,6 +65,19 @@ def with_tier(
     simulate(run, seed=seed)
 
 
+def with_unclean_elections(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], seed: int) -> None:
+    """``with_tier`` on brokers 1 and 2 of three, which may lead uncleanly; the metadata of the tier is on all."""
+    with_tier(
+        scenario,
+        seed=seed,
+        brokers=3,
+        replicas=2,
+        configs={"unclean.leader.election.enable": "true"},
+        rlmm_config_remote_log_metadata_topic_replication_factor=3,
+        rlmm_config_remote_log_metadata_topic_min_isr=1,
+    )
+
+
 def _has_role(cluster: SimulatedCluster, broker: int) -> bool:
     tier, found = cluster.brokers[broker].tier, cluster.brokers[broker].partitions.find("t", 0)
     return tier is not None and found is not None and tier.role_of(found) is not None

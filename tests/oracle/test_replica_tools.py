@@ -119,6 +119,22 @@ def test_preferred_and_unclean_elections(tools: Tools, own: LocalCluster, topic:
     made.until(("2", "1,2", "1,2"))
 
 
+def endpoints(tools: Tools, own: LocalCluster) -> str:
+    """What Kafka's tool says of the brokers, the fenced ones too."""
+    return tools(CLUSTER, "list-endpoints", "--bootstrap-server", own.bootstrap, "--include-fenced-brokers")
+
+
+def until_third_is(state: str, tools: Tools, own: LocalCluster) -> None:
+    pattern = re.compile(rf"^3 .* {state}", re.MULTILINE)
+    eventually(lambda: pattern.search(endpoints(tools, own)) is not None, lambda: endpoints(tools, own))
+
+
+def kill_third(tools: Tools, own: LocalCluster) -> None:
+    """Broker 3 ends, and its session too: until then the controller counts it among the living."""
+    own.kill(3)
+    until_third_is("fenced", tools, own)
+
+
 def test_replicas_are_reassigned(tools: Tools, own: LocalCluster, topic: str, tmp_path: Path) -> None:
     made = Topic(tools, own, topic, "1:2,2:3")
     file = plan(tmp_path / "plan.json", topic, {0: [3, 1], 1: [1, 2, 3]})
@@ -152,7 +168,7 @@ def test_a_throttle_slows_a_reassignment_down(tools: Tools, own: LocalCluster, t
 
 def test_a_reassignment_is_listed_and_cancelled(tools: Tools, own: LocalCluster, topic: str, tmp_path: Path) -> None:
     made = Topic(tools, own, topic, "1:2")
-    own.kill(3)
+    kill_third(tools, own)
     file = plan(tmp_path / "plan.json", topic, {0: [1, 3]})
     # Kafka's tool itself moves nothing to a broker that is down.
     assert "Unknown broker id 3" in tools.refusal(REASSIGN, *made.server, *file, "--execute")
@@ -192,17 +208,12 @@ def test_replicas_are_verified(tools: Tools, own: LocalCluster, topic: str) -> N
 
 def test_a_broker_is_unregistered(tools: Tools, own: LocalCluster) -> None:
     server = ("--bootstrap-server", own.bootstrap)
-    own.kill(3)
-
-    def endpoints() -> str:
-        return tools(CLUSTER, "list-endpoints", *server, "--include-fenced-brokers")
-
-    eventually(lambda: re.search(r"^3 .* fenced", endpoints(), re.MULTILINE) is not None, endpoints)
+    kill_third(tools, own)
     assert "Broker 3 is no longer registered." in tools(CLUSTER, "unregister", *server, "--id", "3")
-    assert re.search(r"^3 ", endpoints(), re.MULTILINE) is None
+    assert re.search(r"^3 ", endpoints(tools, own), re.MULTILINE) is None
     assert "BrokerIdNotRegistered" in tools.refusal(CLUSTER, "unregister", *server, "--id", "77")
     own.restart(3)
-    eventually(lambda: re.search(r"^3 .* unfenced", endpoints(), re.MULTILINE) is not None, endpoints)
+    until_third_is("unfenced", tools, own)
 
 
 def test_files_of_followers_are_sound(tools: Tools, own: LocalCluster, topic: str) -> None:

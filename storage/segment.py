@@ -56,6 +56,7 @@ class Segment:
         "_recent",
         "_since_index",
         "_time_index",
+        "_unwritten",
         "base_offset",
         "context",
         "created_ms",
@@ -84,6 +85,8 @@ class Segment:
         self._first_timestamp: int | None = None
         self._recent: dict[int, int] | None = None
         self._since_index = 0
+        self._unwritten = not indexes_exist
+        """Whether the index files lack something, and be it the largest timestamp at their end."""
 
     @classmethod
     def create(cls, context: LogContext, folder: str, base_offset: Offset, config: TopicConfig) -> Segment:
@@ -156,6 +159,8 @@ class Segment:
 
     def append(self, data: Bytes, batches: Sequence[Batch], interval: int) -> None:
         """Write ``data``, which is ``batches``, at the end; an index entry for about every ``interval`` bytes."""
+        if not self._indexes_exist:
+            self._make_indexes()
         position = self.file().append((data,))
         for batch in batches:
             self.note(batch, position, interval)
@@ -169,6 +174,7 @@ class Segment:
             self._first_timestamp = batch.max_timestamp
         if batch.max_timestamp > self.largest.timestamp:
             self._largest = TimedOffset(batch.max_timestamp, last)
+        self._unwritten = True
         if self._since_index > interval:
             self.offset_index.add(last, position)
             self.time_index.add(self.largest)
@@ -261,7 +267,7 @@ class Segment:
         truncate_aborted(self.context.disk, self.path(TXN_INDEX), end)
         self.offset_index.write()
         self.time_index.write()
-        self._indexes_exist = True
+        self._indexes_exist = self._unwritten = True
         if position is not None:
             self.cut_at(position)
         self._renew_largest()
@@ -288,25 +294,31 @@ class Segment:
 
     def start_over(self, size: int) -> None:
         """Empty the indexes, before they are built anew for ``size`` bytes of batches."""
-        disk = self.context.disk
         self.release_indexes()
-        for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX):
-            disk.remove(self.path(suffix))
-        self._indexes_exist = False
+        self.context.disk.remove(self.path(TXN_INDEX))
+        self._make_indexes()
         self._largest = TimedOffset(NO_TIMESTAMP, self.base_offset)
         self._recent = None
         self._since_index = 0
         self._first_timestamp = None
         self.size = size
 
+    def _make_indexes(self) -> None:
+        """Empty files: Kafka's tools look for them beside every log file that has records."""
+        self._indexes_exist = False  # whatever lies there
+        self.offset_index.write()
+        self.time_index.write()
+        self._indexes_exist = self._unwritten = True
+
     def write_indexes(self) -> None:
         """Bring the index files up to date, with the largest timestamp as the last entry of the time index."""
-        if not self.size or (self._indexes_exist and self._offset_index is None and self._time_index is None):
+        if not self.size or not self._unwritten:
             return
         self.time_index.add(self.largest)
         self.offset_index.write()
         self.time_index.write()
         self._indexes_exist = True
+        self._unwritten = False
 
     def seal(self) -> None:
         """No more is appended. Writes the indexes and drops what only an active segment needs."""
@@ -330,7 +342,7 @@ class Segment:
         """Give back all that can be had again: index entries that are not in a file stay in memory."""
         self.context.files.closed(self)
         self.release_handle()
-        if self._indexes_exist or self._offset_index is None or not len(self._offset_index):
+        if not self._unwritten:
             self.release_indexes()
 
     def mark_deleted(self) -> list[str]:

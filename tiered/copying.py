@@ -128,8 +128,7 @@ def prepare(tier: Tier, role: Role, log: PartitionLog, segment: Segment, end: Of
     epochs = tuple(log.epochs.entries_in_range(segment.base_offset, end))
     if not epochs:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {segment.base_offset} to {end} is known")
-    if not disk.exists(segment.path(OFFSET_INDEX)):
-        segment.write_indexes()
+    segment.write_indexes()
     aborted = segment.path(TXN_INDEX)
     has_aborted = disk.exists(aborted)
     metadata = RemoteLogSegmentMetadata(

@@ -228,22 +228,26 @@ def test_files_of_followers_are_sound(tools: Tools, own: LocalCluster, topic: st
     assert shown[1] == shown[2] == shown[3]
 
 
-def test_indexes_of_active_segments_are_sound(tools: Tools, own: LocalCluster, topic: str) -> None:
+@pytest.mark.parametrize(("records", "entries"), [(700, 341), (3, 0)], ids=["many entries", "none in the files yet"])
+def test_indexes_of_active_segments_are_sound(
+    tools: Tools, own: LocalCluster, topic: str, records: int, entries: int
+) -> None:
     """While they are written, at the leader and at followers, as far as their entries are in the files."""
     server = ("--bootstrap-server", own.bootstrap)
     config = ("--config", "index.interval.bytes=0", "--config", "min.insync.replicas=3")
     tools(TOPICS, *server, "--create", "--topic", topic, "--replica-assignment", "1:2:3", *config)
     producer = Producer({"bootstrap.servers": own.bootstrap, "batch.num.messages": 1, "acks": "all", "log_level": 0})
     now = int(time.time() * 1000)
-    for number in range(700):
+    for number in range(records):
         producer.produce(topic, f"record {number}", timestamp=now + number)
     assert producer.flush(30) == 0
     for node in own.brokers:
         for suffix in ("index", "timeindex"):
             file = str(Path(node.log_dirs[0], f"{topic}-0", f"{0:020d}.{suffix}"))
-            assert "passed sanity check" in tools(DUMP, "--index-sanity-check", "--files", file)
+            sound = tools(DUMP, "--index-sanity-check", "--files", file)
+            assert "passed sanity check" in sound or (not entries and f"{file} is empty." in sound)
             for option in ((), ("--verify-index-only",)):
                 ran = tools.run(DUMP, *option, "--files", file)
                 assert ran.status == 0 and not any(one in ran.out + ran.err for one in COMPLAINTS), ran
             shown = tools(DUMP, "--files", file)
-            assert len(re.findall(r"offset: \d+", shown)) >= 341, shown
+            assert len(re.findall(r"offset: \d+", shown)) >= entries, shown

@@ -1,6 +1,6 @@
 """Bugs of Kafka's tiered storage that need a cluster to show and have no scenario in lab/scenarios.
 
-KAFKA-15241, 15351, 16890, 17062, 17428 and 20732 have one there; KAFKA-16073 is in test_tier_reads.
+KAFKA-15241, 15351, 16511, 16890, 17062, 17428 and 20732 have one there; KAFKA-16073 is in test_tier_reads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def next_epoch(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_epochs_without_records_keep_nothing_in_the_tier(seed: int) -> None:
-    """KAFKA-16511: the epochs of segments and those of the log differ where nothing was written in some."""
+    """The log has epochs in which nothing was written, the segments have not."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         for first, last in ((0, 4), (4, 9), (9, 10), (10, 22)):

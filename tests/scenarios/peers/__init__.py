@@ -84,6 +84,7 @@ PEERS: Final[Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]]]
     "counts_failed_copies": _with_rules(expire=tier_rules.expire_counting_failed_copies),
     "expires_unseeded": _with_rules(copy=None, expire=tier_rules.expire_unseeded),
     "starts_after_last_listed": _with_rules(expire=tier_rules.expire_to_last_listed),
+    "wants_all_epochs": _with_rules(expire=tier_rules.expire_only_of_known_epochs),
     "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped),
     "keeps_old_start": _with_rules(copy=tier_rules.copy_from_old_start, expire=tier_rules.expire_unseeded),
 }

@@ -11,11 +11,12 @@ from protocol.types import LeaderEpoch, Offset
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from storage import tiering
+from storage.epoch_cache import EpochEntry
 from tiered.copying import copy_round
 from tiered.deletion import delete_segment
 from tiered.expiration import view_of
 from tiered.lineage_offsets import Listing
-from tiered.retention import Verdict, decide
+from tiered.retention import Validity, Verdict, decide
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tiered.tier import Tier
@@ -62,6 +63,11 @@ async def expire_to_last_listed(tier: Tier, role: Role) -> None:
     await _expire(tier, role, to_last_listed=True)
 
 
+async def expire_only_of_known_epochs(tier: Tier, role: Role) -> None:
+    """KAFKA-16511: a segment of an epoch before the log's first one is taken for one of another log."""
+    await _expire(tier, role, validity=OnlyKnownEpochs())
+
+
 async def copy_unclipped(tier: Tier, role: Role) -> None:
     """KAFKA-15241: what is copied of an epoch counts, also where the epoch is shorter in this log."""
     log = role.log
@@ -78,7 +84,14 @@ async def copy_from_old_start(tier: Tier, role: Role) -> None:
     await copy_round(tier, role)
 
 
-async def _expire(tier: Tier, role: Role, *, failed_count: bool = False, to_last_listed: bool = False) -> None:
+async def _expire(
+    tier: Tier,
+    role: Role,
+    *,
+    failed_count: bool = False,
+    to_last_listed: bool = False,
+    validity: Validity | None = None,
+) -> None:
     log = role.log
     if log is None or not tier.metadata.is_ready(role.partition):
         return
@@ -88,16 +101,25 @@ async def _expire(tier: Tier, role: Role, *, failed_count: bool = False, to_last
         failed = sum(one.size for one in cache.segments() if one.state is not _FINISHED)
         view = replace(view, retention_bytes=max(0, view.retention_bytes - failed))
         cache = AllFinished(cache)
-    verdict = decide(cache, view, now=tier.runtime.clock.time_ms())
+    verdict = decide(cache, view, now=tier.runtime.clock.time_ms(), validity=validity)
     start = _after_last(verdict) if to_last_listed else verdict.log_start
     if start is not None:
         tiering.update_log_start(log, start)
-    for segment in verdict.delete:
+    for segment in (*verdict.delete, *verdict.dangling):
         await delete_segment(tier, segment)
 
 
 def _after_last(verdict: Verdict) -> Offset | None:
     return Offset(verdict.delete[-1].end_offset + 1) if verdict.delete else None
+
+
+class OnlyKnownEpochs(Validity):
+    """Looks at the first epoch too, as Kafka did up to 3.7."""
+
+    __slots__ = ()
+
+    def holds(self, segment: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], log_end: Offset) -> bool:
+        return segment.epochs[0].epoch >= lineage[0].epoch and super().holds(segment, lineage, log_end)
 
 
 class AllFinished:

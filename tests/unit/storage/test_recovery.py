@@ -187,6 +187,20 @@ def test_a_damaged_segment_before_one_whose_index_is_lost_ends_the_log(tmp_path:
     assert folder.events.named("log damaged before its recovery point")
 
 
+def test_a_log_with_records_has_index_files_from_the_first_on(tmp_path: Path) -> None:
+    """Kafka's tools look for them; what an earlier attempt left there is not taken over."""
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    indexes = [Path(folder.path, f"{0:020d}{suffix}") for suffix in (".index", ".timeindex")]
+    assert not any(path.exists() for path in indexes)
+    for path in indexes:
+        path.write_bytes(b"left over")
+    append(log)
+    assert [path.read_bytes() for path in indexes] == [b"", b""]
+    folder.open(clean=False)
+    assert [path.read_bytes() for path in indexes] == [b"", b""]
+
+
 def test_files_left_over_are_removed(tmp_path: Path) -> None:
     folder = written(tmp_path)
     for name in ("00000000000000000003.log.deleted", "00000000000000000099.index", "x.tmp"):

@@ -41,6 +41,20 @@ def test_an_empty_log_has_no_largest_timestamp(tmp_path: Path) -> None:
     assert log.offset_for_timestamp(0) is None
 
 
+def test_the_largest_timestamp_of_a_log_that_rested_is_kept(tmp_path: Path) -> None:
+    """The last entry of the time index says it, after a start too, and however short the segment is."""
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    append(log, timestamp=100)
+    log.close()
+    log = folder.open()
+    append(log, timestamp=300)
+    log.roll()
+    append(log, timestamp=200)
+    log.close()
+    assert folder.open().max_timestamp_offset() == (300, 1, 0)
+
+
 def test_under_log_append_time_all_records_have_the_brokers(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path, message_timestamp_type="LogAppendTime")
     log = folder.open()

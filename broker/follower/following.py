@@ -184,14 +184,15 @@ class Following:
         return Event.MOVED_TO_TIER
 
     def _begin_anew(self) -> None:
-        """The leader epochs of what is in the tier were lost. A member of the ISR must keep its records even so."""
+        """The leader epochs of what is in the tier were lost. A member of the ISR must keep its records even so; any
+        other keeps them until it has what replaces them: the leader may be dead, and this one be elected uncleanly."""
         self._log_events.warning(
             "leader epochs do not reach back to the log's start",
             topic=self.partition.topic,
             partition=self.partition.index,
             log_start=self.log.log_start_offset,
         )
-        if not self.partition.is_in_sync and self.leave_to_tier() is Event.MOVED_TO_TIER:
+        if not self.partition.is_in_sync:
             self.state = FetchState.LOCATING_LOCAL
 
     def begin_at(self, leader_start: Offset) -> Event:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from lab.cluster import SimulatedCluster
 from lab.histories.events import Event, FinalCommit, FinalLog, FinalTopic
 from lab.workload import GROUP, name_of
 from node.client import admin
@@ -73,6 +74,32 @@ def _missing(view: ClusterView, brokers: int) -> list[str]:
             if one.leader == -1 or set(one.isr) != set(one.replicas):
                 name = f"{topic.name}-{number}"
                 found.append(f"{name} has leader {one.leader}, replicas {one.replicas}, ISR {one.isr}")
+    return found
+
+
+async def copied(cluster: SimulatedCluster, *, seconds: float) -> None:
+    """Every leader of a tiered partition has all of its closed segments in the tier. Raises NotHealthy after
+    ``seconds``."""
+    missing = _not_copied(cluster)
+    try:
+        async with asyncio.timeout(seconds):
+            while missing:
+                await asyncio.sleep(0.5)
+                missing = _not_copied(cluster)
+    except TimeoutError:
+        raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
+
+
+def _not_copied(cluster: SimulatedCluster) -> list[str]:
+    found = []
+    for number, broker in cluster.brokers.items():
+        for partition in broker.partitions:
+            log = partition.log
+            if log is None or not partition.is_leader or not log.remote_enabled:
+                continue
+            copied, closed = log.highest_offset_in_remote_storage + 1, log.segments.active.base_offset
+            if max(copied, log.log_start_offset) < closed:
+                found.append(f"{log.topic}-{log.partition} of broker {number}: {copied} of {closed} are in the tier")
     return found
 
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from lab.administrator import Administrator
 from lab.cluster import SimulatedCluster, start_cluster
-from lab.ending import final_commits, final_logs, final_topics, healthy
+from lab.ending import copied, final_commits, final_logs, final_topics, healthy
 from lab.histories.checker import check
 from lab.histories.events import Event, FinalLog
 from lab.nemesis import KINDS, Nemesis
 from lab.tier_troubles import TierTroubles
 from lab.tiering import SETTINGS as OF_TIER
-from lab.tiering import metadata_topic, with_tier
+from lab.tiering import TIERED, metadata_topic, with_tier
 from lab.trace import Trace
 from lab.workload import GROUP, Workload
 from lab.world import World, simulate
@@ -96,12 +96,12 @@ class _Run:
         self._trace = Trace(listener)
         self._history: list[Event] = []
         self._topics = with_tier(TOPICS, self._random) if tier else TOPICS
-        self._has_tier = tier
+        self._tiered = [name for name, configs in self._topics.items() if TIERED in configs]
 
     async def run(self, steps: int, faults: Collection[str]) -> Report:
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
         count = self._random.choice(BROKERS)
-        settings = {**SETTINGS, **OF_TIER} if self._has_tier else SETTINGS
+        settings = {**SETTINGS, **OF_TIER} if self._tiered else SETTINGS
         cluster = await start_cluster(self._world, count, settings, of_brokers=of_brokers, watched=True)
         assert cluster.watch is not None
         cluster.watch.tell(self._trace.note)
@@ -111,10 +111,9 @@ class _Run:
                 admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs)
                 for name, configs in self._topics.items()
             ]
-            if self._has_tier:
+            if self._tiered:
                 new.append(metadata_topic(REPLICAS))
-                tiered = [name for name, configs in self._topics.items() if "remote.storage.enable" in configs]
-                self._trace.note(f"in the tier: {', '.join(tiered)}")
+                self._trace.note(f"in the tier: {', '.join(self._tiered)}")
             assert set((await admin.create_topics(client, new)).values()) == {None}
             await self._work(cluster, client, steps, faults)
         self._check_failures(cluster)
@@ -142,6 +141,9 @@ class _Run:
         working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
         working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
+        if self._tiered:
+            again = [(name, number) for name, number in PARTITIONS if name in self._tiered]
+            working += [workload.read_again(again, self._random)]
         async with asyncio.TaskGroup() as reading:
             reading.create_task(workload.read(PARTITIONS), name="reader")
             async with asyncio.TaskGroup() as clients:
@@ -150,7 +152,7 @@ class _Run:
                 async with asyncio.TaskGroup() as troubles:
                     troubles.create_task(nemesis.trouble_nodes(steps))
                     troubles.create_task(nemesis.trouble_links(steps // 2))
-                    if self._has_tier:
+                    if self._tiered:
                         troubles.create_task(tier.trouble(steps // 2))
                 self._trace.note("everything is mended")
                 await asyncio.sleep(3)
@@ -163,6 +165,7 @@ class _Run:
         assert watch is not None
         lost = {void.partition for void in watch.voids}
         view = await healthy(client, len(cluster.brokers), sorted(lost), seconds=RECOVERY_SECONDS)
+        await copied(cluster, seconds=RECOVERY_SECONDS)
         async with asyncio.timeout(RECOVERY_SECONDS):
             await self._read_everything(client, workload, view)
 

@@ -12,6 +12,7 @@ from tiered.tier_config import LOCAL
 
 FOLDER: Final = "/tier"
 METADATA_PARTITIONS: Final = 2
+TIERED: Final = "remote.storage.enable"
 SETTINGS: Final[Mapping[str, object]] = {
     "remote_log_storage_system_enable": True,
     "remote_log_storage_manager_class_name": LOCAL,
@@ -45,7 +46,7 @@ def with_tier(topics: Mapping[str, Mapping[str, str]], random: Randomness) -> di
 
 def _tiered(random: Randomness) -> dict[str, str]:
     return {
-        "remote.storage.enable": "true",
+        TIERED: "true",
         "internal.segment.bytes": str(random.choice(SEGMENT_BYTES)),
         "local.retention.bytes": random.choice(LOCAL_BYTES),
         "retention.bytes": random.choice(RETAINED_BYTES),

@@ -7,7 +7,7 @@ brings are part of the history, never the end of a client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lab.histories.events import Commit, Event, Outcome, Poll, Send
@@ -16,6 +16,7 @@ from node.client.batches import Produced
 from node.client.cluster import Cluster
 from node.client.consumer import ConsumedRecord, Consumer, TopicPartition
 from node.client.group_consumer import GroupConsumer
+from node.client.offsets import EARLIEST, find_offset
 from node.client.producer import OutcomeUnknown, Producer
 from node.outgoing import ChannelError
 from protocol.batch import Codec
@@ -110,6 +111,24 @@ class Workload:
             for record in records:
                 reached[record.topic, record.partition] = record.offset + 1
         await consumer.close()
+
+    async def read_again(self, partitions: Sequence[TopicPartition], random: Randomness) -> None:
+        """A reader that begins with the first record of one partition, for a while, and then of another."""
+        number = 0
+        while not self.stopping.is_set():
+            await self._clock.sleep(random.uniform(0, 6))
+            topic, partition = random.choice(partitions)
+            consumer = Consumer(self._client, reset=None)
+            until = self._clock.monotonic() + random.uniform(1, 4)
+            number += 1
+            try:
+                start = await find_offset(self._client, topic, partition, EARLIEST)
+                consumer.assign({(topic, partition): start.offset})
+                while self._clock.monotonic() < until:
+                    self._note_polls(f"reader {number} from the start", await consumer.poll(POLL_SECONDS))
+            except (KafkaError, ChannelError) as error:
+                self._trace.note(f"reader from the start of {topic}-{partition}: {error}")
+            await consumer.close()
 
     def _note_polls(self, session: str, records: list[ConsumedRecord]) -> None:
         found: dict[TopicPartition, list[tuple[int, str]]] = {}

@@ -1,7 +1,6 @@
 """`make bench`: the same work against Milena and Kafka 4.3.1 in one run; the ratios, and JSON in benchmarks/results.
 
-python -m benchmarks [--milena-only] [STAGE...]      stages: start latency throughput replicated replicated-load
-                                                    partitions many tier segments
+Stages: start latency throughput replicated replicated-load partitions many tier segments.
 SHORT=1: less work, on one cluster where stages that follow each other need the same; many partitions on Milena alone
 """
 
@@ -12,6 +11,7 @@ import os
 import platform
 import sys
 import time
+from argparse import ArgumentParser, RawTextHelpFormatter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
@@ -50,13 +50,16 @@ TOO_LONG = ("many",)
 
 
 def main(arguments: list[str]) -> int:
-    wanted = [word for word in arguments if not word.startswith("-")] or list(STAGES)
-    if unknown := [word for word in wanted if word not in STAGES]:
-        print(f"no stage {unknown[0]}; there are {', '.join(STAGES)}", file=sys.stderr)
-        return 2
+    parser = ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=RawTextHelpFormatter)
+    parser.add_argument("--milena-only", action="store_true", help="leave Kafka out")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="all, where none is named")
+    options = parser.parse_args(arguments)
+    if unknown := [word for word in options.stages if word not in STAGES]:
+        parser.error(f"no stage {unknown[0]}; there are {', '.join(STAGES)}")
+    wanted = options.stages or list(STAGES)
     sizes = Sizes(short=bool(os.environ.get("SHORT")))
     results: dict[str, dict[str, float]] = {}
-    peers = peers_here(milena_only="--milena-only" in arguments)
+    peers = peers_here(milena_only=options.milena_only)
     for stages in groups(wanted, short=sizes.short):
         for peer in peers if stages[0] not in TOO_LONG or not sizes.short else peers[:1]:
             figures = results.setdefault(peer.name, {})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
 from runtime.logging import get_logger
-from storage.names import REMOTE_INDEX_CACHE
+from storage.names import REMOTE_FOLDER, REMOTE_INDEX_CACHE
 from tiered.index_cache import RemoteIndexCache
 from tiered.meters import TierMeters
 from tiered.quota import RateQuota
@@ -33,6 +33,7 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
         config.get("remote.log.storage.manager.class.name"),
         config.under(config.get("remote.log.storage.manager.impl.prefix")),
         str(node.node_id),
+        memory=f"{config.log_dirs[0]}/{REMOTE_FOLDER}",
     )
     tier = Tier(
         node.runtime,

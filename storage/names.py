@@ -31,6 +31,8 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
+REMOTE_FOLDER: Final = "remote-storage-folder-checkpoint"
+"""Which folder a broker's tier was in when it ran last."""
 
 _DIGITS: Final = 20
 _LONGEST_NAME: Final = 255

@@ -44,9 +44,13 @@ ABANDONED_AGE_MS: Final = 24 * 60 * 60 * 1000
 
 
 class LocalTier:
-    """Implements ``tiered.remote_storage.RemoteStorage``. Brokers may share the folder; ``owner`` tells them apart."""
+    """Implements ``tiered.remote_storage.RemoteStorage``. Brokers may share the folder; ``owner`` tells them apart.
 
-    def __init__(self, runtime: Runtime, folder: str, owner: str) -> None:
+    ``memory`` is a file on the owner's own disk. Where it names the folder, there was a tier, and none is made in the
+    place where it is to be mounted.
+    """
+
+    def __init__(self, runtime: Runtime, folder: str, owner: str, *, memory: str | None = None) -> None:
         self._disk = runtime.tier_disk
         self._own_disk = runtime.disk
         self._clock = runtime.clock
@@ -54,15 +58,23 @@ class LocalTier:
         self._root = f"{folder}/{tier_names.ROOT}"
         self._copying = f"{folder}/{tier_names.COPYING}"
         self._owner = owner
+        self._memory = memory
         self._logs = OpenLogs(self._disk, self._clock)
         self._copies = 0
         self._under_way: dict[str, None] = {}
         """Folders of copies that this adapter is writing."""
 
     async def start(self) -> None:
+        known = await self._own_disk.offload(self._is_known)
+        if known and not await self._do(f"cannot look for {self._root}", self._disk.exists, self._root):
+            raise RetriableRemoteStorageError(
+                f"{self._root} is not there and was when this broker ran before: mount it, or make it where the tier "
+                "is to begin anew"
+            )
         if await self._do(f"cannot make {self._root}", self._start):
-            # Of use to whoever has forgotten to mount the folder that had everything.
             get_logger("remote storage").info("folder of the tier made: it is empty", folder=self._root)
+        if not known:
+            await self._own_disk.offload(self._remember)
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
         self._copies += 1
@@ -156,6 +168,21 @@ class LocalTier:
             if await self._disk.offload(self._disk.exists, self._root):
                 raise
             raise RetriableRemoteStorageError(f"{what}: {self._root} is not there") from None
+
+    def _is_known(self) -> bool:
+        try:
+            return self._memory is not None and self._own_disk.read(self._memory) == self._remembered()
+        except OSError:
+            return False
+
+    def _remember(self) -> None:
+        """Failing disks of the owner are others' business."""
+        if self._memory is not None:
+            with suppress(OSError):
+                self._own_disk.write_atomic(self._memory, self._remembered())
+
+    def _remembered(self) -> bytes:
+        return f"0\n{self._folder}\n".encode()
 
     def _start(self) -> bool:
         """Whether the folder was not there."""

@@ -26,8 +26,11 @@ DEFAULT_CACHE: Final = 64 << 20
 DEFAULT_AHEAD: Final = 6
 
 
-def remote_storage(runtime: Runtime, name: str | None, settings: Mapping[str, str], owner: str) -> RemoteStorage:
+def remote_storage(
+    runtime: Runtime, name: str | None, settings: Mapping[str, str], owner: str, *, memory: str | None = None
+) -> RemoteStorage:
     """The adapter of the class ``name``, not started. ``owner`` is the broker's id: who writes what in a shared tier.
+    ``memory``: a file of the broker's own that tells its next start which folder there was.
 
     Raises ConfigError. The adapters are imported here: most brokers need at most one of them.
     """
@@ -37,7 +40,7 @@ def remote_storage(runtime: Runtime, name: str | None, settings: Mapping[str, st
         case _ if name == LOCAL:
             from tiered.local_tier import LocalTier
 
-            return LocalTier(runtime, os.path.abspath(_required(settings, "dir")), owner)
+            return LocalTier(runtime, os.path.abspath(_required(settings, "dir")), owner, memory=memory)
         case _ if name == FSSPEC:
             return _fsspec(runtime, settings, owner)
         case _:

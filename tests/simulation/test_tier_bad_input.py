@@ -160,27 +160,33 @@ def test_a_folder_that_is_away_takes_nothing_with_it(restarted: bool, said: Said
     with_tier(scenario)
 
 
-def test_an_empty_folder_in_the_place_of_the_tier_is_told_and_nothing_goes_for_it(said: Said) -> None:
-    """The broker starts before the folder is mounted, and finds a place where it can make another."""
+@pytest.mark.parametrize("mounted", [True, False], ids=["mounted later", "made anew by hand"])
+def test_where_there_was_a_tier_none_is_made(mounted: bool, said: Said) -> None:
+    """The broker starts before the folder is mounted, and finds a place where it could make another."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
-        made = "folder of the tier made: it is empty"
-        assert [one["folder"] for one in said.of(made)] == [ROOT]
         tier = cluster.world.tier
         files, folders = dict(tier.files), dict(tier.folders)
         tier.wipe()
         await restart(cluster)
-        assert len(said.of(made)) == 2
+        assert "mount it" in said.reasons("remote storage cannot be used").pop()
+        assert [one["folder"] for one in said.of("folder of the tier made: it is empty")] == [ROOT]
         assert await read_at(client, 0) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
         assert (counted(cluster, "remotefetcherrors"), len(said.of("remote read failed"))) == (1, 1)
         await write(client, 12, first=22)
+        await until(lambda: counted(cluster, "remotecopyerrors") > 2)
+        assert (bases(cluster), log_of(cluster).log_start_offset) == ([20, 24, 28, 32], 0)
+        assert not tier.files
+        if mounted:
+            tier.files.update(files)
+            tier.folders.update(folders)
+        else:
+            tier.folders.update(dict.fromkeys((TIER, ROOT)))
         await until(lambda: bases(cluster) == [32])
-        assert (in_tier(cluster), log_of(cluster).log_start_offset) == ([20, 24, 28], 0)
-        assert len(finished(cluster)) == 8
-        tier.files.update(files)
-        tier.folders.update(folders)
-        assert await values(client, 34) == list(range(34))
+        assert in_tier(cluster) == [*(SEGMENTS if mounted else []), 20, 24, 28]
+        if mounted:
+            assert await values(client, 34) == list(range(34))
 
     with_tier(scenario)
 

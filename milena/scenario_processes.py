@@ -73,12 +73,11 @@ class ProcessDriver:
         if self._script.release_version is not None:
             options += ["--release-version", self._script.release_version]
         brokers = self._script.brokers
-        settings = tier_settings(len(brokers), self._tier) if self._script.tier else {}
         self._cluster = await asyncio.to_thread(
             LocalCluster.start,
             self._layout.path,
             brokers=len(brokers),
-            overrides={**QUICK, **settings, **self._script.nodes},
+            overrides={**QUICK, **tier_settings(self._script, self._tier), **self._script.nodes},
             options=options,
         )
         for node in (CONTROLLER, *brokers):

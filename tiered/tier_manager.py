@@ -1,7 +1,8 @@
 """Who works for which replica on the tier: Kafka's RemoteLogManager (KIP-405; kafka-behaviour A2).
 
 A leader of a tiered partition has two tasks, copying and expiration, a follower one, that learns what is copied. Each
-runs at once and then again a fixed time after its last end. So many of a kind run at a time as its pool has places.
+runs at once (tests may put that off) and then again a fixed time after its last end. So many of a kind run at a time as
+its pool has places.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]
 NOT_READY_PAUSE: Final = 1.0
 """Seconds after which it is looked again whether the metadata is known."""
 INTERVAL: Final = "remote.log.manager.task.interval.ms"
+INITIAL_DELAY: Final = "internal.remote.log.manager.task.initial.delay.ms"
 ERASING_ATTEMPTS: Final = 10
 READY_TO_ERASE: Final = 120.0
 """Seconds within which the metadata of a partition whose segments are all to be deleted must be known."""
@@ -191,6 +193,8 @@ class RemoteLogManager:
 
     async def _repeat(self, role: Role, job: Job) -> None:
         try:
+            if delay := self.tier.get(INITIAL_DELAY):
+                await role.pause(delay / 1000)
             while not role.ended:
                 if await self.tier.metadata.wait_ready(role.partition, self._interval):
                     async with job.pool, job.running:

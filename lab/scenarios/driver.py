@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from lab.scenarios.script import Script
 from runtime.context import Runtime
 from tiered.tier_config import LOCAL
 
@@ -12,19 +13,27 @@ CONTROLLER: Final = "controller"
 """A node's name; the others are the brokers' letters."""
 RARELY: Final = "3600000"
 """Milliseconds. What a broker does about its tier is done when the scenario says so."""
+INTERVAL: Final = "remote.log.manager.task.interval.ms"
+INITIAL_DELAY: Final = "internal.remote.log.manager.task.initial.delay.ms"
 
 
-def tier_settings(brokers: int, folder: str) -> dict[str, str]:
-    """Configuration of all nodes for a tier in a local folder, by Kafka's names."""
+def tier_settings(script: Script, folder: str) -> dict[str, str]:
+    """Configuration of all nodes for a tier in a local folder, by Kafka's names; nothing where there is none.
+
+    A round that a new leader did of its own accord would be late on a slow machine: it would copy what the scenario
+    closes afterwards, and a leader that is killed meanwhile leaves a copy that is not finished.
+    """
+    if not script.tier:
+        return {}
+    by_hand = {} if INTERVAL in script.nodes else {INTERVAL: RARELY, INITIAL_DELAY: RARELY}
     metadata = "rlmm.config.remote.log.metadata.topic"
-    return {
+    return by_hand | {
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": LOCAL,
         "rsm.config.dir": folder,
         f"{metadata}.num.partitions": "1",
-        f"{metadata}.replication.factor": str(brokers),
+        f"{metadata}.replication.factor": str(len(script.brokers)),
         f"{metadata}.min.isr": "1",
-        "remote.log.manager.task.interval.ms": RARELY,
         "log.retention.check.interval.ms": RARELY,
     }
 

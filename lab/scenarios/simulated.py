@@ -36,7 +36,7 @@ class SimulatedDriver:
     """Implements ``lab.scenarios.driver.Driver``. ``peers``: the test peers by the names that scripts call them by."""
 
     def __init__(self, world: World, script: Script, peers: Mapping[str, Peer]) -> None:
-        settings = (tier_settings(len(script.brokers), TIER) if script.tier else {}) | dict(script.nodes)
+        settings = tier_settings(script, TIER) | dict(script.nodes)
         overrides = dict(QUICK) | {name.replace(".", "_"): value for name, value in settings.items()}
         directories = ",".join(f"/data-{number}" for number in range(1, script.log_dirs + 1))
         self._formatting = Formatting.parse(release_version=script.release_version)

@@ -48,6 +48,7 @@ INTERNAL: Final = frozenset(
         "internal.metadata.log.segment.bytes",
         "internal.metadata.max.batch.size.in.bytes",
         "internal.metadata.delete.delay.millis",
+        "internal.remote.log.manager.task.initial.delay.ms",
         "remote.log.index.file.cache.ttl.ms",
         "remote.log.manager.task.retry.backoff.ms",
         "remote.log.manager.task.retry.backoff.max.ms",

@@ -140,6 +140,14 @@ KEYS: Final = (
         "Time between two rounds of copying and expiration of one partition.",
     ),
     Key(
+        "internal.remote.log.manager.task.initial.delay.ms",
+        Type.LONG,
+        0,
+        Range(0),
+        Mode.READ_ONLY,
+        "Time before the first of these rounds, in tests.",
+    ),
+    Key(
         "remote.log.manager.task.retry.backoff.ms",
         Type.LONG,
         500,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.scenarios.script import PROCESSES, SIMULATION, all_scenarios, load, variants, worlds
+from lab.scenarios.script import PROCESSES, SIMULATION, all_scenarios, load, script_of, source, variants, worlds
 from lab.scenarios.simulated import play_simulated
 from milena.scenario_processes import play_on_processes
 from tests.scenarios.peers import PEERS
@@ -37,6 +37,17 @@ def test_scenario(run: tuple[str, str]) -> None:
 @pytest.mark.parametrize("run", runs(PROCESSES), ids=lambda run: named(run, PROCESSES))
 def test_scenario_on_processes(run: tuple[str, str], tmp_path: Path) -> None:
     assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster"), PEER_COMMANDS))
+
+
+def test_leaders_copy_nothing_before_a_scenario_says_so() -> None:
+    """kip405_2 kills A twice. A copy that A had begun of its own accord could end half-way, and be made again."""
+    data = dict(source("kip405_2"))
+    todo = data["steps"][0]["do"]
+    begun, said = todo.index({"metadata_at": "C"}) + 1, todo.index({"tier": "A"})
+    assert {"kill": "A"} in todo[begun:said]
+    trace = {"trace": {"at": "C", "api": "PRODUCE", "topic": "__remote_log_metadata", "as": "announced"}}
+    step = {"title": "until A is told to copy", "do": [*todo[:begun], trace, *todo[begun:said]]}
+    assert play_simulated(script_of({**data, "steps": [{**step, "exchanges": {"announced": []}}]}), PEERS)
 
 
 def test_a_run_is_the_same_each_time() -> None:

@@ -13,7 +13,7 @@ from protocol.types import Offset
 from tests.unit.tiered.tiered_log import Bench, on_bench
 from tiered.metadata_manager import MetadataNotReady
 from tiered.remote_storage import RemoteStorageError
-from tiered.tier_manager import RemoteLogManager
+from tiered.tier_manager import INITIAL_DELAY, RemoteLogManager
 
 INTERVAL = 30
 
@@ -38,6 +38,22 @@ def test_a_leader_copies_at_once_and_then_again_after_the_interval() -> None:
         await asyncio.sleep(INTERVAL - 2)
         assert bench.stored() == [0]
         await asyncio.sleep(2)
+        assert bench.stored() == [0, 2]
+
+    managed(scenario)
+
+
+def test_a_first_round_that_is_put_off_copies_nothing_until_it_is_asked_for_by_hand() -> None:
+    async def scenario(bench: Bench, manager: RemoteLogManager) -> None:
+        bench.keys[INITIAL_DELAY] = 3 * INTERVAL * 1000
+        bench.write(1)
+        manager.take_up(bench.replica)
+        await asyncio.sleep(2 * INTERVAL)
+        assert bench.stored() == []
+        await manager.run_now(bench.replica)
+        assert bench.stored() == [0]
+        bench.write(1)
+        await asyncio.sleep(2 * INTERVAL)
         assert bench.stored() == [0, 2]
 
     managed(scenario)

@@ -195,7 +195,7 @@ class Fetchers:
         }
 
     def describe(self) -> list[dict[str, Any]]:
-        """As ``describe_partition``, of all, with topic and partition."""
+        """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
         return [
             {"topic": topic, "partition": index, **(self.describe_partition(topic, index) or {})}
             for topic, index in sorted(self._places)

@@ -6,7 +6,8 @@ import json
 import sys
 
 from milena.errors import UsageError, UserError
-from milena.options import CommandLine, Option, Positional, key_value
+from milena.options import CommandLine, Option, Positional, key_value, nearest
+from milena.steering.caller import NobodyListens
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.detached import known
@@ -29,6 +30,13 @@ OF_PROCESSES = {
     "pause": SteeredNode.pause,
     "resume": SteeredNode.resume,
 }
+
+OF_NODES = (
+    "hold", "drop", "delay", "disconnect", "fail", "trace", "traced", "release", "wait", "rules", "clear", "help",
+    "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
+    "remote_segments", "fetchers", "brokers", "partitions",
+)  # fmt: skip
+"""What brokers and controllers can be asked, for those who ask where no node tells it."""
 
 COMMAND = CommandLine(
     "lab",
@@ -70,14 +78,26 @@ def main(arguments: Sequence[str]) -> int:
     cluster = known(values.dir)
     node = SteeredNode(cluster, find(cluster, values.node))
     given = dict(argument(text) for text in values.found["argument=value"])
-    if values.verb in OF_PROCESSES:
-        if given:
-            raise UsageError(f"{values.verb} takes no arguments")
+    if values.verb in OF_PROCESSES and given:
+        raise UsageError(f"{values.verb} takes no arguments")
+    if values.verb in OF_PROCESSES and values.verb != "power_off":
         OF_PROCESSES[values.verb](node)
         return 0
     if node.pid is not None and is_paused(node.pid):
         raise UserError(f"{node.name} is paused and answers nobody; `milena lab {node.name} resume` wakes it")
-    json.dump(node.verbs.call(values.verb, **given), sys.stdout, indent=1)
+    if values.verb == "power_off":
+        node.power_off()
+        return 0
+    try:
+        answer = node.verbs.call(values.verb, **given)
+    except NobodyListens:
+        verbs = [*OF_PROCESSES, *OF_NODES]
+        if values.verb in verbs:
+            raise
+        raise UserError(
+            f"no verb {values.verb!r}{nearest(values.verb, verbs)}; there are {', '.join(sorted(verbs))}"
+        ) from None
+    json.dump(answer, sys.stdout, indent=1)
     print()
     return 0
 

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from milena.errors import UserError
 from milena.local_cluster import LocalCluster
+from milena.steering.command import OF_NODES
 from milena.up import channel, nodes_file
 from milena.up.layout import ClusterDir
 from tests.wire.admin import create_topic
@@ -141,6 +142,7 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
     assert "describe_partition" in json.loads(milena("lab", "2", "help", *at).out)
     milena("lab", "2", "pause", *at)
     assert refused("lab", "2", "fetchers", *at).startswith("broker-2 is paused and answers nobody")
+    assert refused("lab", "2", "power_off", *at).startswith("broker-2 is paused and answers nobody")
     milena("lab", "2", "resume", *at)
     assert refused("lab", "2", "start", *at) == "broker-2 runs already"
     assert refused("lab", "2", "hodl", *at).startswith("no verb 'hodl'; there are ")
@@ -153,9 +155,22 @@ def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Cal
     cluster = milena_start()
     with pytest.raises(UserError, match="the node is down, or was not started with --lab"):
         cluster.verbs(1).call("rules")
+    at = ("--dir", cluster.directory)
+    for verb in ("rules", "power_off"):
+        assert refused("lab", "1", verb, *at) == (
+            f"nobody listens at {cluster.directory}/broker-1.sock: the node is down, or was not started with --lab"
+        )
+    said = refused("lab", "1", "wip", *at)
+    assert said.startswith("no verb 'wip' (did you mean wipe?); there are brokers, clear, cut, ")
     cluster.kill(1)
     cluster.start_node(1)
     assert cluster.nodes[1].pid is not None
+
+
+def test_the_command_knows_every_verb_of_the_nodes(lab: LocalCluster) -> None:
+    told = {verb: said for node in (1, lab.controller.id) for verb, said in lab.verbs(node).call("help").items()}
+    assert set(told) == {*OF_NODES, "power_off"}
+    assert not [said for said in told.values() if "``" in said or not said]
 
 
 def test_a_node_that_is_about_to_end_can_be_started(milena_start: Callable[..., LocalCluster]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from milena.errors import UserError
+from milena.errors import UserError, reason_of
 
 COMMANDS = {
     "up": ("milena.up.command:main", "run a cluster of local processes"),
@@ -90,6 +90,9 @@ def main() -> int:
         # who reads us has gone (`milena consume t | head`); keep Python from flushing into the closed pipe at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except PermissionError as error:  # of whatever file: it belongs to somebody else
+        print(f"milena: {reason_of(error)}", file=sys.stderr)
+        return UserError.exit_code
     except KeyboardInterrupt:
         return 130
 

@@ -113,7 +113,10 @@ class SteeredNode:
         pid = self.pid
         if pid is None:
             raise UserError(f"{self.name} is down")
-        os.kill(pid, number)
+        try:
+            os.kill(pid, number)
+        except PermissionError as error:  # the process of another user
+            raise UserError(f"{self.name}: {error.strerror}") from None
 
     def _end(self, ending: Callable[[], Any]) -> None:
         """A node that stops says so before its process is gone, and its supervisor starts no second one beside it."""

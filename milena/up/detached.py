@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from milena.errors import UserError
+from milena.errors import UserError, reason_of
 from milena.options import CommandLine, Option, Positional
 from milena.up import channel, locks, nodes_file, processes
 from milena.up.layout import DEFAULT_DIR, ClusterDir
@@ -37,7 +37,10 @@ LOGS = CommandLine(
 def start(cluster: ClusterDir, arguments: list[str]) -> int:
     """Run `milena up` in a session of its own, and return when it is ready."""
     cluster.create()
-    log = os.open(cluster.own_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        log = os.open(cluster.own_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise UserError(f"cannot write {reason_of(error)}") from None
     begin = os.fstat(log).st_size
     reading, writing = os.pipe2(os.O_CLOEXEC)
     pid = os.posix_spawn(

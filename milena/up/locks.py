@@ -23,7 +23,7 @@ def acquire(path: str) -> int | None:
 def is_held(path: str) -> bool:
     """Whether some process holds the lock of an existing file."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # others may look who cannot write
     except FileNotFoundError:
         return False
     try:

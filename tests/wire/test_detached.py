@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -110,6 +112,32 @@ def test_what_keeps_it_from_starting_is_told_at_once(tmp_path: Path) -> None:
         assert refused("up", "--detach", *options).startswith(f"port {port} on 127.0.0.1 is in use: ")
     said = refused("up", "--detach", *options, "--override", "num.partitons=2")
     assert "unknown configuration key 'num.partitons'" in said
+
+
+def test_a_cluster_of_another_user_is_one_sentence() -> None:
+    """It can be looked at, but neither started nor stopped."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("needs root and setpriv to be somebody else")
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *MILENA]
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own is for us alone
+        os.chmod(directory, 0o755)
+        where = ("--dir", directory)
+
+        def said(*words: str) -> tuple[int, str, str]:
+            done = subprocess.run([*nobody, *words, *where], capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout, done.stderr
+
+        milena("up", "--detach", "--brokers", "1", "--port", "0", *where)
+        try:
+            assert said("status")[1].count(" up ") == 2
+            assert said("up", "--detach") == (
+                1, "", f"milena: cannot write {directory}/logs/up.log: Permission denied\n"
+            )  # fmt: skip
+            assert said("up") == (1, "", f"milena: cannot write below {directory}: Permission denied\n")
+            assert said("down") == (1, "", f"milena: {directory}/.status: Permission denied\n")
+            assert said("lab", "1", "kill") == (1, "", "milena: broker-1: Operation not permitted\n")
+        finally:
+            milena("down", *where)
 
 
 def test_down_ends_every_process_and_status_says_so(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ RESTORE = CommandLine(
         Option("--dir", "the new cluster's directory", "DIR", default=DEFAULT_DIR),
         Option(
             "--metadata",
-            "what is left of the old cluster: its directory, or a broker's log directory. Without it the metadata "
+            "what is left of the old cluster: its directory, or a broker's. Without it the metadata "
             "comes from the tier's files",
             "DIR",
             many=True,

@@ -24,9 +24,12 @@ async def show(values: Values, opened: Opened) -> int:
         stored.setdefault(one.segment_id.partition, []).append(one)
     partitions = stored.keys() | (opened.history.caches.keys() if opened.history else set())
     shown = 0
+    if not values.json:
+        print(opened.told())
     for partition in sorted(filter(wanted, partitions), key=lambda one: (one.topic, one.topic_id.int, one.partition)):
         plain = await describe(opened, partition, stored.get(partition, []))
         if plain["segments"]:
+            plain |= {"tier": opened.place, "metadata": list(opened.metadata)}
             print(json.dumps(plain) if values.json else "\n".join(lines(plain)))
             shown += 1
     if not shown and not values.json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,17 +11,16 @@ from typing import Any, Final
 from milena.client import split_partition
 from milena.errors import UsageError, UserError, reason_of
 from milena.options import Option, Values
-from milena.up.layout import DEFAULT_DIR, ClusterDir
+from milena.tier.directories import Place, brokers_in
+from milena.up.layout import DEFAULT_DIR
 from milena.up.settings import tier_place
-from runtime.config.node_config import NodeConfig
-from runtime.config.sources import from_properties
 from runtime.config.values import ConfigError
 from runtime.context import Runtime
+from runtime.disk import Disk
 from runtime.files import RealDisk
 from runtime.process import real_runtime
-from storage.names import META_PROPERTIES
 from tiered.log_lineage import Lineage, lineage_of_replicas, lineage_of_tier
-from tiered.metadata_folders import MetadataHistory, read_history
+from tiered.metadata_folders import MetadataHistory, metadata_folders, read_history
 from tiered.remote_storage import RemoteStorage, RemoteStorageError
 from tiered.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from tiered.tier_config import FSSPEC, LOCAL, remote_storage
@@ -34,11 +32,8 @@ TIER: Final = Option(
 STORAGE_OPTIONS: Final = Option(
     "--storage-options", "for a URL: what fsspec's file system is given", "JSON", default=""
 )
-DIR: Final = Option(
-    "--dir", "a cluster's directory or a broker's log directory, where the metadata topic lies", "DIR", many=True
-)
+DIR: Final = Option("--dir", "a cluster's directory or a broker's, where the metadata topic lies", "DIR", many=True)
 PLACES: Final = (TIER, STORAGE_OPTIONS, DIR)
-PREFIX: Final = "remote.log.storage.manager.impl.prefix"
 
 
 @dataclass(slots=True)
@@ -47,7 +42,11 @@ class Opened:
 
     runtime: Runtime
     storage: RemoteStorage
+    place: str
+    """The tier as people name it."""
     log_dirs: Sequence[str]
+    metadata: Sequence[str]
+    """Those of ``log_dirs`` in which the metadata topic lies."""
     history: MetadataHistory | None
     """None where the metadata topic is nowhere."""
 
@@ -57,6 +56,10 @@ class Opened:
         found = await disk.offload(lineage_of_replicas, disk, self.log_dirs, one)
         return found or await lineage_of_tier(self.storage, segments)
 
+    def told(self) -> str:
+        """What is looked at, in words."""
+        return sources_of(self.place, self.metadata)
+
 
 Body = Callable[[Opened], Coroutine[Any, Any, int]]
 
@@ -64,9 +67,9 @@ Body = Callable[[Opened], Coroutine[Any, Any, int]]
 def run(values: Values, body: Body) -> int:
     """Run a command on the tier that the options name. Raises UserError where it cannot be read."""
     directories = values.dir or ([DEFAULT_DIR] if values.tier is None else [])
-    log_dirs = [found for directory in directories for found in log_dirs_of(directory)]
+    log_dirs = log_dirs_of(directories)
     place = None if values.tier is None else tier_of(values.tier, values.storage_options)
-    return run_in_loop(partial(_with_tier, place or _tier_of_cluster(directories), log_dirs, body))
+    return run_in_loop(partial(_with_tier, place or _tier_of_brokers(directories), log_dirs, body))
 
 
 def run_in_loop(body: Callable[[Runtime], Coroutine[Any, Any, int]]) -> int:
@@ -93,16 +96,32 @@ def run_in_loop(body: Callable[[Runtime], Coroutine[Any, Any, int]]) -> int:
         raise UserError(reason_of(error)) from None
 
 
-async def _with_tier(place: tuple[str, dict[str, str]], log_dirs: Sequence[str], body: Body, runtime: Runtime) -> int:
+async def _with_tier(place: Place, log_dirs: Sequence[str], body: Body, runtime: Runtime) -> int:
     storage = remote_storage(runtime, *place, "milena-tier")
     try:
-        history = await runtime.disk.offload(read_history, runtime.disk, log_dirs)
-        return await body(Opened(runtime, storage, log_dirs, history if history.numbers else None))
+        metadata, history = await runtime.disk.offload(find_metadata, runtime.disk, log_dirs)
+        return await body(Opened(runtime, storage, named(place), log_dirs, metadata, history))
     finally:
         await storage.close()
 
 
-def tier_of(text: str, options: str = "") -> tuple[str, dict[str, str]]:
+def find_metadata(disk: Disk, log_dirs: Sequence[str]) -> tuple[list[str], MetadataHistory | None]:
+    """Where the metadata topic is among ``log_dirs``, and what it says. Blocks. Raises OSError."""
+    found = [one for one in log_dirs if metadata_folders(disk, [one])]
+    return found, read_history(disk, found) if found else None
+
+
+def named(place: Place) -> str:
+    """A place as `--tier` takes it."""
+    return place[1].get("dir") or place[1].get("url", "")
+
+
+def sources_of(place: str, metadata: Sequence[str]) -> str:
+    """A line for people: which tier was read, and what it was compared with."""
+    return f"tier {place}, {'metadata in ' + ', '.join(metadata) if metadata else 'no metadata topic'}"
+
+
+def tier_of(text: str, options: str = "") -> Place:
     """The storage's class and keys, from what `--tier` says. Raises UserError."""
     place = tier_place(text).rstrip("/").removesuffix(f"/{ROOT}")
     if "://" in place:
@@ -112,39 +131,18 @@ def tier_of(text: str, options: str = "") -> tuple[str, dict[str, str]]:
     return LOCAL, {"dir": place}
 
 
-def _tier_of_cluster(directories: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """As its brokers are told. Raises UserError."""
+def _tier_of_brokers(directories: Sequence[str]) -> Place:
+    """As they are told. Raises UserError."""
     for directory in directories:
-        for config in _brokers(ClusterDir(directory)):
-            name = config.get("remote.log.storage.manager.class.name")
-            if config.get("remote.log.storage.system.enable") and name:
-                return name, dict(config.under(config.get(PREFIX)))
+        for broker in brokers_in(directory):
+            if broker.tier is not None:
+                return broker.tier
     raise UserError(f"say where the tier is by --tier: {', '.join(directories)} does not tell")
 
 
-def _brokers(cluster: ClusterDir) -> list[NodeConfig]:
-    """Of a cluster's directory, started or not; none of another one."""
-    names = sorted(os.listdir(cluster.path)) if cluster.exists() else []
-    files = [cluster.properties(name) for name in names if name.startswith("broker-")]
-    return [_config(path) for path in files if os.path.exists(path)]
-
-
-def _config(path: str) -> NodeConfig:
-    try:
-        with open(path, "rb") as file:
-            return NodeConfig(from_properties(file.read(), path))
-    except OSError as error:
-        raise UserError(reason_of(error)) from None
-
-
-def log_dirs_of(directory: str) -> list[str]:
-    """The brokers' log directories of a cluster, or the directory itself where it is one. Raises UserError."""
-    cluster = ClusterDir(directory)
-    if cluster.exists():
-        return [path for config in _brokers(cluster) for path in config.log_dirs if os.path.isdir(path)]
-    if os.path.exists(os.path.join(cluster.path, META_PROPERTIES)):
-        return [cluster.path]
-    raise UserError(f"{cluster.path} is neither a cluster's directory nor a broker's log directory")
+def log_dirs_of(directories: Sequence[str]) -> list[str]:
+    """The brokers' log directories in each. Raises UserError."""
+    return [path for directory in directories for broker in brokers_in(directory) for path in broker.log_dirs]
 
 
 def selection(words: Sequence[str]) -> Callable[[TopicIdPartition], bool]:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from milena.errors import UserError
 from milena.options import Values, nearest
-from milena.tier.places import log_dirs_of, run_in_loop, tier_of
+from milena.tier.places import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
 from milena.tier.restored_cluster import Target, write_cluster
 from milena.up import locks
 from milena.up.layout import ClusterDir
@@ -26,7 +26,6 @@ from runtime.config.topic_config import TOPIC_KEYS, validate_topic_config
 from runtime.context import Runtime
 from storage.log_dir import DirectoryError
 from tiered.log_lineage import Lineage, lineage_of_replicas
-from tiered.metadata_folders import read_history
 from tiered.restoring import CannotRestore, Restoration, Wishes, plan
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier_config import remote_storage
@@ -46,7 +45,7 @@ def restore(values: Values) -> int:
     place = tier_place(values.tier or cluster.remote).rstrip("/").removesuffix(f"/{ROOT}")
     target = _target(values, cluster, place)
     wishes = Wishes(_topics(values.topic), _counts(values.partitions), values.skip_gaps)
-    log_dirs = [found for directory in values.metadata for found in log_dirs_of(directory)]
+    log_dirs = log_dirs_of(values.metadata)
     _check_empty(cluster)
     _check_writable(place, target)
     made = not os.path.exists(cluster.path)
@@ -154,12 +153,15 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
         return await disk.offload(lineage_of_replicas, disk, log_dirs, one)
 
     try:
-        history = await disk.offload(read_history, disk, log_dirs) if log_dirs else None
-        known = history if history is not None and history.numbers else None
-        restoration = await plan(storage, known, of_replicas, wishes)
+        metadata, history = await disk.offload(find_metadata, disk, log_dirs)
+        if values.metadata and history is None:
+            where = ", ".join(log_dirs) or "no log directory at all"
+            raise UserError(f"--metadata {' '.join(values.metadata)}: there is no metadata topic in {where}")
+        restoration = await plan(storage, history, of_replicas, wishes)
     finally:
         await storage.close()
     await write_cluster(runtime, target, restoration, settings)
+    print(sources_of(target.settings.tier or target.cluster.remote, metadata))
     _tell(target, restoration)
     return 0
 

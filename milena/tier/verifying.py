@@ -13,13 +13,15 @@ from tiered.verification import Verification, verify
 async def verify_all(values: Values, opened: Opened) -> int:
     """Print what was found; 1 where that is anything."""
     if opened.history is None and not values.json:
-        print("no metadata topic is known (--dir): the files alone are looked at", file=sys.stderr)
+        where = f"in {', '.join(opened.log_dirs)}" if opened.log_dirs else "known (--dir)"
+        print(f"no metadata topic is {where}: the files alone are looked at", file=sys.stderr)
     result = await verify(opened.storage, opened.history, opened.lineage, wanted=selection(values.topic))
     if values.json:
-        print(json.dumps(plain(result, with_metadata=opened.history is not None)))
+        print(json.dumps(plain(result, opened)))
     else:
         for finding in result.findings:
             print(": ".join(filter(None, (finding.kind, finding.place(), finding.what))))
+        print(opened.told())
         print(
             f"{result.partitions} partitions, {result.segments} segments, {result.size} bytes, "
             f"{len(result.findings) or 'no'} findings"
@@ -27,11 +29,12 @@ async def verify_all(values: Values, opened: Opened) -> int:
     return 1 if result.findings else 0
 
 
-def plain(result: Verification, *, with_metadata: bool) -> dict[str, object]:
+def plain(result: Verification, opened: Opened) -> dict[str, object]:
     return {
+        "tier": opened.place,
         "partitions": result.partitions,
         "segments": result.segments,
         "bytes": result.size,
-        "metadata": with_metadata,
+        "metadata": list(opened.metadata),
         "findings": [finding.plain() for finding in result.findings],
     }

@@ -78,7 +78,7 @@ def test_segments_are_listed_with_their_lineage(stopped: Path) -> None:
     assert [one["start_offset"] for one in segments] == ends[:-1]
     table = milena("tier", "ls", "t:0", "--dir", str(stopped)).out
     assert all(one["id"] in table for one in segments) and "leader epochs 0 from 0" in table
-    assert milena("tier", "ls", "other", "--dir", str(stopped)).out == "no segments\n"
+    assert milena("tier", "ls", "other", "--dir", str(stopped)).out.endswith("no segments\n")
 
 
 def test_one_segment_is_shown_and_fetched(stopped: Path, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier
         (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--replicas", "4"], "--replicas 4: there are 3 brok"),
         (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--partitions", "t=x"], "--partitions t=x: not a nu"),
         (["verify", "--tier", "{folder}"], "cannot list {folder}/kafka-tiered-storage: "),
-        (["ls", "--dir", "{folder}"], "{folder} is neither a cluster's directory nor a broker's log directory"),
+        (["ls", "--dir", "{folder}"], "{folder} is neither a cluster's directory nor a broker's, nor a log"),
         (["ls", "--dir", "{stopped}/broker-1/data"], "say where the tier is by --tier: "),
         (["ls", "--tier", "nowhere://x"], "cannot reach nowhere://x: "),
         (["show", "nothing", "--dir", "{stopped}"], "there is no segment nothing; `milena tier ls` lists them"),

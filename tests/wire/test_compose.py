@@ -16,6 +16,7 @@ from milena.up.ports import free
 from tests.wire.command import milena, without_kafka
 
 ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = (".*", "__pycache__", "tests", "build", "dist", "*-data", "*.egg-info")
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -24,7 +25,7 @@ def test_its_command_installs_from_a_folder_that_it_does_not_touch_and_starts(tm
     service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["milena"]
     assert service["volumes"] == [".:/src:ro", "data:/data"]
     source, data = tmp_path / "src", tmp_path / "data"
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "tests", "build", "dist", "*-data", "*.egg-info"))
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*LEFT_OUT))
     subprocess.run([sys.executable, ROOT / ".ci" / "make_venv.py", tmp_path / "venv"], check=True, capture_output=True)
     before = sorted(source.rglob("*"))
     *shell, script = service["command"]

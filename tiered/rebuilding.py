@@ -38,14 +38,14 @@ def placeholder(stored: StoredSegment) -> RemoteLogSegmentMetadata:
 
 
 async def rebuilt(storage: RemoteStorage, stored: StoredSegment) -> tuple[RemoteLogSegmentMetadata, LogContents]:
-    """As it was when its copy was finished. The end and the timestamp come from its batches, the epochs from the
-    checkpoint beside them, or from the batches too where that is damaged. And what the log holds.
+    """As it was when its copy was finished, and what the log holds. Only the log must be there: it was the last to
+    appear. The end and the timestamp come from its batches, the epochs from the checkpoint beside them, or from the
+    batches too where that is lost or damaged.
 
     Raises NotASegment, RemoteStorageError.
     """
-    lacking = REQUIRED - stored.objects.keys()
-    if lacking:
-        raise NotASegment(f"there is no {', '.join(sorted(lacking))}")
+    if LOG_SUFFIX not in stored.objects:
+        raise NotASegment(f"there is no {', '.join(sorted(REQUIRED - stored.objects.keys()))}")
     asking = placeholder(stored)
     contents = await read_contents(storage, asking)
     if contents.last_offset is None or contents.first_offset is None:
@@ -54,7 +54,7 @@ async def rebuilt(storage: RemoteStorage, stored: StoredSegment) -> tuple[Remote
     if contents.first_offset < start:
         raise NotASegment(f"the log begins at offset {contents.first_offset}, before its name says")
     end = contents.last_offset
-    epochs = contents.epochs
+    epochs = [EpochEntry(contents.epochs[0].epoch, start), *contents.epochs[1:]]
     try:
         known = LeaderEpochCache(decode_epochs(await storage.fetch_index(asking, IndexType.LEADER_EPOCH)))
     except (CorruptCheckpoint, RemoteResourceNotFound):

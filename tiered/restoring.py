@@ -6,7 +6,7 @@ the tier does. What else is in the tier stays listed: the new leader cleans it u
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -25,6 +25,18 @@ from tiered.remote_storage import LOG_SUFFIX, IndexType, RemoteResourceNotFound,
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
 NO_PRODUCERS: Final = encode_snapshot(ProducerState())
+MEANINGS: Final = {
+    IndexType.OFFSET.value: "it is read from its beginning on to find an offset",
+    IndexType.TIMESTAMP.value: "it is read from its beginning on to find an offset or a time",
+    IndexType.PRODUCER_SNAPSHOT.value: (
+        "a follower whose leader's local log begins right behind it cannot learn the producers, and waits"
+    ),
+    IndexType.LEADER_EPOCH.value: (
+        "its epochs are told by its batches and other segments; a follower whose leader's local log begins in it or "
+        "right behind it cannot learn older ones, and waits"
+    ),
+}
+"""What it means that an object is lost of a segment whose log is there."""
 ReplicaLineage = Callable[[TopicIdPartition], Awaitable[Lineage | None]]
 
 
@@ -136,14 +148,15 @@ async def _segments(
 ) -> list[RemoteLogSegmentMetadata]:
     """The partition's segments. A readable one has its log in the tier."""
     found = []
+    there = {one.segment_id.id: one for one in stored}
     if history is not None:
-        there = {one.segment_id.id: one for one in stored}
         for segment in history.segments(partition):
             object_size = there[segment.id].objects.get(LOG_SUFFIX, 0) if segment.id in there else 0
             if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and object_size < segment.size:
                 _left_out(notes, segment, f"its log has {object_size} of {segment.size} bytes")
             else:
                 found.append(segment)
+        notes += _lost_objects(partition, [there[one.id] for one in readable(found) if one.id in there])
         return found
     for one in stored:
         try:
@@ -156,7 +169,17 @@ async def _segments(
             _left_out(notes, segment, "; ".join(what for _, what in problems))
         else:
             found.append(segment)
+    notes += _lost_objects(partition, [there[one.id] for one in found])
     return sorted(found, key=lambda segment: (segment.start_offset, segment.end_offset, segment.id.int))
+
+
+def _lost_objects(partition: TopicIdPartition, taken: Sequence[StoredSegment]) -> Iterator[str]:
+    """What it means that segments are taken which lack something."""
+    for suffix, meaning in MEANINGS.items():
+        lacking = [to_text(one.segment_id.id) for one in taken if suffix not in one.objects]
+        if lacking:
+            more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+            yield f"{_name(partition)}: there is no {suffix} of segment {lacking[0]}{more}: {meaning}"
 
 
 def _left_out(notes: list[str], segment: RemoteLogSegmentMetadata, why: str) -> None:

@@ -20,7 +20,7 @@ from tiered.log_lineage import Lineage, readable, served_runs
 from tiered.metadata_folders import MetadataHistory
 from tiered.object_checks import MISSING, UNREADABLE, check_objects
 from tiered.rebuilding import NotASegment, rebuilt
-from tiered.remote_storage import RemoteStorage, RemoteStorageError, StoredSegment
+from tiered.remote_storage import LOG_SUFFIX, RemoteStorage, RemoteStorageError, StoredSegment
 from tiered.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -181,7 +181,7 @@ async def _files_alone(
         try:
             segment, contents = await rebuilt(storage, stored)
         except NotASegment as error:
-            kind = ORPHAN if not stored.complete else UNREADABLE
+            kind = UNREADABLE if LOG_SUFFIX in stored.objects else ORPHAN
             findings.append(Finding(kind, str(error), partition, stored.segment_id.id))
         except RemoteStorageError as error:
             findings.append(Finding(UNREADABLE, str(error), partition, stored.segment_id.id))

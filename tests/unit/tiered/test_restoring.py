@@ -21,7 +21,7 @@ from storage.producer_snapshot import encode_snapshot
 from storage.producer_state import ProducerState
 from tests.unit.tiered.segments import PARTITION, epochs, update
 from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
-from tiered.log_lineage import Lineage
+from tiered.log_lineage import Lineage, lineage_of_tier
 from tiered.metadata_folders import read_history
 from tiered.rebuilding import UNKNOWN_BROKER
 from tiered.restored_logs import Placed, begin_in_tier, metadata_batches, metadata_topic, write_broker
@@ -79,6 +79,40 @@ async def test_where_the_checkpoints_are_lost_the_batches_tell_the_epochs(tier: 
     log = await log_of(tier)
     assert log.lineage.epochs == epochs({0: 5, 2: 15})
     assert [segment.epochs for segment in log.segments] == [epochs({0: 5}), epochs({0: 10, 2: 15})]
+
+
+@on_a_tier
+async def test_a_segment_whose_log_is_there_is_taken_whatever_else_is_lost(tier: WholeTier) -> None:
+    first, last = two_epochs(tier)
+    for suffix in (".index", ".timeindex", ".snapshot", ".leader_epoch_checkpoint"):
+        tier.remove(first, suffix)
+    tier.remove(last, ".index")
+    for with_metadata in (False, True):
+        result = await restored(tier, with_metadata=with_metadata)
+        log = result.topics[0].logs[0]
+        assert (log.log_start, log.lineage.log_end, log.lineage.epochs) == (5, 20, epochs({0: 5, 2: 15}))
+        assert [segment.epochs for segment in log.segments] == [epochs({0: 5}), epochs({0: 10, 2: 15})]
+        assert [note.split(": ")[1] for note in result.notes] == [
+            f"there is no .index of segment {to_text(first.id)} and 1 more",
+            *(
+                f"there is no {suffix} of segment {to_text(first.id)}"
+                for suffix in (".timeindex", ".snapshot", ".leader_epoch_checkpoint")
+            ),
+        ]
+
+
+@on_a_tier
+async def test_lost_checkpoints_are_made_up_for_by_batches_and_neighbours(tier: WholeTier) -> None:
+    tier.put(1, 5, 9, {1: 5}, checkpoint={0: 0, 1: 3})
+    lost = [
+        tier.put(2, 10, 19, {1: 10, 2: 15}, checkpoint={0: 0, 1: 3, 2: 15}),
+        tier.put(3, 20, 29, {3: 20}, checkpoint={0: 0, 1: 3, 2: 15, 3: 20}),
+    ]
+    for segment in lost:
+        tier.remove(segment, ".leader_epoch_checkpoint")
+    lineage = await lineage_of_tier(tier.storage, (await log_of(tier)).segments)
+    assert lineage is not None and lineage.epochs == epochs({0: 0, 1: 3, 2: 15, 3: 20})
+    assert (await log_of(tier)).lineage.epochs == epochs({1: 5, 2: 15, 3: 20})
 
 
 @on_a_tier

@@ -175,7 +175,9 @@ def test_damage_is_found(damage: Damage, expected: list[str]) -> None:
         (rewrite(".log", lambda data: data[:-1]), ["damaged", "index", "gap"]),
         (rewrite(".log", lambda data: b""), ["unreadable", "gap"]),
         (without(".log"), ["orphan", "gap"]),
-        (without(".snapshot"), ["orphan", "gap"]),
+        (without(".snapshot"), ["missing"]),
+        (without(".index", ".timeindex", ".snapshot", ".leader_epoch_checkpoint"), ["missing"] * 4),
+        (without(".log", ".snapshot"), ["orphan", "gap"]),
         (without(), ["gap"]),
     ],
 )

@@ -9,7 +9,7 @@ from milena.errors import UserError, reason_of
 from milena.options import CommandLine, Option, Positional
 from milena.up import channel, locks, nodes_file, processes
 from milena.up.layout import DEFAULT_DIR, ClusterDir
-from milena.up.view import resident
+from milena.up.view import WARNING, resident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,10 +59,20 @@ def start(cluster: ClusterDir, arguments: list[str]) -> int:
     with os.fdopen(reading) as output:
         line = output.readline()
     if line.startswith("ready "):
+        for warning in warnings_of(cluster.own_log, begin):
+            print(warning, file=sys.stderr)
         print(line, end="", flush=True)
         return 0
     os.waitpid(pid, 0)
     raise UserError(processes.last_words(cluster.own_log, begin) or "the cluster did not start")
+
+
+def warnings_of(log: str, begin: int) -> list[str]:
+    """The warnings in a supervisor's log from an offset on."""
+    with open(log, "rb") as file:
+        file.seek(begin)
+        lines = file.read().decode(errors="replace").splitlines()
+    return [line for line in lines if line.startswith(WARNING)]
 
 
 def known(path: str) -> ClusterDir:

@@ -84,9 +84,23 @@ def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -
     properties.update(settings.overrides)
     os.makedirs(os.path.dirname(node.properties), exist_ok=True)
     text = "".join(f"{key}={escaped(value)}\n" for key, value in properties.items())
-    with open(f"{node.properties}.tmp", "w") as file:
-        file.write(f"# Written by `milena up` at each start.\n{text}")
-    os.replace(f"{node.properties}.tmp", node.properties)
+    replace_properties(node.properties, f"# Written by `milena up` at each start.\n{text}")
+
+
+def read_properties(node: NodePlan) -> str | None:
+    """A node's server.properties as it is; None where there is none."""
+    try:
+        with open(node.properties) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def replace_properties(path: str, text: str) -> None:
+    """Whole or not at all."""
+    with open(f"{path}.tmp", "w") as file:
+        file.write(text)
+    os.replace(f"{path}.tmp", path)
 
 
 def tier_properties(settings: Settings, node: NodePlan) -> dict[str, str]:

@@ -13,8 +13,8 @@ import sys
 import time
 
 from milena.errors import UserError
-from milena.up import channel, locks, nodes_file, ports, processes
-from milena.up.plan import nodes_of, write_properties
+from milena.up import channel, locks, nodes_file, ports, processes, tier_place
+from milena.up.plan import nodes_of, read_properties, replace_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess
 from milena.up.settings import draw_cluster_id, save
 from milena.up.wakeups import ENDING, Wakeups
@@ -77,6 +77,8 @@ class Supervisor:
         self._view = view
         self._node_options = node_options
         self._lab = lab
+        self._former_properties: dict[str, str | None] = {}
+        """By path; None where there was no file."""
         self._topics_left: list[tuple[str, str, str]] = []
         self._stop_requested = False
         self._announced = False
@@ -98,6 +100,7 @@ class Supervisor:
                 # Options that no node could start with must not come back with the next start.
                 self._former.cluster_id = self._former.cluster_id or self._settings.cluster_id
                 save(self._cluster, self._former)
+                self._restore_properties()
                 raise
             finally:
                 self._stop_all()
@@ -120,15 +123,33 @@ class Supervisor:
             settings.controller_port = ports.free(local, 1, avoid=settings.ports)[0]
         settings.cluster_id = settings.cluster_id or draw_cluster_id()
         plans = nodes_of(self._cluster, settings)
+        self._look_at_tier(plans[1])
         for plan in plans:
+            self._former_properties[plan.properties] = read_properties(plan)
             write_properties(settings, plan, plans[0])
         save(self._cluster, settings)
         self._mark_lab()
         planned = {plan.data for plan in plans}
         left = sorted(name for name in names if os.path.isdir(data := self._cluster.data(name)) and data not in planned)
         if left:
-            self._view.tell(f"--brokers {settings.brokers}: not started, though their data is here: {', '.join(left)}")
+            self._view.warn(f"--brokers {settings.brokers}: not started, though their data is here: {', '.join(left)}")
         self.nodes = [SupervisedNode(plan) for plan in plans]
+
+    def _look_at_tier(self, broker: NodePlan) -> None:
+        """Warn of a remote tier that is of little use. Raises UserError where it is of none."""
+        place = tier_place.place_of(self._settings, broker)
+        if place is None:
+            return
+        former = tier_place.place_of(self._former, broker) if self._cluster.exists() else None
+        warnings = tier_place.check(place)
+        for warning in warnings + ([] if former is None else tier_place.moved(former, place, broker)):
+            self._view.warn(warning)
+
+    def _restore_properties(self) -> None:
+        """What nodes are told by hand must not be what none could start with."""
+        for path, text in self._former_properties.items():
+            if text is not None:
+                replace_properties(path, text)
 
     def _mark_lab(self) -> None:
         """Nodes look for this file, also those that are brought back by hand."""

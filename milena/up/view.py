@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 COLOURS = {"starting": "\x1b[33m", "ready": "\x1b[32m", "down": "\x1b[31m"}
 RESET = "\x1b[0m"
+WARNING = "warning: "
+"""How a line begins that `milena up --detach` passes on."""
 
 
 class View:
@@ -32,6 +34,10 @@ class View:
     def tell(self, text: str) -> None:
         """One line for people."""
         print(text, file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """One line that a person should see, also one who has started the cluster in the background."""
+        self.tell(f"{WARNING}{text}")
 
     def ready(self, line: str) -> None:
         """The one line for programs."""

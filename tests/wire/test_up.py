@@ -241,7 +241,7 @@ def test_brokers_that_a_start_leaves_out_are_named(tmp_path: Path) -> None:
     LocalCluster.start(tmp_path, brokers=2).stop()
     LocalCluster.start(tmp_path, brokers=1).stop()
     said = (tmp_path / "up.stderr").read_text().splitlines()
-    assert said[0] == "--brokers 1: not started, though their data is here: broker-2"
+    assert said[0] == "warning: --brokers 1: not started, though their data is here: broker-2"
 
 
 def test_what_no_node_could_start_with_is_forgotten(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""Whether the place of a remote tier can be used: what `milena up` looks at before it starts nodes with it."""
+
+from __future__ import annotations
+
+import os
+
+from milena.errors import UserError
+from milena.up.plan import tier_properties
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from milena.up.plan import NodePlan
+    from milena.up.settings import Settings
+
+FOLDER, COPYING = "kafka-tiered-storage", "milena-copying"
+"""As in tiered.tier_names: where LocalTieredStorage keeps the folders of partitions, and where copies are made."""
+
+
+def place_of(settings: Settings, broker: NodePlan) -> str | None:
+    """The folder or URL that a broker is given; None without a tier."""
+    given = tier_properties(settings, broker) | dict(settings.overrides)
+    if given.get("remote.log.storage.system.enable", "false").strip().lower() != "true":
+        return None
+    return given.get("rsm.config.url") or given.get("rsm.config.dir")
+
+
+def check(place: str) -> list[str]:
+    """Raise UserError for a folder that is none, or can neither be found nor made. Returns warnings."""
+    if "://" in place:
+        return []
+    made, missing = "", place
+    while missing != os.path.dirname(missing) and not os.path.lexists(missing):
+        made, missing = missing, os.path.dirname(missing)
+    if made:
+        problem = _refusal(made)
+        if problem is not None:
+            raise UserError(f"the remote tier's folder {place} cannot be made: {problem}")
+        return []
+    if not os.path.isdir(place):
+        raise UserError(f"the remote tier's place {place} is no folder")
+    for name in (COPYING, FOLDER):
+        inside = os.path.join(place, name)
+        problem = _refusal(os.path.join(inside if os.path.isdir(inside) else place, f".milena-{os.getpid()}"))
+        if problem is not None:
+            return [f"the remote tier's folder {place} can be read, but nothing can be copied to it: {problem}"]
+    return []
+
+
+def moved(former: str, place: str, broker: NodePlan) -> list[str]:
+    """Warnings where a cluster had its tier elsewhere, and what lies there does not lie in the new place."""
+    if former == place:
+        return []
+    lies = f"the remote tier was {former} before: what was copied there cannot be read in {place}"
+    way = f"start with --tier {former}, or copy it over"
+    if "://" in former or "://" in place:
+        return [f"{lies}; {way}"]
+    try:
+        left = {*os.listdir(os.path.join(former, FOLDER))} - {*_listed(os.path.join(place, FOLDER))}
+    except OSError as error:
+        if former == broker.remote or _listed(os.path.join(place, FOLDER)):  # never made; moved to the new place
+            return []
+        return [f"{lies}, and {former} cannot be looked at now: {error.strerror}"]
+    if not left:
+        return []
+    folders = ", ".join(sorted(left)[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+    return [f"{lies}, as {folders}; {way}"]
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _refusal(folder: str) -> str | None:
+    """Why a folder cannot be made; None where it can. None is left."""
+    try:
+        os.mkdir(folder)
+        os.rmdir(folder)
+    except OSError as error:
+        return error.strerror
+    return None

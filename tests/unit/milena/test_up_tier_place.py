@@ -1,0 +1,119 @@
+"""What `milena up` says of the place of a remote tier before nodes start with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from milena.errors import UserError
+from milena.up.command import COMMAND
+from milena.up.layout import ClusterDir
+from milena.up.plan import NodePlan, nodes_of
+from milena.up.settings import Settings
+from milena.up.tier_place import COPYING, FOLDER, check, moved, place_of
+from tiered import tier_names
+
+
+def broker_of(folder: Path, *arguments: str) -> tuple[Settings, NodePlan]:
+    settings = Settings()
+    settings.take(COMMAND.parse(arguments))
+    settings.controller_port = 20_000
+    return settings, nodes_of(ClusterDir(str(folder)), settings)[1]
+
+
+def tier(folder: Path, *partitions: str) -> str:
+    for name in partitions:
+        (folder / FOLDER / name).mkdir(parents=True)
+    return str(folder)
+
+
+def test_the_names_are_those_of_the_tier() -> None:
+    assert (FOLDER, COPYING) == (tier_names.ROOT, tier_names.COPYING)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ((), "{folder}/remote"),
+        (("--tier", "/t"), "/t"),
+        (("--tier", "s3://b/p"), "s3://b/p"),
+        (("--tier", "/t", "--override", "rsm.config.dir=/u"), "/u"),
+        (("--tier", "/t", "--override", "remote.log.storage.system.enable=false"), None),
+        (("--no-tier",), None),
+    ],
+)
+def test_the_place_is_what_a_broker_is_told(tmp_path: Path, arguments: tuple[str, ...], place: str | None) -> None:
+    found = place_of(*broker_of(tmp_path, *arguments))
+    assert found == (place and place.format(folder=tmp_path))
+
+
+def test_a_folder_that_is_there_or_can_be_made_is_left_as_it_is(tmp_path: Path) -> None:
+    assert check(str(tmp_path / "a" / "b")) == check(str(tmp_path)) == check("s3://bucket") == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(UserError, match=f"the remote tier's place {file} is no folder"):
+        check(str(file))
+    with pytest.raises(UserError, match=f"the remote tier's folder {file}/x cannot be made: Not a directory"):
+        check(f"{file}/x")
+    with pytest.raises(UserError, match="the remote tier's folder /proc/x/y cannot be made: "):
+        check("/proc/x/y")
+
+
+@pytest.mark.parametrize("closed", [".", FOLDER, COPYING])
+def test_a_folder_that_cannot_be_written_is_warned_of(
+    tmp_path: Path, closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a mount that is read-only, for root too."""
+    for name in (FOLDER, COPYING):
+        if closed != ".":
+            (tmp_path / name).mkdir()
+    make = os.mkdir
+
+    def mkdir(path: str, mode: int = 0o777) -> None:
+        if os.path.dirname(path) == os.path.normpath(tmp_path / closed):
+            raise OSError(30, "Read-only file system")
+        make(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    assert check(str(tmp_path)) == [
+        f"the remote tier's folder {tmp_path} can be read, but nothing can be copied to it: Read-only file system"
+    ]
+
+
+def test_a_tier_that_was_elsewhere_is_warned_of_while_something_is_left_there(tmp_path: Path) -> None:
+    _, broker = broker_of(tmp_path)
+    old, new = tier(tmp_path / "old", "a-0", "a-1", "b-0", "c-0", "d-0"), tier(tmp_path / "new")
+    assert moved(old, old, broker) == moved(new, old, broker) == []
+    assert moved(old, new, broker) == [
+        f"the remote tier was {old} before: what was copied there cannot be read in {new}, as a-0, a-1, b-0 and 2 "
+        f"more; start with --tier {old}, or copy it over"
+    ]
+    tier(tmp_path / "new", "a-0", "a-1", "b-0", "c-0")
+    (said,) = moved(old, new, broker)
+    assert f"in {new}, as d-0; start" in said
+    tier(tmp_path / "new", "d-0")
+    assert moved(old, new, broker) == []
+
+
+def test_a_tier_whose_former_place_is_away(tmp_path: Path) -> None:
+    _, broker = broker_of(tmp_path)
+    away, new = str(tmp_path / "away"), tier(tmp_path / "new")
+    (said,) = moved(away, new, broker)
+    assert said.endswith(f"and {away} cannot be looked at now: No such file or directory")
+    assert moved(broker.remote, new, broker) == [], "no node was ever there to make it"
+    tier(tmp_path / "new", "a-0")
+    assert moved(away, new, broker) == [], "it has been moved"
+
+
+def test_of_a_url_nobody_looks_what_is_there(tmp_path: Path) -> None:
+    _, broker = broker_of(tmp_path)
+    assert moved("s3://a", "s3://b", broker) == [
+        "the remote tier was s3://a before: what was copied there cannot be read in s3://b; start with --tier s3://a, "
+        "or copy it over"
+    ]

@@ -37,6 +37,9 @@ INDEX: Final = "index"
 MISSING: Final = "missing"
 UNREADABLE: Final = "unreadable"
 
+CLOSINGS: Final = 8
+"""So often, at most, a segment is thought to have been closed and opened again while it was written."""
+
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 
@@ -65,7 +68,7 @@ async def check_objects(
     for index in IndexType:
         if index.value in stored.objects:
             problems += await _check_index(storage, metadata, index, contents or LogContents())
-    return problems
+    return [*problems, *_offsets_lost(stored)]
 
 
 def _wanted(metadata: RemoteLogSegmentMetadata) -> frozenset[str]:
@@ -127,6 +130,21 @@ def _time_index(data: bytes, metadata: RemoteLogSegmentMetadata, contents: LogCo
         last, last_relative = timestamp, relative
     if contents.batches and last > contents.max_timestamp_ms:
         yield f"timestamp {last} is none of the log's"
+    elif not contents.damage and last < contents.max_timestamp_ms:
+        # A segment gets its largest timestamp as the last entry when it is closed.
+        ends = f"it ends with timestamp {last}" if last >= 0 else "it is empty"
+        yield f"{ends}, the log's largest is {contents.max_timestamp_ms}"
+
+
+def _offsets_lost(stored: StoredSegment) -> Iterator[Problem]:
+    """Each entry of the time index is written with one of the offset index, but for those at closings, which an end of
+    the broker is too. How far apart they are, or whether there is any, depends on ``index.interval.bytes``."""
+    sizes = stored.objects
+    if IndexType.OFFSET.value in sizes and IndexType.TIMESTAMP.value in sizes:
+        offsets = sizes[IndexType.OFFSET.value] // _OFFSET_ENTRY.size
+        times = sizes[IndexType.TIMESTAMP.value] // _TIME_ENTRY.size
+        if times > offsets + CLOSINGS:
+            yield INDEX, f".index: it has {offsets} entries, where the .timeindex has {times}"
 
 
 def _txn_index(data: bytes, metadata: RemoteLogSegmentMetadata, contents: LogContents) -> Iterator[str]:
@@ -151,7 +169,7 @@ def _leader_epochs(data: bytes, metadata: RemoteLogSegmentMetadata, contents: Lo
         return
     own = epochs_within(known, metadata.start_offset, metadata.end_offset)
     if filtered(own) != filtered(_clipped(metadata)):
-        yield f"it says {_told(own)}, the metadata says {_told(metadata.epochs)}"
+        yield f"it says {_told(own)}, and should say {_told(metadata.epochs)}"
 
 
 def epochs_within(known: LeaderEpochCache, start: Offset, end: Offset) -> list[EpochEntry]:

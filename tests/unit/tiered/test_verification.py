@@ -12,7 +12,7 @@ import pytest
 from lab.world import World, simulate
 from protocol.types import Offset
 from tests.unit.tiered.segments import PARTITION, update
-from tests.unit.tiered.whole_tier import FOLDER, WholeTier, lineage, on_a_tier
+from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
 from tiered import log_contents
 from tiered.restored_logs import events_of
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
@@ -138,6 +138,8 @@ def unlisted(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
         (rewrite(".timeindex", lambda data: data + b"\0"), ["index"]),
         (rewrite(".timeindex", lambda data: data * 2), ["index"]),
         (rewrite(".timeindex", lambda data: pack(">qi", 2**40, 3)), ["index"]),
+        (rewrite(".timeindex", lambda data: b""), ["index"]),
+        (rewrite(".timeindex", lambda data: pack(">qi", FIRST_TIME + 18, 8)), ["index"]),
         (rewrite(".snapshot", lambda data: flip(data, 3)), ["index"]),
         (rewrite(".leader_epoch_checkpoint", lambda data: b"0\n1\n0 0\n"), ["epochs"]),
         (rewrite(".leader_epoch_checkpoint", lambda data: b"nonsense"), ["epochs"]),
@@ -173,6 +175,7 @@ def test_damage_is_found(damage: Damage, expected: list[str]) -> None:
     [
         (rewrite(".log", lambda data: flip(data, len(data) - 5)), ["crc"]),
         (rewrite(".log", lambda data: data[:-1]), ["damaged", "index", "gap"]),
+        (rewrite(".timeindex", lambda data: b""), ["index"]),
         (rewrite(".log", lambda data: b""), ["unreadable", "gap"]),
         (without(".log"), ["orphan", "gap"]),
         (without(".snapshot"), ["missing"]),
@@ -189,6 +192,26 @@ def test_damage_is_found_by_the_files_alone(damage: Damage, expected: list[str])
         assert kinds(found) == expected, found.findings
 
     simulate(run, seed=1)
+
+
+@on_a_tier
+async def test_an_offset_index_is_missed_where_the_time_index_shows_that_there_was_one(tier: WholeTier) -> None:
+    """A large index.interval.bytes, or timestamps that stand still, leave none; each end of a broker leaves a time."""
+    segment = tier.put(1, 0, 19, {0: 0})
+    times = [pack(">qi", FIRST_TIME + offset, offset) for offset in range(20)]
+    tier.write(segment, ".index", b"")
+    for count, expected in ((1, []), (8, []), (9, ["index"]), (20, ["index"])):
+        tier.write(segment, ".timeindex", b"".join(times[-count:]))
+        found = await tier.verified()
+        assert kinds(found) == expected
+    assert found.findings[0].what == ".index: it has 0 entries, where the .timeindex has 20"
+
+
+@on_a_tier
+async def test_what_a_checkpoint_should_say_is_said_without_metadata_too(tier: WholeTier) -> None:
+    tier.write(three(tier), ".leader_epoch_checkpoint", b"0\n1\n11 0\n")
+    [finding] = (await tier.verified(with_metadata=False)).findings
+    assert finding.what == ".leader_epoch_checkpoint: it says 11 from 10, and should say 0 from 10, 1 from 15"
 
 
 @on_a_tier

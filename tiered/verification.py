@@ -7,7 +7,7 @@ segments are taken for what their files say.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -41,6 +41,7 @@ BAD_RECORD: Final = "bad-record"
 TRANSITION: Final = "transition"
 
 _STATE = RemoteLogSegmentState
+Choice = Callable[[Collection[TopicIdPartition]], Sequence[TopicIdPartition]]
 LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitable[Lineage | None]]
 
 
@@ -89,11 +90,12 @@ async def verify(
     history: MetadataHistory | None,
     lineage_of: LineageOf,
     *,
-    wanted: Callable[[TopicIdPartition], bool] = lambda _: True,
+    choose: Choice = lambda known: sorted(known, key=_order),
 ) -> Verification:
-    """Look at all ``wanted`` partitions. ``history``: what the metadata topic says, None where that is not known.
+    """Look at the partitions that ``choose`` takes of those that are known. ``history``: what the metadata topic says,
+    None where that is not known.
 
-    Raises RemoteStorageError where the tier cannot be listed.
+    Raises RemoteStorageError where the tier cannot be listed, and what ``choose`` raises.
     """
     result = Verification()
     stored: dict[TopicIdPartition, dict[UUID, StoredSegment]] = {}
@@ -101,10 +103,10 @@ async def verify(
         stored.setdefault(one.segment_id.partition, {})[one.segment_id.id] = one
     result.findings += [Finding(FOREIGN, path) for path in await storage.foreign()]
     known = set(history.caches) if history is not None else set()
+    chosen = choose(known | stored.keys())
     if history is not None:
-        result.findings += _check_history(history, wanted)
-    for partition in sorted(filter(wanted, known | stored.keys()), key=_order):
-        result.partitions += 1
+        result.findings += _check_history(history, set(chosen))
+    for partition in chosen:
         objects = stored.get(partition, {})
         result.segments += len(objects)
         result.size += sum(sum(one.objects.values()) for one in objects.values())
@@ -114,6 +116,7 @@ async def verify(
             else await _against_metadata(storage, history, partition, objects)
         )
         result.findings += found
+        result.partitions += bool(objects or listed)  # all of it may have been deleted
         lineage = await lineage_of(partition, listed)
         if lineage is not None:
             result.findings += _check_lineage(partition, listed, lineage)
@@ -124,12 +127,12 @@ def _order(partition: TopicIdPartition) -> tuple[str, int, int]:
     return partition.topic, partition.topic_id.int, partition.partition
 
 
-def _check_history(history: MetadataHistory, wanted: Callable[[TopicIdPartition], bool]) -> Iterator[Finding]:
+def _check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition]) -> Iterator[Finding]:
     for one in history.unreadable:
         kind = UNKNOWN_RECORD if one.unknown else BAD_RECORD
         yield Finding(kind, f"partition {one.number} of the metadata topic: {one.why}")
     for segment_id, events in history.events.items():
-        if not wanted(segment_id.partition):
+        if segment_id.partition not in wanted:
             continue
         begun: list[RemoteLogSegmentMetadata] = []
         for logged in events:

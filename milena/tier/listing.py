@@ -7,26 +7,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from milena.options import Values
-from milena.tier.places import Opened, selection
+from milena.tier.places import Opened, Selection
+from milena.tier.words import counted
 from protocol.uuids import to_text
 from storage.epoch_cache import EpochEntry
 from tiered.lineage import is_within_leader_epochs, servable
 from tiered.log_lineage import Lineage
-from tiered.remote_storage import StoredSegment
+from tiered.remote_storage import LOG_SUFFIX, StoredSegment
 from tiered.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 
 
 async def show(values: Values, opened: Opened) -> int:
     """Print each partition's segments."""
-    wanted = selection(values.topic)
+    chosen = Selection(values.topic)
     stored: dict[TopicIdPartition, list[StoredSegment]] = {}
     for one in await opened.storage.segments():
         stored.setdefault(one.segment_id.partition, []).append(one)
     partitions = stored.keys() | (opened.history.caches.keys() if opened.history else set())
-    shown = 0
+    found, shown = chosen(partitions), 0
     if not values.json:
         print(opened.told())
-    for partition in sorted(filter(wanted, partitions), key=lambda one: (one.topic, one.topic_id.int, one.partition)):
+    for partition in found:
         plain = await describe(opened, partition, stored.get(partition, []))
         if plain["segments"]:
             plain |= {"tier": opened.place, "metadata": list(opened.metadata)}
@@ -77,7 +78,7 @@ def _unlisted(stored: StoredSegment) -> dict[str, Any]:
         "epochs": [],
         "state": None,
         "lineage": None,
-        "size": stored.objects.get(".log", 0),
+        "size": stored.objects.get(LOG_SUFFIX, 0),
         "broker": None,
         "objects": dict(sorted(stored.objects.items())),
     }
@@ -99,18 +100,21 @@ def _pairs(epochs: Iterable[EpochEntry]) -> list[list[int]]:
 def lines(plain: dict[str, Any]) -> list[str]:
     """The same as a table."""
     segments = plain["segments"]
-    total = sum(sum(one["objects"].values()) for one in segments)
-    head = f"{plain['topic']}-{plain['partition']}  id {plain['topic_id']}  {len(segments)} segments  {total} bytes"
+    sizes = [sum(one["objects"].values()) for one in segments]
+    name, number = f"{plain['topic']}-{plain['partition']}", counted(len(segments), "segment")
+    head = f"{name}  id {plain['topic_id']}  {number}  {sum(sizes)} bytes"
     rows = [head]
     if plain["leader_epochs"] is not None:
         rows.append(f"  leader epochs {_told(plain['leader_epochs'])}  ({plain['leader_epochs_from']})")
     rows.append(f"  {'offsets':<23} {'state':<23} {'lineage':<8}{'bytes':>12}  {'segment':<22}  epochs")
-    for one in segments:
+    for one, size in zip(segments, sizes, strict=True):
         end = "?" if one["end_offset"] is None else one["end_offset"]
         state, lineage = one["state"] or "no metadata", one["lineage"] or "?"
-        files = "" if one["objects"] else "  no files"
+        log = one["objects"].get(LOG_SUFFIX, 0)
+        files = "" if log == one["size"] else f"  log has {log} of {one['size']} bytes" if log else "  no log"
+        files = files if one["objects"] else "  no files"
         rows.append(
-            f"  {one['start_offset']!s:>10} - {end!s:<10} {state:<23} {lineage:<8}{one['size']:>12}  {one['id']}  "
+            f"  {one['start_offset']!s:>10} - {end!s:<10} {state:<23} {lineage:<8}{size:>12}  {one['id']}  "
             f"{_told(one['epochs'])}{files}"
         )
     return rows

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import json
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from milena.client import split_partition
 from milena.errors import UsageError, UserError, reason_of
-from milena.options import Option, Values
+from milena.options import Option, Values, nearest
 from milena.tier.directories import Place, brokers_in
 from milena.up.layout import DEFAULT_DIR
 from milena.up.settings import tier_place
@@ -68,8 +69,8 @@ def run(values: Values, body: Body) -> int:
     """Run a command on the tier that the options name. Raises UserError where it cannot be read."""
     directories = values.dir or ([DEFAULT_DIR] if values.tier is None else [])
     log_dirs = log_dirs_of(directories)
-    place = None if values.tier is None else tier_of(values.tier, values.storage_options)
-    return run_in_loop(partial(_with_tier, place or _tier_of_brokers(directories), log_dirs, body))
+    place = _tier_of_brokers(directories) if values.tier is None else tier_of(values.tier)
+    return run_in_loop(partial(_with_tier, with_options(place, values.storage_options), log_dirs, body))
 
 
 def run_in_loop(body: Callable[[Runtime], Coroutine[Any, Any, int]]) -> int:
@@ -125,10 +126,23 @@ def tier_of(text: str, options: str = "") -> Place:
     """The storage's class and keys, from what `--tier` says. Raises UserError."""
     place = tier_place(text).rstrip("/").removesuffix(f"/{ROOT}")
     if "://" in place:
-        return FSSPEC, {"url": place, "options": options}
-    if options:
-        raise UsageError("--storage-options goes with a URL")
-    return LOCAL, {"dir": place}
+        return with_options((FSSPEC, {"url": place}), options)
+    return with_options((LOCAL, {"dir": place}), options)
+
+
+def with_options(place: Place, options: str) -> Place:
+    """The place with what `--storage-options` says, if anything. Raises UserError."""
+    if not options:
+        return place
+    if place[0] != FSSPEC:
+        raise UsageError(f"--storage-options goes with a URL, and the tier is the folder {named(place)}")
+    try:
+        sound = isinstance(json.loads(options), dict)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise UsageError(f"--storage-options {options}: not a JSON object")
+    return place[0], place[1] | {"options": options}
 
 
 def _tier_of_brokers(directories: Sequence[str]) -> Place:
@@ -145,9 +159,19 @@ def log_dirs_of(directories: Sequence[str]) -> list[str]:
     return [path for directory in directories for broker in brokers_in(directory) for path in broker.log_dirs]
 
 
-def selection(words: Sequence[str]) -> Callable[[TopicIdPartition], bool]:
-    """Which partitions ``TOPIC`` and ``TOPIC:PARTITION`` name; all without a word. Raises UsageError."""
-    wanted = [split_partition(word) for word in words]
-    return lambda one: (
-        not wanted or any(topic == one.topic and number in (None, one.partition) for topic, number in wanted)
-    )
+class Selection:
+    """The partitions that ``TOPIC`` and ``TOPIC:PARTITION`` name; all without a word. Raises UsageError."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._wanted = {word: split_partition(word) for word in words}
+
+    def __call__(self, known: Collection[TopicIdPartition]) -> list[TopicIdPartition]:
+        """Those among ``known``, in order. Raises UserError where a word names none: it may be mistyped."""
+        chosen: set[TopicIdPartition] = set() if self._wanted else set(known)
+        for word, (topic, number) in self._wanted.items():
+            found = [one for one in known if one.topic == topic and number in (None, one.partition)]
+            if not found:
+                alike = nearest(topic, sorted({one.topic for one in known} - {topic}))
+                raise UserError(f"{word} is neither in the tier nor in its metadata{alike}")
+            chosen.update(found)
+        return sorted(chosen, key=lambda one: (one.topic, one.topic_id.int, one.partition))

@@ -16,6 +16,7 @@ from milena.errors import UserError
 from milena.options import Values, nearest
 from milena.tier.places import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
 from milena.tier.restored_cluster import Target, write_cluster
+from milena.tier.words import counted
 from milena.up import locks
 from milena.up.layout import ClusterDir
 from milena.up.plan import nodes_of, write_properties
@@ -170,14 +171,13 @@ def _tell(target: Target, restoration: Restoration) -> None:
     for note in restoration.notes:
         print(f"note: {note}")
     for topic in restoration.topics:
-        print(f"{topic.name}: {topic.partitions} partitions")
+        print(f"{topic.name}: {counted(topic.partitions, 'partition')}")
         for number in range(topic.partitions):
             log = topic.logs.get(number)
             if log is None:
                 print(f"  {number}: empty")
             else:
-                print(
-                    f"  {number}: offsets {log.log_start} to {log.lineage.log_end - 1}, {len(log.segments)} segments, "
-                    f"leader epochs up to {log.leader_epoch}"
-                )
+                offsets = f"offsets {log.log_start} to {log.lineage.log_end - 1}"
+                segments = counted(len(log.segments), "segment")
+                print(f"  {number}: {offsets}, {segments}, leader epochs up to {log.leader_epoch}")
     print(f"`milena up --dir {target.cluster.path}` starts it; topics keep their data for ever until they are altered")

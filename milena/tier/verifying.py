@@ -6,7 +6,8 @@ import json
 import sys
 
 from milena.options import Values
-from milena.tier.places import Opened, selection
+from milena.tier.places import Opened, Selection
+from milena.tier.words import counted
 from tiered.verification import Verification, verify
 
 
@@ -15,17 +16,15 @@ async def verify_all(values: Values, opened: Opened) -> int:
     if opened.history is None and not values.json:
         where = f"in {', '.join(opened.log_dirs)}" if opened.log_dirs else "known (--dir)"
         print(f"no metadata topic is {where}: the files alone are looked at", file=sys.stderr)
-    result = await verify(opened.storage, opened.history, opened.lineage, wanted=selection(values.topic))
+    result = await verify(opened.storage, opened.history, opened.lineage, choose=Selection(values.topic))
     if values.json:
         print(json.dumps(plain(result, opened)))
     else:
         for finding in result.findings:
             print(": ".join(filter(None, (finding.kind, finding.place(), finding.what))))
         print(opened.told())
-        print(
-            f"{result.partitions} partitions, {result.segments} segments, {result.size} bytes, "
-            f"{len(result.findings) or 'no'} findings"
-        )
+        looked_at = (counted(result.partitions, "partition"), counted(result.segments, "segment"))
+        print(", ".join((*looked_at, f"{result.size} bytes", counted(len(result.findings), "finding"))))
     return 1 if result.findings else 0
 
 

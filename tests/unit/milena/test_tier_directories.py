@@ -116,3 +116,8 @@ def test_the_metadata_of_a_moved_cluster_is_not_passed_over(
         main(["restore", "--dir", str(tmp_path / "c4"), *options])
     assert not (tmp_path / "c4").exists()
     assert verified(capsys, "--dir", old)["metadata"] == []
+
+
+def test_storage_options_are_refused_where_the_directory_names_a_folder(cluster: Path) -> None:
+    with pytest.raises(UserError, match=r"^--storage-options goes with a URL, and the tier is the folder "):
+        main(["verify", "--dir", str(cluster), "--storage-options", "{bad"])

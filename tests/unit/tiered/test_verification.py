@@ -215,6 +215,15 @@ async def test_what_a_checkpoint_should_say_is_said_without_metadata_too(tier: W
 
 
 @on_a_tier
+async def test_a_partition_of_which_all_was_deleted_is_not_counted(tier: WholeTier) -> None:
+    segment = tier.put(1, 0, 9, {0: 0})
+    tier.tell(update(segment, DELETING), update(segment, DELETED))
+    tier.remove(segment)
+    found = await tier.verified()
+    assert (found.findings, found.partitions) == ([], 0)
+
+
+@on_a_tier
 async def test_what_two_segments_serve_and_what_none_does(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
     tier.put(2, 5, 12, {0: 5})

@@ -87,7 +87,11 @@ def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
             with open(values.file, "rb") as file:
                 settings |= from_properties(file.read(), values.file)
         except OSError as error:
-            raise UserError(f"{values.file}: {error.strerror}") from None
+            cluster = cluster_of(values.file)
+            missing = cluster is not None and isinstance(error, FileNotFoundError)
+            name = os.path.basename(os.path.dirname(os.path.abspath(values.file)))
+            hint = f"; `milena up` and `milena lab {name} start` write a node's file anew" if missing else ""
+            raise UserError(f"{values.file}: {error.strerror}{hint}") from None
     if use_environment:
         settings |= from_environment(os.environ)
     config = NodeConfig(settings | from_overrides(values.override))

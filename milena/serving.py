@@ -171,6 +171,7 @@ class Serving:
             "pid": os.getpid(),
             "listeners": bound | advertised,
             "log.dirs": list(self._config.log_dirs),
+            "ready": True,
         }
 
     def _tell(self, event: str) -> None:

@@ -16,17 +16,29 @@ from milena.up.processes import is_paused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from milena.up.layout import ClusterDir
 
-OF_PROCESSES = {
-    "start": SteeredNode.start,
+
+def start(node: SteeredNode) -> str | None:
+    """Start it. What to tell of a node that does not serve yet."""
+    return None if node.start() else f"{node.name} runs and does not serve yet: `milena logs {node.name}` says more"
+
+
+def wipe(node: SteeredNode) -> str | None:
+    """Empty its log directories. What to tell of those that were not there."""
+    missing = node.wipe()
+    return f"{node.name}: there was nothing to wipe, {', '.join(missing)} is not there" if missing else None
+
+
+OF_PROCESSES: dict[str, Callable[[SteeredNode], str | None]] = {
+    "start": start,
     "stop": SteeredNode.stop,
     "kill": SteeredNode.kill,
     "power_off": SteeredNode.power_off,
-    "wipe": SteeredNode.wipe,
+    "wipe": wipe,
     "pause": SteeredNode.pause,
     "resume": SteeredNode.resume,
 }
@@ -81,7 +93,9 @@ def main(arguments: Sequence[str]) -> int:
     if values.verb in OF_PROCESSES and given:
         raise UsageError(f"{values.verb} takes no arguments")
     if values.verb in OF_PROCESSES and values.verb != "power_off":
-        OF_PROCESSES[values.verb](node)
+        said = OF_PROCESSES[values.verb](node)
+        if said:
+            print(said, file=sys.stderr)
         return 0
     if node.pid is not None and is_paused(node.pid):
         raise UserError(f"{node.name} is paused and answers nobody; `milena lab {node.name} resume` wakes it")

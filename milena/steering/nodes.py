@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from milena.errors import UserError
+from milena.errors import UserError, reason_of
 from milena.steering.caller import NodeVerbs
 from milena.up import channel, locks, nodes_file, processes
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LIMIT = 60.0
 """Seconds that any step may take."""
+PATIENCE = 10.0
+"""Seconds to look at a node that was started: it may wait for a controller that is down too."""
 STEP = 0.01
 
 
@@ -76,37 +78,47 @@ class SteeredNode:
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
-    def wipe(self) -> None:
-        """Empty its log directories, as if the disk had been replaced. Raises UserError while it runs."""
+    def wipe(self) -> list[str]:
+        """Empty its log directories, as if the disk had been replaced. Returns those that were not there. Raises
+        UserError while it runs, and where they cannot be emptied."""
         if self.pid is not None:
             raise UserError(f"{self.name} runs: its disk can be wiped while it is down")
+        missing = []
         for folder in self.entry["log.dirs"]:
-            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                shutil.rmtree(folder)
+            except FileNotFoundError:
+                missing.append(folder)
+            except OSError as error:
+                raise UserError(f"{self.name} cannot be wiped: {reason_of(error)}") from None
+        return missing
 
-    def start(self, *, wait: bool = True) -> None:
-        """Have the supervisor start it, and with ``wait`` until it serves (in a lab) or runs. Raises UserError where
-        that fails."""
+    def start(self, *, wait: bool = True) -> bool:
+        """Have the supervisor start it, and with ``wait`` until it serves: in a lab; others look so long only that
+        they can tell of a node that ends at once. Returns whether it serves. Raises UserError where that fails."""
         if self.pid is not None:
             raise UserError(f"{self.name} runs already")
         log = self._cluster.log(self.name)
-        log_start = os.path.getsize(log)
+        log_start = _size(log)
         if not locks.is_held(self._cluster.lock) or not channel.tell_supervisor(self._cluster, self.id, channel.START):
             raise UserError(f"no `milena up` runs in {self._cluster.path} that could start it")
-        self._wait(lambda: self.pid is not None, "to be started")
-        if not wait or not os.path.exists(self._cluster.lab):
-            return
+        # The log: it may have ended between two looks.
+        self._wait(lambda: self.pid is not None or _size(log) > log_start, "to be started")
+        if not wait:
+            return False
 
         def is_ready() -> bool:
-            if self.pid is None:
-                raise UserError(
-                    f"{self.name} has ended: {processes.last_words(log, log_start) or 'no word in its log'}"
-                )
-            try:
-                return bool(self.verbs.call("ready")["ready"])
-            except UserError:
-                return False
+            entry = self.entry
+            if entry["pid"] is None:
+                said = processes.last_words(log, log_start) or "no word in its log"
+                raise UserError(f"{self.name} has ended: {said}")
+            ready: bool = entry["ready"]
+            return ready
 
-        self._wait(is_ready, "to serve")
+        if self._cluster.is_lab():
+            self._wait(is_ready, "to serve")
+            return True
+        return self._comes(is_ready, PATIENCE)
 
     def signal(self, number: int) -> None:
         """Raises UserError where it is down."""
@@ -127,8 +139,21 @@ class SteeredNode:
         self._wait(lambda: self.pid != pid and not processes.runs(pid), "to end")
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + LIMIT
+        if not self._comes(condition, LIMIT):
+            raise UserError(f"waited {LIMIT:.0f} seconds for {self.name} {what}")
+
+    @staticmethod
+    def _comes(condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                raise UserError(f"waited {LIMIT:.0f} seconds for {self.name} {what}")
+                return False
             time.sleep(STEP)  # another process writes what is waited for
+        return True
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0

@@ -20,7 +20,11 @@ STOP_LIMIT = 90.0
 """Seconds that `milena down` waits: the supervisor's own limits for brokers and controller come first."""
 
 DOWN = CommandLine("down", "Stop the cluster of a directory in order, however it was started.", [DIR])
-STATUS = CommandLine("status", "Show the nodes of a cluster. The exit code is 1 where any of them is down.", [DIR])
+STATUS = CommandLine(
+    "status",
+    "Show the nodes of a cluster: up, starting, paused (SIGSTOP) or down. The exit code is 1 where any is down.",
+    [DIR],
+)
 LOGS = CommandLine(
     "logs",
     "Print the logs of a cluster's nodes.",
@@ -105,15 +109,25 @@ def status(arguments: Sequence[str]) -> int:
     cluster = known(values.dir)
     entries = nodes_file.read(cluster.nodes)
     supervised = locks.is_held(cluster.lock)
-    print(f"{'node':<6}{'role':<12}{'state':<8}{'pid':>8}{'memory':>10}  listeners")
-    for entry in entries:
-        runs = entry["pid"] is not None and os.path.exists(f"/proc/{entry['pid']}") if supervised else False
+    print(f"{'node':<6}{'role':<12}{'state':<9}{'pid':>7}{'memory':>10}  listeners")
+    states = [state_of(entry) if supervised else "down" for entry in entries]
+    for entry, state in zip(entries, states, strict=True):
+        runs = state != "down"
         listeners = " ".join(f"{name}://{address}" for name, address in entry["listeners"].items())
         pid = entry["pid"] if runs else "-"
-        state = "up" if runs else "down"
         memory = resident(entry["pid"]) if runs else ""
-        print(f"{entry['id']:<6}{','.join(entry['roles']):<12}{state:<8}{pid:>8}{memory:>10}  {listeners}")
-    return 0 if supervised and all(entry["pid"] is not None for entry in entries) else 1
+        print(f"{entry['id']:<6}{','.join(entry['roles']):<12}{state:<9}{pid:>7}{memory:>10}  {listeners}")
+    return 0 if supervised and "down" not in states else 1
+
+
+def state_of(entry: nodes_file.Entry) -> str:
+    """``up`` serves, ``starting`` does not yet, ``paused`` is stopped by a signal."""
+    pid = entry["pid"]
+    if pid is None or not os.path.exists(f"/proc/{pid}"):
+        return "down"
+    if processes.is_paused(pid):
+        return "paused"
+    return "up" if entry.get("ready", True) else "starting"
 
 
 def logs(arguments: Sequence[str]) -> int:

@@ -37,6 +37,11 @@ class ClusterDir:
         self.remote = os.path.join(self.path, "remote")
         self.own_log = os.path.join(self.logs, "up.log")
 
+    @property
+    def is_default(self) -> bool:
+        """Whether commands that are given here need no ``--dir``."""
+        return self.path == os.path.abspath(DEFAULT_DIR)
+
     def log(self, node: str) -> str:
         return os.path.join(self.logs, f"{node}.log")
 

@@ -1,7 +1,8 @@
 """``DIR/nodes.json``: the nodes of a cluster and where they are, kept true while they come and go.
 
 A list of ``{"id": 1, "roles": ["broker"], "pid": 4711, "listeners": {"PLAINTEXT": "127.0.0.1:9092"}, "log.dirs":
-[...]}``; ``pid`` is null while a node is down. Supervisor and nodes change it under a lock, by rename.
+[...], "ready": true}``; ``pid`` is null while a node is down, ``ready`` is true while it serves. Supervisor and nodes
+change it under a lock, by rename.
 """
 
 from __future__ import annotations
@@ -47,9 +48,17 @@ def is_down(path: str, node_id: int) -> bool:
 
 def mark_down(path: str, node_id: int, pid: int) -> None:
     """The process is gone: its pid becomes null, unless the node has come back under another one."""
+    _change_process(path, node_id, pid, {"pid": None, "ready": False})
 
+
+def mark_ready(path: str, node_id: int, pid: int) -> None:
+    """The process serves, unless the node runs as another one by now."""
+    _change_process(path, node_id, pid, {"ready": True})
+
+
+def _change_process(path: str, node_id: int, pid: int, news: Entry) -> None:
     def change(entries: list[Entry]) -> list[Entry]:
-        return [{**e, "pid": None} if e["id"] == node_id and e["pid"] == pid else e for e in entries]
+        return [e | news if e["id"] == node_id and e["pid"] == pid else e for e in entries]
 
     _change(path, change)
 

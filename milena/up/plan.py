@@ -35,6 +35,7 @@ class NodePlan:
             "pid": pid,
             "listeners": {self.listener: self.address},
             "log.dirs": [self.data],
+            "ready": False,
         }
 
 

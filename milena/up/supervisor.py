@@ -1,6 +1,6 @@
 """The supervisor: starts the nodes of a cluster, watches them, ends them in order.
 
-Life of a node here:  starting -> ready -> down -> (brought back by `milena node`) starting -> ready
+Life of a node here:  starting -> ready -> down -> (`milena lab NODE start` or `milena node`) starting -> ready
 All nodes are started at once; the cluster is ready when every node has said that it is (a broker: unfenced).
 """
 
@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from milena.errors import UserError
+from milena.errors import UserError, reason_of
 from milena.up import channel, locks, nodes_file, ports, processes, tier_place
 from milena.up.plan import nodes_of, read_properties, replace_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess
@@ -208,10 +208,19 @@ class Supervisor:
                 self._view.tell(f"{node.plan.name} is back (pid {message.pid})")
             if message.event == channel.READY and node.pid == message.pid:
                 node.state = READY
+                nodes_file.mark_ready(self._cluster.nodes, node.plan.id, message.pid)
 
     def _start_again(self, node: SupervisedNode) -> None:
         node.wanted = False
-        self._start(node)
+        try:
+            self._cluster.create()  # what somebody has removed meanwhile, as a broken disk would
+            if not os.path.exists(node.plan.properties):
+                write_properties(self._settings, node.plan, self.nodes[0].plan)
+            self._start(node)
+        except (OSError, UserError) as error:
+            said = reason_of(error) if isinstance(error, OSError) else error
+            self._view.tell(f"{node.plan.name} cannot be started: {said}")
+            return
         nodes_file.renew(self._cluster.nodes, node.plan.entry(node.pid))
 
     def _bury(self) -> None:
@@ -221,7 +230,7 @@ class Supervisor:
                 continue
             words = processes.last_words(node.plan.log, node.process.log_start)
             if self._announced and not self._stop_requested:
-                self._view.tell(f"{node.plan.name} {reason}; this brings it back: milena node {node.plan.properties}")
+                self._view.tell(f"{node.plan.name} {reason}; this brings it back: {self._way_back(node.plan)}")
             nodes_file.mark_down(self._cluster.nodes, node.plan.id, node.process.pid)
             node.process, node.state = None, DOWN
             if not self._announced and not self._stop_requested:
@@ -230,6 +239,13 @@ class Supervisor:
                 )
             if node.wanted:
                 self._start_again(node)
+
+    def _way_back(self, node: NodePlan) -> str:
+        """A command. Not `milena node`: the node's folder may be what is gone."""
+        from shlex import quote
+
+        where = "" if self._cluster.is_default else f" --dir {quote(self._cluster.path)}"
+        return f"milena lab {node.name} start{where}"
 
     def _announce(self) -> None:
         """Say that the cluster is ready, once, after the topics that were asked for."""

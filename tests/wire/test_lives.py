@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from milena.local_cluster import LIMIT, MILENA, LocalCluster
 from milena.up.processes import runs
 from tests.wire.command import milena, node, refused
 from tests.wire.raw import answers
-from tests.wire.waiting import wait_gone
+from tests.wire.waiting import wait_gone, wait_until
 
 IMPATIENT = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 """Nobody waits long for a broker that was killed with its controller, or for a controller that is not there; a busy
@@ -45,10 +46,12 @@ def test_nodes_json_is_true_while_nodes_come_and_go(mortal: LocalCluster) -> Non
 
 
 def test_a_node_that_dies_is_left_down_and_reported(mortal: LocalCluster) -> None:
-    properties = f"{mortal.directory}/broker-1/server.properties"
     mortal.kill(1)
     told = Path(mortal.directory, "up.stderr").read_text().splitlines()
-    assert f"broker-1 was ended by signal 9; this brings it back: milena node {properties}" in told
+    assert (
+        f"broker-1 was ended by signal 9; this brings it back: milena lab broker-1 start --dir {mortal.directory}"
+        in told
+    )
     rows = milena("status", "--dir", mortal.directory, code=1).out.splitlines()[1:]
     assert [row.split()[:4] for row in rows if " down " in row] == [["1", "broker", "down", "-"]]
     mortal.restart(1)
@@ -60,6 +63,58 @@ def test_a_node_that_is_stopped_in_order_can_come_back_too(mortal: LocalCluster)
     assert Path(mortal.nodes[2].log_dirs[0], ".kafka_cleanshutdown").exists()
     mortal.restart(2)
     assert answers(mortal.nodes[2].listeners["PLAINTEXT"])
+
+
+def test_a_node_whose_folder_is_gone_is_made_anew(mortal: LocalCluster) -> None:
+    """As after `rm -rf`, or where a disk was replaced."""
+    at = ("--dir", mortal.directory)
+    milena("topic", "create", "everywhere", "--partitions", "1", "--replicas", "2", "-b", mortal.bootstrap)
+    milena("produce", "everywhere", "-b", mortal.bootstrap, stdin="kept\n")
+    mortal.kill(2)
+    folder = Path(mortal.directory, "broker-2")
+    shutil.rmtree(folder)
+    assert milena("lab", "2", "wipe", *at).err == f"broker-2: there was nothing to wipe, {folder}/data is not there\n"
+    said = refused("node", str(folder / "server.properties"))
+    assert said == (
+        f"{folder}/server.properties: No such file or directory; `milena up` and `milena lab broker-2 start` write a "
+        "node's file anew"
+    )
+    assert milena("lab", "2", "start", *at) == ("", "")
+    assert milena("status", *at).out.count(" up ") == 3, "it is there when it serves"
+    copy = folder / "data" / "everywhere-0" / "00000000000000000000.log"
+    wait_until(lambda: copy.exists() and b"kept" in copy.read_bytes(), "the broker to have all again")
+
+
+def test_a_node_that_ends_at_once_is_told(mortal: LocalCluster) -> None:
+    mortal.kill(2)
+    properties = Path(mortal.directory, "broker-2", "server.properties")
+    good = properties.read_text()
+    properties.write_text(f"{good}num.partitions=x\n")
+    said = refused("lab", "2", "start", "--dir", mortal.directory)
+    assert said.startswith("broker-2 has ended: ") and "Invalid value x for configuration num.partitions" in said
+    properties.write_text(good)
+    mortal.start_node(2)
+
+
+def test_status_tells_what_is_paused_and_what_does_not_serve_yet(tmp_path: Path) -> None:
+    with LocalCluster.start(tmp_path) as cluster:
+        cluster.kill(cluster.controller.id)
+        cluster.kill(1)
+        cluster.start_node(1, wait=False)  # without a controller it serves nobody
+        assert states(cluster) == {"1": "starting", "100": "down"}
+        cluster.pause(1)
+        assert states(cluster) == {"1": "paused", "100": "down"}
+        cluster.resume(1)
+        cluster.start_node(100)
+        wait_until(lambda: states(cluster) == {"1": "up", "100": "up"}, "both to serve")
+
+
+def states(cluster: LocalCluster) -> dict[str, str]:
+    """By node, as `milena status` shows them."""
+    shown = subprocess.run([*MILENA, "status", "--dir", cluster.directory], capture_output=True, text=True, check=False)
+    rows = [row.split() for row in shown.stdout.splitlines()[1:]]
+    assert shown.returncode == ("down" in [row[2] for row in rows])
+    return {row[0]: row[2] for row in rows}
 
 
 def test_a_controller_comes_back_too(mortal: LocalCluster) -> None:

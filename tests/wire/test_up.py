@@ -104,8 +104,9 @@ def test_nodes_json_lists_every_node(life: Life) -> None:
             "pid": node["pid"],
             "listeners": {"PLAINTEXT": address},
             "log.dirs": [str(life.directory / f"broker-{node['id']}" / "data")],
+            "ready": True,
         }
-    assert set(controller) == {"id", "roles", "pid", "listeners", "log.dirs"}
+    assert set(controller) == {"id", "roles", "pid", "listeners", "log.dirs", "ready"}
     assert controller["roles"] == ["controller"]
 
 

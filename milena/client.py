@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,7 +16,16 @@ from protocol.errors import ErrorCode, KafkaError
 from runtime.files import RealDisk
 from runtime.process import real_runtime
 
-BOOTSTRAP = Option("--bootstrap-server", "brokers to begin with", "HOST:PORT,...", default="127.0.0.1:9092", short="-b")
+VARIABLE = "MILENA_BOOTSTRAP"
+OF_UP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+"""The brokers of a plain `milena up`: some of them may be down."""
+BOOTSTRAP = Option(
+    "--bootstrap-server",
+    f"brokers to begin with, or {VARIABLE} in the environment",
+    "HOST:PORT,...",
+    default=os.environ.get(VARIABLE) or OF_UP,
+    short="-b",
+)
 
 Body = Callable[[Cluster], Coroutine[Any, Any, int]]
 Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[Any, Any, int]]]]
@@ -65,14 +75,15 @@ async def _run(addresses: list[tuple[str, int]], body: Body) -> int:
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
     """``host:port,...``; IPv6 hosts in brackets. Raises UsageError."""
+    source = VARIABLE if text == os.environ.get(VARIABLE) else "--bootstrap-server"
     addresses = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, _, port = part.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise UsageError(f"--bootstrap-server {text}: {part!r} is not of the form HOST:PORT")
+            raise UsageError(f"{source} {text}: {part!r} is not of the form HOST:PORT")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:
-        raise UsageError("--bootstrap-server needs at least one HOST:PORT")
+        raise UsageError(f"{source} needs at least one HOST:PORT")
     return addresses
 
 

@@ -22,6 +22,14 @@ UNSET = -1
 LEADER_WAIT = 10.0
 """Seconds that a new topic's partitions may take to have leaders before `create` says so."""
 
+INTERNAL = {
+    "__remote_log_metadata": "says what lies in the remote tier, and without it nothing there can be read",
+    "__consumer_offsets": "holds the committed offsets of all groups",
+    "__transaction_state": "holds the state of all transactions",
+    "__share_group_state": "holds the state of all share groups",
+}
+"""What the deletion of a topic would cost that nobody created by hand. Kafka's own tools delete them without a word."""
+
 CREATE = CommandLine(
     "topic create",
     "Create a topic, and return when its partitions have leaders.",
@@ -53,7 +61,11 @@ DESCRIBE = CommandLine(
 DELETE = CommandLine(
     "topic delete",
     "Delete topics with all their data.",
-    [BOOTSTRAP, Option("--if-exists", "a topic that is not there is no error")],
+    [
+        BOOTSTRAP,
+        Option("--if-exists", "a topic that is not there is no error"),
+        Option("--force", "internal topics too, with what the cluster remembers in them"),
+    ],
     [TOPICS],
 )
 ALTER = CommandLine(
@@ -152,6 +164,9 @@ async def eligible_leaders(cluster: Cluster, topic: str) -> dict[int, tuple[int,
 async def delete(values: Values, cluster: Cluster) -> int:
     if not values.topic:
         raise UsageError("milena topic delete needs the names of topics")
+    for name in values.topic:
+        if name in INTERNAL and not values.force:
+            raise UserError(f"topic {name} {INTERNAL[name]}; --force deletes it all the same")
     for name, error in (await admin.delete_topics(cluster, values.topic)).items():
         missing = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if error is not None and not (missing and values.if_exists):

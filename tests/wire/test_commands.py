@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def test_internal_topics_are_listed_where_they_are_asked_for(to: tuple[str, str]
     milena("consume", topic, "--group", topic, "--from-beginning", "--max", "1", *to)
     assert "__consumer_offsets" not in milena("topic", "list", *to).out
     assert "__consumer_offsets" in milena("topic", "list", "--internal", *to).out
+
+
+def test_internal_topics_are_deleted_by_force_alone(milena_start: Callable[..., LocalCluster]) -> None:
+    to = ("-b", milena_start().bootstrap)
+    milena("topic", "create", "__remote_log_metadata", *to)
+    milena("topic", "create", "own", *to)
+    assert refused("topic", "delete", "own", "__remote_log_metadata", *to) == (
+        "topic __remote_log_metadata says what lies in the remote tier, and without it nothing there can be read; "
+        "--force deletes it all the same"
+    )
+    for name in ("__consumer_offsets", "__transaction_state"):
+        assert refused("topic", "delete", name, "--if-exists", *to).endswith("; --force deletes it all the same")
+    assert milena("topic", "list", "--internal", *to).out.count("partition") == 2
+    milena("topic", "delete", "own", "__remote_log_metadata", "--force", *to)
+    assert milena("topic", "list", "--internal", *to).out == ""
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -214,6 +230,24 @@ def test_a_cluster_that_does_not_answer_is_one_sentence() -> None:
     assert refused("topic", "list", "-b", "localhost", code=2) == (
         "--bootstrap-server localhost: 'localhost' is not of the form HOST:PORT"
     )
+
+
+def test_brokers_are_found_by_what_the_environment_says(cluster: LocalCluster, topic: str) -> None:
+    refuses = free("127.0.0.1", 1)[0]
+    known = {**os.environ, "MILENA_BOOTSTRAP": f"127.0.0.1:{refuses},{cluster.bootstrap}"}
+    milena("topic", "create", topic, env=known)
+    milena("produce", topic, stdin="x\n", env=known)
+    assert milena("consume", topic, "--from-beginning", "--exit", env=known).out == "x\n"
+    assert refused("topic", "list", "-b", f"127.0.0.1:{refuses}", env=known).startswith("cannot connect to ")
+    assert refused("topic", "list", env={**os.environ, "MILENA_BOOTSTRAP": "here"}, code=2) == (
+        "MILENA_BOOTSTRAP here: 'here' is not of the form HOST:PORT"
+    )
+
+
+def test_without_a_word_all_brokers_of_a_plain_up_are_tried() -> None:
+    unset = {name: value for name, value in os.environ.items() if name != "MILENA_BOOTSTRAP"}
+    shown = milena("topic", "list", "--help", env=unset).out
+    assert "MILENA_BOOTSTRAP in the environment (default: 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094)" in shown
 
 
 def test_a_server_of_another_kind_is_one_sentence() -> None:

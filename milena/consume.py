@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
-from milena.client import BOOTSTRAP, run
+from milena.client import BOOTSTRAP, explain, run
 from milena.errors import UsageError, UserError
 from milena.options import CommandLine, Option, Positional, Values
+from node.client import admin
 from node.client.cluster import Cluster
 from node.client.consumer import ConsumedRecord, Consumer
 from node.client.group_consumer import GroupConsumer
 from node.client.offsets import EARLIEST, LATEST, find_offset
+from node.outgoing import ChannelError
+from protocol.errors import ErrorCode, KafkaError
 
 COMMAND = CommandLine(
     "consume",
@@ -35,6 +39,9 @@ COMMAND = CommandLine(
     positionals=[Positional("TOPIC", "the topic to read")],
     examples=["milena consume orders --from-beginning --exit", "milena consume orders --group billing --json"],
 )
+TOPIC_RESOURCE = 2
+UNEXPLAINED = (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE)
+"""What a partition answers where its records, here or in the tier, are missing or damaged."""
 WAIT = 1.0
 """Seconds for one poll; Ctrl-C is heard at any time."""
 
@@ -69,7 +76,9 @@ async def consume(values: Values, cluster: Cluster) -> int:
     try:
         while values.max is None or printed < values.max:
             room = 500 if values.max is None else min(500, values.max - printed)
-            for record in await consumer.poll(WAIT, room):
+            async with explained(cluster, values.topic):
+                records = await consumer.poll(WAIT, room)
+            for record in records:
                 if record.offset < ends.get(record.partition, record.offset + 1):
                     show(record, values)
                     printed += 1
@@ -79,6 +88,27 @@ async def consume(values: Values, cluster: Cluster) -> int:
     finally:
         await consumer.close()
     return 0
+
+
+@asynccontextmanager
+async def explained(cluster: Cluster, topic: str) -> AsyncIterator[None]:
+    """What a broker will not say to a client stands elsewhere: raise UserError with where."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code not in UNEXPLAINED:
+            raise
+        tiered = f"; `milena tier verify {topic}` looks into the tier" if await is_tiered(cluster, topic) else ""
+        raise UserError(f"{explain(error)}: the brokers' logs say why (`milena logs`){tiered}") from None
+
+
+async def is_tiered(cluster: Cluster, topic: str) -> bool:
+    """As far as the brokers tell."""
+    try:
+        entries = await admin.describe_configs(cluster, TOPIC_RESOURCE, topic)
+    except (KafkaError, ChannelError):
+        return False
+    return any(entry.name == "remote.storage.enable" and entry.value == "true" for entry in entries)
 
 
 async def check_offset(cluster: Cluster, topic: str, partition: int, offset: int) -> None:
@@ -102,7 +132,8 @@ async def consume_group(values: Values, cluster: Cluster) -> int:
     printed = 0
     try:
         while values.max is None or printed < values.max:
-            records = await consumer.poll(WAIT, 500 if values.max is None else min(500, values.max - printed))
+            async with explained(cluster, values.topic):
+                records = await consumer.poll(WAIT, 500 if values.max is None else min(500, values.max - printed))
             for record in records:
                 show(record, values)
             printed += len(records)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from typing import Any
 
 from milena.client import BOOTSTRAP, run
 from milena.errors import UsageError
@@ -60,15 +61,15 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     try:
         async for line in lines(sys.stdin.fileno()):
             key, value = split(line, values.key_separator)
-            sent.append(
-                await producer.enqueue(
-                    values.topic,
-                    None if values.null and not value else value,
-                    key=key,
-                    partition=values.partition,
-                    headers=headers,
-                )
+            future = await producer.enqueue(
+                values.topic,
+                None if values.null and not value else value,
+                key=key,
+                partition=values.partition,
+                headers=headers,
             )
+            future.add_done_callback(seen)
+            sent.append(future)
             while sent and sent[0].done():
                 sent.pop(0).result()
         await asyncio.wait(sent) if sent else None
@@ -77,6 +78,12 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     finally:
         await producer.close()
     return 0
+
+
+def seen(future: asyncio.Future[Any]) -> None:
+    """The first error is told; asyncio shall not complain of the others."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def check_partition(cluster: Cluster, topic: str, partition: int) -> None:

@@ -289,7 +289,8 @@ class Consumer:
             assigned.offset, assigned.epoch = None, -1
             return None
         if fetched.error_code:
-            return KafkaError(ErrorCode(fetched.error_code), f"{assigned.topic}-{assigned.partition}")
+            place = f"{assigned.topic}-{assigned.partition} cannot be read from offset {assigned.offset} on"
+            return KafkaError(ErrorCode(fetched.error_code), place)
         data, start = fetched.records, assigned.offset
         if fetched.diverging_epoch is not None and start is not None:
             # What was read before is not in the leader's log: go on where the two part.

@@ -53,6 +53,12 @@ def test_internal_topics_are_listed_where_they_are_asked_for(to: tuple[str, str]
     assert "__consumer_offsets" in milena("topic", "list", "--internal", *to).out
 
 
+def test_records_that_are_refused_are_one_sentence(to: tuple[str, str], topic: str) -> None:
+    milena("topic", "create", topic, "--partitions", "1", "--config", "max.message.bytes=500", *to)
+    lines = f"{'x' * 450}\n" * 500
+    assert "MESSAGE_TOO_LARGE" in refused("produce", topic, "--compression", "none", *to, stdin=lines)
+
+
 def test_internal_topics_are_deleted_by_force_alone(milena_start: Callable[..., LocalCluster]) -> None:
     to = ("-b", milena_start().bootstrap)
     milena("topic", "create", "__remote_log_metadata", *to)

@@ -10,6 +10,7 @@ import pytest
 from milena.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.clients import Record, WireClient, all_clients
+from tests.wire.command import milena, refused
 from tests.wire.test_tier import logs, settings
 from tests.wire.waiting import wait_until
 
@@ -34,3 +35,19 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 def test_every_client_reads_all_from_the_first_offset(tiered: LocalCluster, client: WireClient) -> None:
     found = client.consume(tiered.bootstrap, "t", len(RECORDS), group=client.name)
     assert found == [(0, offset, record) for offset, record in enumerate(RECORDS)]
+
+
+def test_a_segment_that_is_missing_is_told_with_its_offset(tiered: LocalCluster) -> None:
+    create_topic(tiered.bootstrap, "holed", partitions=1, config=TIERED)
+    for _ in range(6):  # each is a batch at least
+        milena("produce", "holed", "-b", tiered.bootstrap, stdin=f"{'x' * 1000}\n" * 50)
+    data, remote = Path(tiered.brokers[0].log_dirs[0]), Path(tiered.directory).parent / "tier" / "kafka-tiered-storage"
+    wait_until(lambda: len(logs(data, "holed-0")) == 1, "closed segments are in the tier")
+    missing = logs(remote, "holed-0-*")[1]
+    missing.unlink()
+    offset = int(missing.name.partition("-")[0])
+    said = refused("consume", "holed", "--from-beginning", "--exit", "-b", tiered.bootstrap)
+    assert said == (
+        f"holed-0 cannot be read from offset {offset} on (UNKNOWN_SERVER_ERROR): the brokers' logs say why "
+        "(`milena logs`); `milena tier verify holed` looks into the tier"
+    )

@@ -17,9 +17,9 @@ from protocol.uuids import to_text
 from storage.epoch_cache import LeaderEpochCache
 from storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from storage.producer_state import ProducerEntry, ProducerState
+from tiered.log_contents import read_contents
 from tiered.log_lineage import Lineage, lineage_of_tier, readable, served_runs, starting_at
 from tiered.metadata_folders import MetadataHistory
-from tiered.object_checks import check_objects
 from tiered.rebuilding import NotASegment, rebuilt
 from tiered.remote_storage import LOG_SUFFIX, IndexType, RemoteResourceNotFound, RemoteStorage, StoredSegment
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
@@ -107,8 +107,11 @@ async def plan(
             raise CannotRestore(f"topic {name} has at least {topic.partitions} partitions, not {wanted}")
         topic.partitions = wanted
         for partition in partitions:
-            segments = await _segments(storage, history, partition, stored.get(partition, []), result.notes)
-            log = await _log(storage, partition, segments, await of_replicas(partition), wishes, result.notes)
+            segments, left_out = await _segments(storage, history, partition, stored.get(partition, []), result.notes)
+            lineage = await of_replicas(partition) or await lineage_of_tier(storage, segments)
+            runs = served_runs(lineage, readable(segments)) if lineage is not None else []
+            _check_gaps(partition, runs, wishes, left_out, result.notes)
+            log = await _log(storage, partition, segments, lineage, runs, result.notes)
             if log is not None:
                 topic.logs[partition.partition] = log
         result.topics.append(topic)
@@ -145,32 +148,37 @@ async def _segments(
     partition: TopicIdPartition,
     stored: Sequence[StoredSegment],
     notes: list[str],
-) -> list[RemoteLogSegmentMetadata]:
-    """The partition's segments. A readable one has its log in the tier."""
-    found = []
+) -> tuple[list[RemoteLogSegmentMetadata], list[str]]:
+    """The partition's segments, and why others are none. A readable one has its log in the tier."""
+    found: list[RemoteLogSegmentMetadata] = []
     there = {one.segment_id.id: one for one in stored}
+    left_out: list[str] = []
     if history is not None:
         for segment in history.segments(partition):
             object_size = there[segment.id].objects.get(LOG_SUFFIX, 0) if segment.id in there else 0
             if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and object_size < segment.size:
-                _left_out(notes, segment, f"its log has {object_size} of {segment.size} bytes")
+                part = replace(segment, size=object_size)
+                damage = (await read_contents(storage, part)).damage if object_size else []
+                why = "; ".join([f"its log has {object_size} of {segment.size} bytes", *damage])
+                left_out.append(_left_out(segment.id, why))
             else:
                 found.append(segment)
-        notes += _lost_objects(partition, [there[one.id] for one in readable(found) if one.id in there])
-        return found
-    for one in stored:
-        try:
-            segment, contents = await rebuilt(storage, one)
-        except NotASegment as error:
-            notes.append(f"{_name(partition)}: segment {to_text(one.segment_id.id)} is left out: {error}")
-            continue
-        problems = await check_objects(storage, segment, one, contents)
-        if contents.bad_checksums or contents.damage:
-            _left_out(notes, segment, "; ".join(what for _, what in problems))
-        else:
-            found.append(segment)
-    notes += _lost_objects(partition, [there[one.id] for one in found])
-    return sorted(found, key=lambda segment: (segment.start_offset, segment.end_offset, segment.id.int))
+    else:
+        for one in stored:
+            try:
+                segment, contents = await rebuilt(storage, one)
+            except NotASegment as error:
+                left_out.append(_left_out(one.segment_id.id, str(error)))
+                continue
+            damage = [*(f"{where} has a wrong checksum" for where in contents.bad_checksums), *contents.damage]
+            if damage:
+                left_out.append(_left_out(segment.id, "; ".join(damage)))
+            else:
+                found.append(segment)
+        found.sort(key=lambda segment: (segment.start_offset, segment.end_offset, segment.id.int))
+    notes += [f"{_name(partition)}: {why}" for why in left_out]
+    notes += _lost_objects(partition, [there[one.id] for one in readable(found) if one.id in there])
+    return found, left_out
 
 
 def _lost_objects(partition: TopicIdPartition, taken: Sequence[StoredSegment]) -> Iterator[str]:
@@ -182,37 +190,47 @@ def _lost_objects(partition: TopicIdPartition, taken: Sequence[StoredSegment]) -
             yield f"{_name(partition)}: there is no {suffix} of segment {lacking[0]}{more}: {meaning}"
 
 
-def _left_out(notes: list[str], segment: RemoteLogSegmentMetadata, why: str) -> None:
-    notes.append(f"{_name(segment.partition)}: segment {to_text(segment.id)} is left out: {why}")
+def _left_out(segment: UUID, why: str) -> str:
+    return f"segment {to_text(segment)} is left out: {why}"
 
 
 def _name(partition: TopicIdPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
 
 
+def _check_gaps(
+    partition: TopicIdPartition,
+    runs: Sequence[tuple[Offset, Offset]],
+    wishes: Wishes,
+    left_out: Sequence[str],
+    notes: list[str],
+) -> None:
+    """Raises CannotRestore where there are gaps that nobody wants to pass over."""
+    if len(runs) < 2:
+        return
+    told = ", ".join(f"{before[1] + 1} to {after[0] - 1}" for before, after in pairwise(runs))
+    what = f"{_name(partition)}: offsets {told} are in no segment"
+    if not wishes.skip_gaps:
+        reasons = f" ({'; '.join(left_out)})" if left_out else ""
+        raise CannotRestore(
+            f"{what}{reasons}; with --skip-gaps the log begins behind them, and what is before them will be deleted "
+            "from the tier"
+        )
+    notes.append(f"{what}, the log begins at {runs[-1][0]}")
+
+
 async def _log(
     storage: RemoteStorage,
     partition: TopicIdPartition,
     segments: Sequence[RemoteLogSegmentMetadata],
-    of_replicas: Lineage | None,
-    wishes: Wishes,
+    lineage: Lineage | None,
+    runs: Sequence[tuple[Offset, Offset]],
     notes: list[str],
 ) -> RestoredLog | None:
     """None where nothing in the tier can be read."""
-    lineage = of_replicas or await lineage_of_tier(storage, segments)
-    every = readable(segments)
-    runs = served_runs(lineage, every) if lineage is not None else []
     if lineage is None or not runs:
         notes.append(f"{_name(partition)}: nothing in the tier can be read, the partition will be empty")
         return None
-    if len(runs) > 1:
-        told = ", ".join(f"{before[1] + 1} to {after[0] - 1}" for before, after in pairwise(runs))
-        if not wishes.skip_gaps:
-            raise CannotRestore(
-                f"{_name(partition)}: offsets {told} are in no segment; with --skip-gaps the log begins behind them, "
-                "and what is before them will be deleted from the tier"
-            )
-        notes.append(f"{_name(partition)}: offsets {told} are in no segment, the log begins at {runs[-1][0]}")
     first, last = runs[-1]
     start = max(first, lineage.log_start or first)
     end = Offset(last + 1)
@@ -221,7 +239,7 @@ async def _log(
     known = LeaderEpochCache(lineage.epochs)
     known.truncate_from_end(end)
     newest = max([lineage.epochs[-1].epoch, *(segment.epochs[-1].epoch for segment in segments)])
-    producers = await _producers(storage, every, end, notes)
+    producers = await _producers(storage, readable(segments), end, notes)
     undecided = [str(producer) for producer, _ in open_transactions(producers)]
     if undecided:
         notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +145,20 @@ async def test_offsets_that_are_in_no_segment_are_not_passed_over_unasked(tier: 
     result = await restored(tier, Wishes(skip_gaps=True))
     assert result.topics[0].logs[0].log_start == 20
     assert result.notes == ["t-0: offsets 10 to 19 are in no segment, the log begins at 20"]
+
+
+@on_a_tier
+async def test_where_damage_is_the_reason_of_a_gap_it_is_told(tier: WholeTier) -> None:
+    tier.put(1, 0, 9, {0: 0})
+    cut = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0})
+    tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0})
+    batch = cut.size // 10
+    tier.write(cut, ".log", tier.read(cut, ".log")[: batch * 4 + 70])
+    damage = f"the 70 bytes at position {batch * 4} are no whole batch"
+    for with_metadata, size in ((False, ""), (True, f"its log has {batch * 4 + 70} of {cut.size} bytes; ")):
+        reason = f"segment {to_text(cut.id)} is left out: {size}{damage}"
+        with pytest.raises(CannotRestore, match=re.escape(f"in no segment ({reason}); with --skip-gaps")):
+            await restored(tier, with_metadata=with_metadata)
 
 
 @on_a_tier

@@ -80,7 +80,7 @@ def test_a_range_that_cannot_be_is_refused(fetch: Fetch) -> None:
         for what in ("t:0", SECOND):
             with pytest.raises(UsageError, match=f"^{sentence}$"):
                 main(["fetch", what, *options, *fetch.options])
-    with pytest.raises(UsageError, match=r"^--out copies a whole log: --from-offset and --to-offset do not go with it$"):
+    with pytest.raises(UsageError, match=r"^--out copies a whole log: "):
         main(["fetch", SECOND, "--out", "x", "--to-offset", "1", *fetch.options])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 
 from milena.client import BOOTSTRAP, Commands, explain, run_one_of
@@ -100,9 +101,20 @@ async def create(values: Values, cluster: Cluster) -> int:
     if error is not None and not (error.code is ErrorCode.TOPIC_ALREADY_EXISTS and values.if_not_exists):
         raise UserError(f"topic {values.topic}: {explain(error)}")
     view = await with_leaders(cluster, values.topic)
+    if error is not None:
+        warn_of_size(values, view)
     if not values.quiet:
         print(f"{values.topic}: {partitions_of(view)}")
     return 0
+
+
+def warn_of_size(values: Values, found: TopicView) -> None:
+    """Where a topic that was there already is not as it was asked for."""
+    count, copies = len(found.partitions), max((len(one.replicas) for one in found.partitions.values()), default=0)
+    if values.partitions not in (None, count):
+        print(f"warning: {found.name} has {partitions_of(found)} already, not {values.partitions}", file=sys.stderr)
+    if values.replicas not in (None, copies):
+        print(f"warning: {found.name} has replication factor {copies} already, not {values.replicas}", file=sys.stderr)
 
 
 async def with_leaders(cluster: Cluster, name: str) -> TopicView:

@@ -58,7 +58,10 @@ class ClusterDir:
         return os.path.join(self.path, node, "data")
 
     def create(self) -> None:
-        """Make the folders. Raises UserError where that cannot be."""
+        """Make the folders. Raises UserError where that cannot be, and within the folder of a node."""
+        for name in ("server.properties", "meta.properties"):
+            if os.path.exists(os.path.join(self.path, name)) and not self.exists():
+                raise UserError(f"{self.path} is a node's folder, with its {name}: name another one with --dir")
         try:
             os.makedirs(self.logs, exist_ok=True)
         except OSError as error:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import time
 
 from milena.errors import UserError, reason_of
-from milena.up import channel, locks, nodes_file, ports, processes, tier_place
+from milena.up import channel, locks, nodes_file, ports, processes, tier_place, topics
 from milena.up.plan import nodes_of, read_properties, replace_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess
 from milena.up.settings import draw_cluster_id, save
@@ -84,9 +83,9 @@ class Supervisor:
         self._announced = False
         self.nodes: list[SupervisedNode] = []
 
-    def run(self, topics: list[tuple[str, str, str]]) -> int:
+    def run(self, wanted_topics: list[tuple[str, str, str]]) -> int:
         """Start everything and stay until told to stop. Raises UserError where the cluster cannot start."""
-        self._topics_left = topics
+        self._topics_left = wanted_topics
         self._cluster.create()
         lock = locks.lock_directory(self._cluster.path, self._cluster.lock)
         try:
@@ -253,20 +252,10 @@ class Supervisor:
             return
         bootstrap = ",".join(node.plan.address for node in self.nodes if node.plan.role == "broker")
         for name, partitions, replicas in self._topics_left:
-            self._create_topic(bootstrap, name, partitions, replicas)
+            for warning in topics.create(bootstrap, name, partitions, replicas):
+                self._view.warn(warning)
         self._announced = True
         self._view.ready(f"ready bootstrap={bootstrap}")
-
-    def _create_topic(self, bootstrap: str, name: str, partitions: str, replicas: str) -> None:
-        command = [sys.executable, "-I", "-m", "milena", "topic", "create", name, "--bootstrap-server", bootstrap]
-        command += ["--partitions", partitions, "--replicas", replicas, "--if-not-exists", "--quiet"]
-        log = os.open(self._cluster.own_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        start = os.fstat(log).st_size
-        actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
-        pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)
-        os.close(log)
-        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
-            raise UserError(f"--topic {name}: {processes.last_words(self._cluster.own_log, start)}")
 
     def _stop_all(self) -> None:
         """Brokers first, so that they can hand over with the controller's help, then the controller."""

@@ -113,7 +113,7 @@ def test_nodes_json_lists_every_node(life: Life) -> None:
 def test_everything_lies_below_the_directory(life: Life) -> None:
     assert not list(life.elsewhere.iterdir())
     nodes = {"broker-1", "broker-2", "broker-3", "controller-100"}
-    logs = {f"logs/{name}.log" for name in (*nodes, "up")}
+    logs = {f"logs/{name}.log" for name in nodes}
     beside = {name for name in life.files if name.split("/")[0] not in nodes and not name.startswith(".")}
     tier = {"remote", "remote/kafka-tiered-storage"}
     assert beside == {"logs", *logs, "nodes.json", "nodes.json.lock", "settings", *tier}
@@ -282,6 +282,31 @@ def test_a_directory_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
     file.write_text("")
     assert refused("up", "--dir", str(file)) == f"cannot read {file}/settings: Not a directory"
     assert refused("up", "--dir", str(tmp_path / "a,b")).startswith(f"{tmp_path}/a,b: a cluster's directory cannot")
+
+
+def test_the_folder_of_a_node_is_no_clusters_directory(life: Life) -> None:
+    node = life.directory / "broker-1"
+    before = sorted(node.iterdir())
+    for inside, file in ((node, "server.properties"), (node / "data", "meta.properties")):
+        for how in ([], ["--detach"]):
+            said = refused("up", "--port", "0", "--dir", str(inside), *how)
+            assert said == f"{inside} is a node's folder, with its {file}: name another one with --dir"
+    assert sorted(node.iterdir()) == before
+
+
+def test_a_topic_that_is_there_in_another_size_is_warned_of(tmp_path: Path) -> None:
+    up = ("up", "--detach", "--brokers", "1", "--port", "0", "--dir", str(tmp_path))
+    try:
+        assert milena(*up, "--topic", "t:2:1").err == ""
+        milena("down", "--dir", str(tmp_path))
+        assert milena(*up, "--topic", "t:2:1").err == ""
+        milena("down", "--dir", str(tmp_path))
+        assert milena(*up, "--topic", "t:6:3").err.splitlines() == [
+            "warning: --topic t: t has 2 partitions already, not 6",
+            "warning: --topic t: t has replication factor 1 already, not 3",
+        ]
+    finally:
+        milena("down", "--dir", str(tmp_path))
 
 
 def test_a_cluster_that_does_not_start_says_why_in_python_too(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ async def copy_log(word: str, out: str, opened: Opened) -> int:
     finally:
         file.close()
     contents = await read_contents(opened.storage, metadata)
-    print(f"{out}: {metadata.size} bytes, offsets {contents.first_offset} to {contents.last_offset}")
+    held = f"offsets {contents.first_offset} to {contents.last_offset}" if contents.batches else "no whole batch"
+    print(f"{out}: {metadata.size} bytes, {held}")
     if metadata.size < known.size or contents.damage:
         why = contents.damage[0] if contents.damage else f"it ends at position {metadata.size}"
         raise UserError(f"{_cut(known, metadata)}{why}; all that is there was copied")

@@ -149,3 +149,10 @@ def test_a_cut_log_is_copied_as_far_as_it_is_there(fetch: Fetch, tmp_path: Path,
     damage = f"the 70 bytes at position {3 * BATCH} are no whole batch"
     fetch(SECOND, "--out", str(out), refused=f"segment {SECOND}: {size}{damage}; all that is there was copied")
     assert out.read_bytes() == fetch.log(15).read_bytes()
+    if known:
+        fetch.cut(15, 70)
+        with pytest.raises(
+            UserError, match="the 70 bytes at position 0 are no whole batch; all that is there was copied"
+        ):
+            main(["fetch", SECOND, "--out", f"{out}2", *fetch.options])
+        assert fetch.capsys.readouterr().out == f"{out}2: 70 bytes, no whole batch\n"

@@ -43,8 +43,13 @@ def is_copied(log: PartitionLog) -> bool:
 
 
 def note_copied(log: PartitionLog, offset: Offset) -> None:
-    """Everything up to ``offset`` is in the tier. It never moves back but with the end of the log."""
+    """A segment that ends with ``offset`` is in the tier."""
     log.highest_offset_in_remote_storage = max(log.highest_offset_in_remote_storage, offset)
+
+
+def set_copied(log: PartitionLog, offset: Offset) -> None:
+    """What is local is in the tier up to ``offset``, and may go. It moves back where the tier has lost some."""
+    log.highest_offset_in_remote_storage = offset
 
 
 def update_log_start(log: PartitionLog, offset: Offset) -> bool:

@@ -20,6 +20,7 @@ from storage.segment import Segment
 from tiered.deletion import delete_segment, update_of
 from tiered.eligibility import Candidate, candidates
 from tiered.lineage_offsets import highest_remote, remote_log_start
+from tiered.metadata_cache import RemoteLogMetadataCache
 from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
@@ -87,7 +88,19 @@ def catch_up(tier: Tier, role: Role, log: PartitionLog) -> None:
         role.started_log = log
     end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
     if end is not None:
-        tiering.note_copied(log, end.offset)
+        tiering.set_copied(log, _still_there(cache, log, end.offset))
+
+
+def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset) -> Offset:
+    """The last offset up to which nothing of the local log is missing in the tier. ``copied`` was there once; what was
+    switched off since, and is on again, is not."""
+    at = max(log.local_log_start_offset, log.epochs.entries[0].start)
+    while at <= copied:
+        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1))
+        if served is None:
+            return Offset(at - 1)
+        at = Offset(served.last + 1)
+    return copied
 
 
 def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:

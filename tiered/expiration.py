@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from storage import tiering
@@ -90,12 +90,19 @@ async def follow_round(tier: Tier, role: Role) -> None:
         catch_up(tier, role, log)
 
 
-async def erase(tier: Tier, role: Role, segments: Sequence[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-    """Delete all ``segments`` of a partition that is tiered no more, in whatever state they are. Returns those that
-    could not be deleted."""
+async def erase(
+    tier: Tier,
+    role: Role,
+    segments: Sequence[RemoteLogSegmentMetadata],
+    still_wanted: Callable[[], bool] = lambda: True,
+) -> list[RemoteLogSegmentMetadata]:
+    """Delete all ``segments`` of a partition that is tiered no more, in whatever state they are, as long as that is
+    wanted. Returns those that could not be deleted."""
     left = []
     announced = []
     for segment in segments:
+        if not still_wanted():
+            break
         try:
             await announce_deletion(tier, segment)
             announced.append(segment)

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from node.metrics import Metrics
+from protocol.types import Offset
 from runtime.tasks import Tasks
+from storage import tiering
 from storage.partition_log import PartitionLog
 from tiered.copying import copy_round
 from tiered.expiration import erase, expire_round, follow_round
@@ -58,6 +60,8 @@ class RemoteLogManager:
         self._tasks: Tasks = tier.runtime.new_tasks("remote log manager")
         self._roles: dict[TopicIdPartition, Role] = {}
         self._jobs: dict[Role, Sequence[Job]] = {}
+        self._erasing: dict[TopicIdPartition, bool] = {}
+        """What is being deleted from the tier, and whether the topic is gone."""
         self._stopped = False
 
     def _pool(self, key: str) -> Pool:
@@ -124,6 +128,9 @@ class RemoteLogManager:
         role = self.role_of(replica)
         if role is not None and not self._stopped:
             self._leave(role, erase_remote=erase_remote)
+        partition = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
+        if erase_remote and partition in self._erasing:
+            self._erasing[partition] = True
 
     def _begin(self, role: Role) -> None:
         self._roles[role.partition] = role
@@ -149,6 +156,7 @@ class RemoteLogManager:
     def _leave(self, role: Role, *, erase_remote: bool) -> None:
         self._end(role)
         if erase_remote:
+            self._erasing[role.partition] = False
             self._tasks.spawn(self._erase(role), name=f"erase {role.replica.topic}-{role.replica.index}")
         else:
             self._forget(role.partition)
@@ -163,6 +171,7 @@ class RemoteLogManager:
         """The topic is tiered no more (KIP-950): the log begins with its first local record, and the leader deletes
         what is in the tier."""
         leads = role.replica.is_leader
+        tiering.set_copied(log, Offset(-1))
         if leads:
             log.increment_log_start(log.local_log_start_offset)
         self._leave(role, erase_remote=leads and log.config.remote_log_delete_on_disable)
@@ -212,14 +221,26 @@ class RemoteLogManager:
             self.tier.report(f"remote log: {job.name} failed", role.replica, error)
 
     async def _erase(self, role: Role) -> None:
-        """Delete what the tier has of a partition now: it may be tiered again soon."""
+        """Delete what the tier has of a partition now. Where it is tiered again meanwhile, what is not announced to be
+        deleted stays: brokers may have deleted their own copies of it since."""
         await role.idle()
-        metadata, partition = self.tier.metadata, role.partition
-        left: list[RemoteLogSegmentMetadata] = []
+        metadata, partition, replica = self.tier.metadata, role.partition, role.replica
+
+        def still_wanted() -> bool:
+            log = replica.log
+            return self._erasing.get(partition, False) or (log is not None and not log.remote_enabled)
+
         if await metadata.wait_ready(partition, READY_TO_ERASE):
-            left = metadata.cache(partition).segments()
+            left: Sequence[RemoteLogSegmentMetadata] = metadata.cache(partition).segments()
+        else:
+            left = ()
+            self.tier.events.error(
+                "segments stay in the tier: their metadata was not read",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
         for _ in range(ERASING_ATTEMPTS):
-            left = await erase(self.tier, role, left)
+            left = await erase(self.tier, role, left, still_wanted)
             if not left:
                 break
             await self.tier.runtime.clock.sleep(self._interval)
@@ -227,5 +248,6 @@ class RemoteLogManager:
             self.tier.events.error(
                 "segments stay in the tier", topic=partition.topic, partition=partition.partition, count=len(left)
             )
+        self._erasing.pop(partition, None)
         if partition not in self._roles:
             self._forget(partition)

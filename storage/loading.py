@@ -40,7 +40,7 @@ from storage.recovery import Cut, Recovery
 from storage.replay import rebuild_epochs, replay_producers
 from storage.segment import Segment
 from storage.segments import Segments
-from storage.tiering import may_be_tiered
+from storage.tiering import NEVER_TIERED, may_be_tiered
 
 _REMAINS = (DELETED, CLEANED, TEMPORARY)
 
@@ -100,6 +100,7 @@ def open_log(
         log_start, log_end = _bring_up(loading, files, log_start_offset, False)
     for segment in loading.segments:
         segment.rest()
+    log_start = _told_by_epochs(loading, log_start)
     log = PartitionLog(
         context,
         folder,
@@ -122,6 +123,17 @@ def open_log(
     if new_id:
         log.must_sync(f"{folder}/{PARTITION_METADATA}")
     return log
+
+
+def _told_by_epochs(loading: _Loading, log_start: Offset) -> Offset:
+    """A tiered log syncs its epochs when its start moves; the checkpoint of starts is written later. Epochs that begin
+    above the start were cut there, but for those that were built anew once: they begin with what is local."""
+    first = loading.epochs.earliest
+    if first is None or not loading.saved_epochs or first.start == loading.segments[0].base_offset:
+        return log_start
+    # The topic may be tiered again at any time.
+    tiered = loading.context.tiered and not loading.config.compacted and loading.topic not in NEVER_TIERED
+    return max(log_start, first.start) if tiered else log_start
 
 
 def _list_files(loading: _Loading) -> None:

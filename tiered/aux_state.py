@@ -114,9 +114,9 @@ async def _epochs_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> list[Epoc
 
 def _are_of(segment: RemoteLogSegmentMetadata, epochs: Sequence[EpochEntry]) -> bool:
     """Whether these lead up to, and end with, those that the metadata tells of. (There the first may have been cut at
-    the segment's start.)"""
+    the segment's start. Both may begin later than the segment does, where the log started within it.)"""
     if any(one.epoch >= other.epoch or one.start >= other.start for one, other in pairwise(epochs)):
         return False
     own = segment.epochs
-    first = epoch_at(segment.start_offset, epochs)
+    first = epoch_at(max(segment.start_offset, own[0].start), epochs)
     return first is not None and epochs[first].epoch == own[0].epoch and tuple(epochs[first + 1 :]) == own[1:]

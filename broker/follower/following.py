@@ -17,6 +17,7 @@ from runtime.logging import get_logger
 from storage import tiering
 from storage.epoch_cache import EpochEntry
 from storage.partition_log import PartitionLog
+from storage.validation import split_batches
 
 _CORRUPT: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
 
@@ -227,6 +228,7 @@ class Following:
         records = fetched.records
         if records:
             assert isinstance(records, memoryview)
+            self._begin_within(records)
             info = log.append_as_follower(records, leader_epoch=self.leader_epoch)
             bytes_in.value += info.size
         self.lag = max(0, fetched.high_watermark - log.log_end_offset)
@@ -240,6 +242,15 @@ class Following:
         elif moved:
             self.partition.changed()
         return Event.RECORDS
+
+    def _begin_within(self, records: memoryview) -> None:
+        """The log may start within a batch (DeleteRecords): an empty one begins with all of that batch."""
+        log = self.log
+        if log.log_end_offset != log.log_start_offset:
+            return
+        for first in split_batches(records)[:1]:
+            if first.base_offset < log.log_end_offset < first.next_offset:
+                log.truncate_fully_and_start_at(Offset(first.base_offset))
 
     def _after_cut(self, event: Event) -> Event:
         """Where only what is in the tier is left: nobody here knows the producers there."""

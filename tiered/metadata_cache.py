@@ -7,7 +7,7 @@ does not depend on the order in which segments of different ids were told of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -110,16 +110,21 @@ class RemoteLogMetadataCache:
         return [] if found is None else found.at(offset)
 
     def segment_for(
-        self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
+        self,
+        offset: Offset,
+        *,
+        leader_epochs: Sequence[EpochEntry],
+        log_end: Offset,
+        without: Container[UUID] = (),
     ) -> ServedSegment | None:
         """What serves ``offset``: of several segments the one on the lineage as a whole (A6), or else the one that
-        serves most behind it. None where the tier does not have the leader's record."""
+        serves most behind it. None where the tier does not have the leader's record, but in segments ``without``."""
         index = epoch_at(offset, leader_epochs)
         if index is None or offset >= log_end:
             return None
         best: tuple[bool, Offset, int] | None = None
         served = None
-        candidates = self.find(leader_epochs[index].epoch, offset)
+        candidates = [one for one in self.find(leader_epochs[index].epoch, offset) if one.id not in without]
         for segment in candidates:
             run = serving_range(segment, offset, log_end=log_end, leader_epochs=leader_epochs)
             if run is None:

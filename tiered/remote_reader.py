@@ -21,6 +21,7 @@ from storage.txn_index import overlapping
 from tiered.metadata_cache import RemoteLogMetadataCache, ServedSegment
 from tiered.metadata_manager import MetadataNotReady
 from tiered.remote_segment import SegmentReader
+from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier import Tier
 
@@ -76,25 +77,43 @@ class RemoteLogReader:
         Raises KafkaError OFFSET_OUT_OF_RANGE where no segment serves the offset, and what is in ``tier.FAILURES``.
         """
         at = read.offset
+        refused: dict[UUID, Exception] = {}
         while at < log.local_log_start_offset or at == read.offset:
             cache = await self.cache(partition)
-            served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=read.upper)
+            served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=read.upper, without=refused)
             if served is None:
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {at} is not in the tier")
-            found = await self.segments.find(served.segment, at, read.max_bytes)
-            if found is not None and found[1].base_offset <= served.last:
-                window, batch = found
-                end = await self._end(served, batch, read.max_bytes)
-                length = min(read.max_bytes, end - batch.position)
-                if length < min(batch.size, end - batch.position):
-                    length = batch.size if read.min_one else 0
-                if batch.position + length > window.end:
-                    window = await self.segments.window(served.segment, batch.position, length)
-                self._note_head(partition, log, served, batch.position, length)
-                aborted = await self._aborted(partition, log, served, batch.position + length, read)
-                return RemoteRecords(window.part(batch.position, length), length, aborted)
+                raise next(
+                    iter(refused.values()), KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {at} is not in the tier")
+                )
+            try:
+                records = await self._read_in(served, at, partition, log, read)
+            except RetriableRemoteStorageError:
+                raise
+            except (RemoteStorageError, CorruptBatch) as error:
+                refused[served.segment.id] = error  # lost or damaged: another leader may have copied the same
+                continue
+            if records is not None:
+                return records
             at = Offset(served.last + 1)  # a hole, as compaction leaves them (KAFKA-15388)
         return None
+
+    async def _read_in(
+        self, served: ServedSegment, at: Offset, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead
+    ) -> RemoteRecords | None:
+        """What one segment has at the offset, None where it has none up to its end."""
+        found = await self.segments.find(served.segment, at, read.max_bytes)
+        if found is None or found[1].base_offset > served.last:
+            return None
+        window, batch = found
+        end = await self._end(served, batch, read.max_bytes)
+        length = min(read.max_bytes, end - batch.position)
+        if length < min(batch.size, end - batch.position):
+            length = batch.size if read.min_one else 0
+        if batch.position + length > window.end:
+            window = await self.segments.window(served.segment, batch.position, length)
+        self._note_head(partition, log, served, batch.position, length)
+        aborted = await self._aborted(partition, log, served, batch.position + length, read)
+        return RemoteRecords(window.part(batch.position, length), length, aborted)
 
     async def _end(self, served: ServedSegment, batch: ScannedBatch, max_bytes: int) -> int:
         """The position up to which the segment may be served from ``batch`` on."""

@@ -88,6 +88,7 @@ class Applier:
         self._tier = tier
         self._clock = clock
         self._todo: dict[tuple[str, int], None] = {}
+        self._led_when_deleted: set[tuple[UUID, int]] = set()
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._log = get_logger("applier")
@@ -110,6 +111,8 @@ class Applier:
         if not self.started:
             return
         self._configs.publish(delta)
+        if self._tier is not None:
+            self._led_when_deleted |= self._led_here(delta)
         for key in self._touched(delta):
             self._todo[key] = None
         if not self._work.is_set() and len(self._todo) <= AT_ONCE:
@@ -117,6 +120,16 @@ class Applier:
         if delta.deleted_topics:
             self._groups.topics_deleted([topic.name for topic in delta.deleted_topics])
         self._note_progress()
+
+    def _led_here(self, delta: Delta) -> set[tuple[UUID, int]]:
+        """The partitions that went with their topics while this broker led them. It may hear of that together: it is
+        the one to delete what they have in the tier all the same."""
+        return {
+            (topic.id, index)
+            for topic in delta.deleted_topics
+            for index, partition in topic.partitions.items()
+            if partition.leader == self._node_id and self._partitions.find(topic.name, index) is not None
+        }
 
     def _touched(self, delta: Delta) -> list[tuple[str, int]]:
         """The named partitions that are hosted here, or should be."""
@@ -260,7 +273,10 @@ class Applier:
         self._mover.cancel(partition)
         if self._tier is not None:
             is_deleted = partition.topic_id not in self._image().topics_by_id
-            self._tier.drop(partition, erase_remote=is_deleted and partition.is_leader)
+            key = (partition.topic_id, partition.index)
+            leads = partition.is_leader or key in self._led_when_deleted
+            self._led_when_deleted.discard(key)
+            self._tier.drop(partition, erase_remote=is_deleted and leads)
         self._partitions.remove(partition)
         if topic_is_gone:
             self._meters.forget(partition.topic)

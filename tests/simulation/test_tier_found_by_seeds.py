@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
 from lab.cluster import SimulatedCluster, host_of
+from lab.power import Inode
+from node.client import admin
 from node.client.cluster import Cluster
-from tests.simulation.steps import storage_of, until, write
-from tests.simulation.test_tier_followers import joined, records, state_of
+from node.client.consumer import Consumer
+from node.client.producer import Producer
+from node.image import TOPIC_RESOURCE
+from protocol.types import Offset
+from protocol.uuids import to_text
+from tests.simulation.steps import storage_of, until, values, write
+from tests.simulation.test_tier_followers import add_replica, joined, records, state_of
 from tests.simulation.test_tier_trouble import leader_of
-from tests.simulation.tiered_topics import bases, finished, log_of, replica, with_unclean_elections
+from tests.simulation.tiered_topics import (
+    TIER,
+    bases,
+    finished,
+    in_tier,
+    known_segments,
+    log_of,
+    replica,
+    role_of,
+    with_tier,
+    with_unclean_elections,
+)
+from tiered.deletion import update_of
+from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentState, RemoteLogSegmentUpdate
 
 A, B = 1, 2
+
+
+async def alter(client: Cluster, values: Mapping[str, str]) -> None:
+    await admin.alter_configs(client, TOPIC_RESOURCE, "t", values)
 
 
 def test_a_follower_without_epochs_keeps_its_records_until_its_leader_has_told_it_more() -> None:
@@ -36,3 +67,144 @@ def test_a_follower_without_epochs_keeps_its_records_until_its_leader_has_told_i
             assert {offset: found[offset] for offset in range(4, 8)} == {4: 4, 5: 5, 6: 6, 7: 7}
 
     with_unclean_elections(scenario, 1)
+
+
+def test_a_tier_that_is_switched_off_and_on_is_trusted_for_nothing_that_it_had() -> None:
+    """KIP-950: the second time records stay here until they are in the tier again. Kafka remembers how far it had
+    copied."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10)
+        await until(lambda: finished(cluster) == [(0, 3), (4, 7)] and bases(cluster) == [0, 4, 8])
+        await alter(client, {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
+        await until(lambda: not in_tier(cluster))
+        assert log_of(cluster).log_start_offset == 0
+        cluster.world.tier.fail(TIER, 5)
+        await alter(client, {"remote.storage.enable": "true", "local.retention.bytes": "1"})
+        await asyncio.sleep(5)
+        assert bases(cluster) == [0, 4, 8]
+        cluster.world.tier.heal()
+        await until(lambda: in_tier(cluster) == [0, 4] and bases(cluster) == [8])
+        assert await values(client, 10) == list(range(10))
+
+    with_tier(scenario, configs={"local.retention.bytes": "-2"})
+
+
+def test_what_is_not_announced_yet_stays_where_the_tier_is_switched_on_again() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10)
+        await until(lambda: bases(cluster) == [8])
+        await alter(client, {"local.retention.bytes": "-2"})
+        await write(client, 10, first=10)
+        await until(lambda: finished(cluster)[-1] == (12, 15))
+        log = log_of(cluster)
+        tier = cluster.brokers[1].tier
+        assert tier is not None
+        publish = tier.tier.metadata.update
+
+        async def slowly(update: RemoteLogSegmentUpdate) -> None:
+            await asyncio.sleep(1)
+            await publish(update)
+
+        tier.tier.metadata.update = slowly  # type: ignore[method-assign]
+        await alter(client, {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
+        await until(lambda: not log.remote_enabled)
+        await alter(client, {"remote.storage.enable": "true", "local.retention.bytes": "1"})
+        await write(client, 4, first=20)
+        await until(lambda: bases(cluster)[0] >= 16, 60)
+        assert log.log_start_offset == 8
+        consumer = Consumer(client, reset=None)
+        consumer.assign({("t", 0): 8})
+        read: list[int] = []
+        while len(read) < 16:
+            read += [one.offset for one in await consumer.poll(5)]
+        await consumer.close()
+        assert read == list(range(8, 24))
+
+    with_tier(scenario)
+
+
+def test_a_follower_begins_with_the_batch_within_which_the_log_starts() -> None:
+    """Seeds 23, 43, 55: DeleteRecords in the middle of a batch."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        producer = Producer(client)
+        sent = [await producer.enqueue("t", str(number).encode(), partition=0) for number in range(6)]
+        await producer.close()
+        assert {(await one).offset for one in sent} == set(range(6))
+        await cluster.kill(host_of(B))
+        cluster.wipe(host_of(B))
+        await until(lambda: joined(cluster, A))
+        replica(cluster, A).delete_records(Offset(3))
+        await cluster.start_broker(B)
+        await until(lambda: joined(cluster, A, B), 30)
+        await write(client, 2, first=6)
+        await until(lambda: log_of(cluster, B).log_end_offset == 8)
+        assert await records(cluster, B) == await records(cluster, A)
+        await until(lambda: log_of(cluster, B).log_start_offset == 3)
+
+    with_tier(scenario, brokers=3, replicas=2)
+
+
+def test_a_follower_begins_behind_a_segment_within_which_the_log_starts() -> None:
+    """Its epochs begin later than the segment does; they are right all the same."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 4)
+        replica(cluster, A).delete_records(Offset(2))
+        await write(client, 2, first=4)
+        await until(lambda: bases(cluster) == [4])
+        assert log_of(cluster, A).log_start_offset == 2
+        await add_replica(client, A, B)
+        await until(lambda: joined(cluster, A, B), 30)
+        assert log_of(cluster, B).epochs.entries == log_of(cluster, A).epochs.entries
+        assert bases(cluster, B) == [4]
+
+    with_tier(scenario, brokers=2, replicas=1)
+
+
+@pytest.mark.parametrize("start", [5, 9])
+def test_a_log_start_outlives_the_loss_of_its_checkpoint(start: int) -> None:
+    """Seeds 91, 123: after DeleteRecords and a power loss the epochs began there, the log earlier, and nobody could
+    read where it said that it starts."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10)
+        await until(lambda: bases(cluster) == [8])
+        replica(cluster).delete_records(Offset(start))
+        await cluster.kill(host_of(A))
+        storage_of(cluster, A).files.pop("/data/log-start-offset-checkpoint", None)
+        await cluster.start_broker(A)
+        await until(lambda: leader_of(cluster) == A and replica(cluster).is_leader)
+        assert log_of(cluster).log_start_offset == start
+        assert await values(client, 10 - start) == list(range(start, 10))
+
+    with_tier(scenario)
+
+
+@pytest.mark.parametrize("lost", ["gone", "cut"])
+def test_where_a_log_is_lost_another_copy_is_read(lost: str) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10)
+        await until(lambda: bases(cluster) == [8])
+        tier, role, log = cluster.brokers[1].tier, role_of(cluster), log_of(cluster)
+        assert tier is not None
+        first = known_segments(cluster).segments()[0]
+        other = replace(first, segment_id=RemoteLogSegmentId(first.partition, UUID(int=1)))
+        files = cluster.world.tier.files
+        for path in [one for one in files if to_text(first.id) in one]:
+            inode = files[path.replace(to_text(first.id), to_text(other.id))] = Inode(0)
+            inode.data += files[path].data
+        await tier.tier.metadata.add(replace(other, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED))
+        await tier.tier.metadata.update(update_of(tier.tier, other, RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+        served = known_segments(cluster).segment_for(Offset(0), leader_epochs=log.epochs.entries, log_end=Offset(10))
+        assert served is not None
+        assert role.leads
+        path = next(one for one in files if to_text(served.segment.id) in one and one.endswith(".log"))
+        if lost == "gone":
+            del files[path]
+        else:
+            del files[path].data[100:]
+        assert await values(client, 10) == list(range(10))
+
+    with_tier(scenario)

@@ -156,14 +156,19 @@ class RemoteLogReader:
     async def _aborted(
         self, partition: TopicIdPartition, log: PartitionLog, served: ServedSegment, end: int, read: RemoteRead
     ) -> tuple[tuple[int, int], ...] | None:
-        """The aborted transactions of what was read: up to ``end``, a position, and after the read's offset."""
+        """The aborted transactions of what was read: up to ``end``, a position, and after the read's offset.
+
+        A segment tells of those whose markers it serves. What ended beyond, even if it began before, ended otherwise in
+        this log, and says nothing of what is stable here either."""
         if not read.committed:
             return None
         upper = Offset(min(await self.segments.offset_after(served.segment, end), served.last + 1))
         found: dict[tuple[int, int], None] = {}
         following: ServedSegment | None = served
         while following is not None:
-            some, complete = overlapping(await self.segments.aborted(following.segment), read.offset, upper)
+            of_segment = await self.segments.aborted(following.segment)
+            ours = [one for one in of_segment if one.last_offset <= following.last]
+            some, complete = overlapping(ours, read.offset, upper)
             found |= dict.fromkeys((one.producer_id, one.first_offset) for one in some)
             if complete:
                 return tuple(found)
@@ -176,27 +181,43 @@ class RemoteLogReader:
     ) -> ServedSegment | None:
         """The next segment, from ``offset`` on, with aborted transactions. A search through thousands of segments
         without any is not repeated for each fetch."""
-        cache, epoch = await self.cache(partition), log.epochs.latest
+        cache = await self.cache(partition)
+        view = _view(cache, log)
         known = self._untouched.get(partition)
-        if known is not None and known.holds(cache, epoch, offset):
+        if known is not None and known.holds(view, offset):
             return known.found
         found = cache.next_with_txn_index(offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
-        self._untouched[partition] = _Untouched(cache, cache.changes, epoch, offset, found)
+        self._untouched[partition] = _Untouched(view, offset, found)
         if len(self._untouched) > MOST_READERS:
             self._untouched.popitem(last=False)
         return found
 
 
-class _Untouched(NamedTuple):
-    """No segment from ``start`` on up to ``found`` (None: at all) has aborted transactions."""
+class _View(NamedTuple):
+    """What decides which segments serve which offsets."""
 
     cache: RemoteLogMetadataCache
     changes: int
     epoch: LeaderEpoch | None
+    log_end: Offset
+    """As far as it matters: a follower may know segments whose records it does not have yet."""
+
+
+def _view(cache: RemoteLogMetadataCache, log: PartitionLog) -> _View:
+    epoch = log.epochs.latest
+    highest = None if epoch is None else cache.highest_offset_for_epoch(epoch)
+    log_end = min(log.log_end_offset, Offset(0 if highest is None else highest + 1))
+    return _View(cache, cache.changes, epoch, log_end)
+
+
+class _Untouched(NamedTuple):
+    """No segment from ``start`` on up to ``found`` (None: at all) has aborted transactions."""
+
+    view: _View
     start: Offset
     found: ServedSegment | None
 
-    def holds(self, cache: RemoteLogMetadataCache, epoch: LeaderEpoch | None, offset: Offset) -> bool:
-        if cache is not self.cache or cache.changes != self.changes or epoch != self.epoch or offset < self.start:
+    def holds(self, view: _View, offset: Offset) -> bool:
+        if view != self.view or offset < self.start:
             return False
         return self.found is None or offset <= self.found.first

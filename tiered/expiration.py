@@ -9,7 +9,7 @@ from storage import tiering
 from storage.partition_log import PartitionLog
 from tiered.copying import catch_up
 from tiered.deletion import announce_deletion, delete_segment, finish_deletion
-from tiered.retention import LogView, decide
+from tiered.retention import LogView, abandoned, decide
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentMetadata
 from tiered.tier import FAILURES, Tier
@@ -38,7 +38,18 @@ async def expire_round(tier: Tier, role: Role) -> None:
     await _delete_all(tier, role, log, [*verdict.delete, *verdict.dangling])
     if role.holds(log) and (role.swept_at is None or clock.monotonic() - role.swept_at >= SWEEP_INTERVAL):
         role.swept_at = clock.monotonic()
+        await _end_abandoned(tier, role, log)
         await _sweep(tier, role)
+
+
+async def _end_abandoned(tier: Tier, role: Role, log: PartitionLog) -> None:
+    found = abandoned(
+        tier.metadata.cache(role.partition).segments(),
+        copied=log.highest_offset_in_remote_storage,
+        before_ms=tier.runtime.clock.time_ms() - int(SWEEP_INTERVAL * 1000),
+        copying=role.copying,
+    )
+    await _delete_all(tier, role, log, found)
 
 
 async def _sweep(tier: Tier, role: Role) -> None:

@@ -6,7 +6,7 @@ leader finds below the log start.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -102,6 +102,21 @@ def decide(
             segment for segment in listed if segment.id not in chosen and _ended_before(segment, first.epoch, copying)
         ]
     return verdict
+
+
+def abandoned(
+    listed: Iterable[RemoteLogSegmentMetadata], *, copied: Offset, before_ms: int, copying: Collection[UUID]
+) -> list[RemoteLogSegmentMetadata]:
+    """Copies that were begun before ``before_ms`` and never finished, of what has been copied up to ``copied`` since.
+    Kafka keeps them until their offsets expire: an hour's outage leaves one for each attempt."""
+    return [
+        segment
+        for segment in listed
+        if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        and segment.event_timestamp_ms < before_ms
+        and segment.end_offset <= copied
+        and segment.id not in copying
+    ]
 
 
 def _ended_before(segment: RemoteLogSegmentMetadata, epoch: LeaderEpoch, copying: Collection[UUID]) -> bool:

@@ -17,7 +17,7 @@ from tiered.index_cache import RemoteIndexCache
 from tiered.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
 from tiered.meters import TierMeters
 from tiered.quota import RateQuota
-from tiered.remote_storage import RemoteStorage, RemoteStorageError, RetriableRemoteStorageError
+from tiered.remote_storage import RemoteStorage, RemoteStorageError
 
 FAILURES = (RemoteStorageError, RemoteLogMetadataError, KafkaError, CorruptBatch, OSError)
 """What a round of work may end with; the next one begins anew."""
@@ -66,7 +66,7 @@ class Tier:
     def report(self, what: str, replica: Replica, error: Exception) -> None:
         """Log that a round of work has failed."""
         fields = {"topic": replica.topic, "partition": replica.index, "reason": str(error)}
-        if isinstance(error, RetriableRemoteStorageError | RemoteLogMetadataError):
+        if isinstance(error, RemoteLogMetadataError):
             self.events.info(what, **fields)
         else:
             self.events.warning(what, **fields)

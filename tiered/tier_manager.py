@@ -70,16 +70,32 @@ class RemoteLogManager:
     # -- life
 
     async def start(self) -> None:
-        """Prepare the store and begin to read the metadata. A store that cannot be reached does not stop the broker.
+        """Prepare the store and begin to read the metadata. A store that cannot be reached does not stop the broker: it
+        is tried again.
 
         Raises OSError where the local folder of indexes cannot be used.
         """
+        reason = await self._unusable()
+        if reason is not None:
+            self.tier.events.error("remote storage cannot be used", reason=reason)
+            self._tasks.spawn(self._start_again(), name="start of the remote storage")
+        await self.tier.indexes.start()
+        self.tier.metadata.start()
+
+    async def _unusable(self) -> str | None:
+        """Why the store cannot be used; None where it can."""
         try:
             await self.tier.storage.start()
         except RemoteStorageError as error:
-            self.tier.events.error("remote storage cannot be used", reason=str(error))
-        await self.tier.indexes.start()
-        self.tier.metadata.start()
+            return str(error)
+        return None
+
+    async def _start_again(self) -> None:
+        reason: str | None = ""
+        while reason is not None:
+            await self.tier.runtime.clock.sleep(self._interval)
+            reason = await self._unusable()
+        self.tier.events.info("remote storage can be used")
 
     async def stop(self) -> None:
         """Idempotent. What is under way is cut short, as by a crash; no role is taken up any more."""
@@ -137,6 +153,7 @@ class RemoteLogManager:
         assigned = [role.partition]
         self.tier.metadata.assign(assigned if role.leads else (), () if role.leads else assigned)
         self._gauges.show(role)
+        self.tier.meters.of(role.replica.topic)  # an alert wants to see them before the first error
         jobs = self._jobs[role] = self._jobs_of(role)
         for job in jobs:
             role.task_began()

@@ -21,9 +21,9 @@ from node.client.consumer import Consumer
 from node.client.producer import Producer
 from protocol.errors import ErrorCode
 from protocol.types import NodeId
-from storage.names import LOG, OFFSET_INDEX
+from storage.names import LOG, OFFSET_INDEX, REMOTE_FOLDER
 from tests.simulation.fetches import fetch
-from tests.simulation.steps import until, values, write
+from tests.simulation.steps import storage_of, until, values, write
 from tests.simulation.tiered_topics import ROOT, TIER, bases, finished, in_tier, known_segments, log_of, with_tier
 from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tiered.segment_metadata import RemoteLogSegmentState, RemoteLogSegmentUpdate
@@ -105,6 +105,7 @@ def test_a_folder_that_takes_nothing_more_is_read_and_what_is_new_stays_on_the_d
 ) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
+        assert counted(cluster, "remotecopyerrors") == 0
         spoil(cluster)
         await write(client, 12, first=22)
         await until(lambda: counted(cluster, "remotecopyerrors") > 2)
@@ -118,7 +119,7 @@ def test_a_folder_that_takes_nothing_more_is_read_and_what_is_new_stays_on_the_d
         await until(lambda: bases(cluster) == [32])
         assert in_tier(cluster) == [*SEGMENTS, 20, 24, 28]
         assert await values(client, 34) == list(range(34))
-        assert said.of(COPY_FAILED)
+        assert {one["level"] for one in said.of(COPY_FAILED)} == {"warning"}
 
     with_tier(scenario)
 
@@ -187,6 +188,28 @@ def test_where_there_was_a_tier_none_is_made(mounted: bool, said: Said) -> None:
         assert in_tier(cluster) == [*(SEGMENTS if mounted else []), 20, 24, 28]
         if mounted:
             assert await values(client, 34) == list(range(34))
+
+    with_tier(scenario)
+
+
+def test_a_place_where_no_folder_can_be_made_is_tried_again(said: Said) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await filled(cluster, client)
+        tier = cluster.world.tier
+        await cluster.kill(host_of(1))
+        tier.wipe()
+        for path in [path for path in storage_of(cluster, 1).files if path.endswith(REMOTE_FOLDER)]:
+            del storage_of(cluster, 1).files[path]
+        tier.fail("/", errno.EROFS, operation="write")
+        await cluster.start_broker(1)
+        assert "Read-only file system" in said.reasons("remote storage cannot be used").pop()
+        await write(client, 12, first=22)
+        await until(lambda: len(said.of(COPY_FAILED)) > 2)
+        assert not said.of("remote storage can be used")
+        tier.heal()
+        await until(lambda: bases(cluster) == [32])
+        assert in_tier(cluster) == [20, 24, 28]
+        assert said.of("remote storage can be used")
 
     with_tier(scenario)
 

@@ -67,6 +67,53 @@ def test_a_whole_segment_that_no_record_tells_of_stays() -> None:
     on_bench(scenario)
 
 
+@pytest.mark.parametrize("successor", [False, True], ids=["the same leader", "the next leader"])
+def test_copies_that_failed_are_forgotten_once_their_records_are_in_the_tier(successor: bool) -> None:
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+        bench.write(1)
+        bench.store.copying = refuse
+        for _ in range(3):
+            with pytest.raises(RetriableRemoteStorageError):
+                await copy_round(bench.tier, role)
+        await bench.runtime.clock.sleep(2 * SWEEP_INTERVAL)
+        await expire_round(bench.tier, role)
+        cache = bench.metadata.cache(role.partition)
+        assert len(cache) == 3, "nothing else tells of these records yet"
+        bench.store.copying = lambda: None
+        await copy_round(bench.tier, role)
+        if successor:
+            bench.replica.term += 1
+            role = bench.role()
+        else:
+            await bench.runtime.clock.sleep(SWEEP_INTERVAL)
+        await expire_round(bench.tier, role)
+        assert [one.state.name for one in cache.segments()] == ["COPY_SEGMENT_FINISHED"]
+        assert bench.stored() == [0]
+
+    on_bench(scenario)
+
+
+def test_a_copy_that_began_lately_may_still_go_on() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.write(1)
+        bench.store.copying = refuse
+        with pytest.raises(RetriableRemoteStorageError):
+            await copy_round(bench.tier, bench.role())
+        bench.store.copying = lambda: None
+        await bench.runtime.clock.sleep(SWEEP_INTERVAL - 60)
+        role = bench.role()
+        await copy_round(bench.tier, role)
+        await expire_round(bench.tier, role)
+        assert len(bench.metadata.cache(role.partition)) == 2
+
+    on_bench(scenario)
+
+
+def refuse() -> None:
+    raise RetriableRemoteStorageError("the store is away")
+
+
 def test_the_tier_is_looked_through_once_an_hour() -> None:
     async def scenario(bench: Bench) -> None:
         role = bench.role()

@@ -6,7 +6,7 @@ import os
 import sys
 
 from milena.errors import UserError, reason_of
-from milena.options import CommandLine, Option, key_value
+from milena.options import CommandLine, Option, key_value, port_number
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.settings import BROKERS, HOST, PORT, load
 
@@ -30,7 +30,7 @@ COMMAND = CommandLine(
     "up",
     "Run one controller and some brokers as processes of this machine, in the foreground. When all brokers serve, one "
     "line\n`ready bootstrap=HOST:PORT,...` goes to standard output. The same directory starts again with all its data, "
-    "and options\nthat are not given keep their values from the last start.",
+    "and options\nthat are not given keep their values from the last start, which DIR/settings lists.",
     options=[
         Option("--brokers", "how many brokers", "N", default=BROKERS, convert=int),
         Option(
@@ -48,6 +48,7 @@ COMMAND = CommandLine(
             many=True,
             convert=key_value,
         ),
+        Option("--no-override", "forget those of former starts; a new --override replaces them all, too"),
         Option("--topic", "create a topic before the ready line", "NAME:PARTITIONS:REPLICAS", many=True, convert=topic),
         Option("--host", "the address to listen on; 0.0.0.0 for all", "HOST", default=HOST),
         Option("--advertised-host", "the host name that clients are told", "HOST"),
@@ -56,6 +57,13 @@ COMMAND = CommandLine(
         Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
         Option("--tier", "where tiered topics go: a folder, or a URL for fsspec; DIR/remote without it", "PLACE"),
         Option("--no-tier", "no remote tier"),
+        Option(
+            "--metrics",
+            "/metrics and /health over HTTP: broker-1 on this port, then the others, then the controller; 0: free ones",
+            "PORT",
+            convert=port_number,
+        ),
+        Option("--no-metrics", "no more metrics"),
         Option("--lab", "open a socket to each node, through which `milena lab` steers it"),
         Option("--detach", "return when the cluster is ready and leave it running"),
     ],
@@ -63,6 +71,7 @@ COMMAND = CommandLine(
         "milena up",
         "milena up --brokers 1 --port 19092 --dir /tmp/one --topic orders:6:1",
         "milena up --detach && milena status && milena down",
+        "milena up --override log.retention.check.interval.ms=1000 --metrics 9400",
     ],
 )
 

@@ -114,6 +114,7 @@ def status(arguments: Sequence[str]) -> int:
     for entry, state in zip(entries, states, strict=True):
         runs = state != "down"
         listeners = " ".join(f"{name}://{address}" for name, address in entry["listeners"].items())
+        listeners += f" http://{entry['metrics']}/metrics" if "metrics" in entry else ""
         pid = entry["pid"] if runs else "-"
         memory = resident(entry["pid"]) if runs else ""
         print(f"{entry['id']:<6}{','.join(entry['roles']):<12}{state:<9}{pid:>7}{memory:>10}  {listeners}")

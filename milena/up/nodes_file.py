@@ -1,8 +1,8 @@
 """``DIR/nodes.json``: the nodes of a cluster and where they are, kept true while they come and go.
 
 A list of ``{"id": 1, "roles": ["broker"], "pid": 4711, "listeners": {"PLAINTEXT": "127.0.0.1:9092"}, "log.dirs":
-[...], "ready": true}``; ``pid`` is null while a node is down, ``ready`` is true while it serves. Supervisor and nodes
-change it under a lock, by rename.
+[...], "ready": true}``; ``pid`` is null while a node is down, ``ready`` is true while it serves.
+``metrics`` is where its /metrics are, if it has any. Supervisor and nodes change the file under a lock, by rename.
 """
 
 from __future__ import annotations

@@ -26,10 +26,14 @@ class NodePlan:
         self.log = cluster.log(self.name)
         self.remote = cluster.remote
         """Where the remote tier is, unless the settings say."""
+        self.metrics: int | None = None
+        """The port of its /metrics, if it has one."""
+        self.metrics_address = ""
+        """``host:port`` of it, or nothing."""
 
     def entry(self, pid: int | None) -> Entry:
         """What nodes.json says of it."""
-        return {
+        entry: Entry = {
             "id": self.id,
             "roles": [self.role],
             "pid": pid,
@@ -37,6 +41,13 @@ class NodePlan:
             "log.dirs": [self.data],
             "ready": False,
         }
+        return entry | ({"metrics": self.metrics_address} if self.metrics_address else {})
+
+    def options(self, settings: Settings) -> list[str]:
+        """What `milena node` is told beside the node's file."""
+        if self.metrics is None:
+            return []
+        return ["--control", str(self.metrics), "--control-host", settings.host]
 
 
 # As in tiered.tier_config, which the supervisor has no need to import.
@@ -57,6 +68,8 @@ def nodes_of(cluster: ClusterDir, settings: Settings) -> list[NodePlan]:
         NodePlan(cluster, index, "broker", "PLAINTEXT", f"{settings.reachable_host}:{port}")
         for index, port in enumerate(settings.ports, 1)
     ]
+    for plan, number in zip([*brokers, controller], settings.metrics_ports, strict=False):
+        plan.metrics, plan.metrics_address = number, f"{settings.local_host}:{number}"
     return [controller, *brokers]
 
 

@@ -8,17 +8,23 @@ import socket
 
 from milena.errors import UserError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 LOWEST, HIGHEST = 10_000, 32_000
 
 
-def check(host: str, ports: range) -> None:
-    """Raise UserError, in one sentence, where a port cannot be listened on."""
+def check(host: str, ports: range, option: str = "--port") -> None:
+    """Raise UserError, in one sentence, where a port cannot be listened on. ``option`` is where they come from."""
     for port in ports:
         problem = refusal(host, port)
         if problem == errno.EADDRINUSE:
-            raise UserError(f"port {port} on {host} is in use: stop what listens there, or choose others with --port")
+            raise UserError(f"port {port} on {host} is in use: stop what listens there, or choose others with {option}")
         if problem == errno.EACCES:
-            raise UserError(f"port {port} on {host} needs privileges that this user has not: choose others with --port")
+            raise UserError(
+                f"port {port} on {host} needs privileges that this user has not: choose others with {option}"
+            )
         if problem is not None:
             raise UserError(f"cannot listen on {host}:{port}: {os.strerror(problem)}")
 
@@ -32,7 +38,7 @@ def refusal(host: str, port: int) -> int | None:
         return error.errno
 
 
-def free(host: str, count: int, avoid: range = range(0)) -> range:
+def free(host: str, count: int, avoid: Collection[int] = ()) -> range:
     """Consecutive free ports below those that the system gives to outgoing connections."""
     while True:
         first = LOWEST + int.from_bytes(os.urandom(2), "big") % (HIGHEST - LOWEST - count)

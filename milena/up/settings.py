@@ -35,7 +35,11 @@ class Settings:
         self.controller_port: int | None = None
         self.tier = ""
         """An absolute folder, or a URL for fsspec; "" is ``DIR/remote``."""
+        self.metrics: int | None = None
+        """The first of the ports with /metrics."""
         self.overrides: list[tuple[str, str]] = []
+        self.overrides_given = False
+        """On this command line; else they are of an earlier start."""
 
     @property
     def controller_id(self) -> int:
@@ -44,6 +48,11 @@ class Settings:
     @property
     def ports(self) -> range:
         return range(self.port, self.port + self.brokers)
+
+    @property
+    def metrics_ports(self) -> range:
+        """Of the brokers, then of the controller; none without metrics."""
+        return range(0) if self.metrics is None else range(self.metrics, self.metrics + self.brokers + 1)
 
     @property
     def reachable_host(self) -> str:
@@ -60,8 +69,9 @@ class Settings:
         for key in ("brokers", "port", "host", "advertised_host", "cluster_id"):
             if key in values.given:
                 setattr(self, key, getattr(values, key))
-        if "override" in values.given:
-            self.overrides = values.override
+        if {"override", "no_override"} & values.given:
+            self.overrides, self.overrides_given = values.override, True
+        self._take_metrics(values)
         self._take_tier(values)
         for key, _ in self.overrides:
             if key in OWN_KEYS:
@@ -72,6 +82,27 @@ class Settings:
             raise UserError(f"--brokers {self.brokers}: a cluster has at least one broker")
         if not 0 <= self.port <= 65535 - self.brokers + 1:
             raise UserError(f"--port {self.port}: {self.brokers} ports from there on do not lie between 1 and 65535")
+        self._check_metrics()
+
+    def _take_metrics(self, values: Values) -> None:
+        if "no_metrics" in values.given:
+            if "metrics" in values.given:
+                raise UserError("--metrics and --no-metrics contradict each other")
+            self.metrics = None
+        elif "metrics" in values.given:
+            self.metrics = values.metrics
+
+    def _check_metrics(self) -> None:
+        if self.metrics is None:
+            return
+        if self.metrics > 65535 - self.brokers:
+            raise UserError(
+                f"--metrics {self.metrics}: {self.brokers + 1} ports from there on do not lie between 1 and 65535"
+            )
+        if self.metrics and self.port and set(self.metrics_ports) & set(self.ports):
+            raise UserError(
+                f"--metrics {self.metrics}: its ports up to {self.metrics_ports[-1]} are also those of the brokers"
+            )
 
     def _take_tier(self, values: Values) -> None:
         if "no_tier" in values.given:
@@ -110,7 +141,7 @@ def load(cluster: ClusterDir) -> Settings:
         if key == "override":
             name, _, text = value.partition("=")
             settings.overrides.append((name, text))
-        elif key in ("brokers", "port", "controller_port"):
+        elif key in ("brokers", "port", "controller_port", "metrics"):
             setattr(settings, key, int(value))
         elif key in ("host", "advertised_host", "cluster_id", "tier"):
             setattr(settings, key, value)
@@ -119,7 +150,7 @@ def load(cluster: ClusterDir) -> Settings:
 
 def save(cluster: ClusterDir, settings: Settings) -> None:
     """Write the settings, whole or not at all."""
-    keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port", "tier")
+    keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port", "tier", "metrics")
     lines = [f"{key}={value}" for key in keys if (value := getattr(settings, key)) is not None]
     lines += [f"override={key}={value}" for key, value in settings.overrides]
     with open(f"{cluster.settings}.tmp", "w") as file:

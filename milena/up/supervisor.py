@@ -115,11 +115,15 @@ class Supervisor:
         if held:
             raise UserError(f"{os.path.dirname(held)} is in use by a node that still runs")
         if settings.port == 0:
-            settings.port = ports.free(settings.host, settings.brokers)[0]
+            settings.port = ports.free(settings.host, settings.brokers, avoid=settings.metrics_ports)[0]
         ports.check(settings.host, settings.ports)
         local = settings.local_host.strip("[]")
-        if settings.controller_port is None or ports.refusal(local, settings.controller_port) is not None:
-            settings.controller_port = ports.free(local, 1, avoid=settings.ports)[0]
+        if settings.metrics == 0:
+            settings.metrics = ports.free(settings.host, settings.brokers + 1, avoid=settings.ports)[0]
+        ports.check(settings.host, settings.metrics_ports, "--metrics")
+        taken, own = {*settings.ports, *settings.metrics_ports}, settings.controller_port
+        if own is None or own in taken or ports.refusal(local, own) is not None:
+            settings.controller_port = ports.free(local, 1, avoid=taken)[0]
         settings.cluster_id = settings.cluster_id or draw_cluster_id()
         plans = nodes_of(self._cluster, settings)
         self._look_at_tier(plans[1])
@@ -133,6 +137,11 @@ class Supervisor:
         if left:
             self._view.warn(f"--brokers {settings.brokers}: not started, though their data is here: {', '.join(left)}")
         self.nodes = [SupervisedNode(plan) for plan in plans]
+        for key, value in () if settings.overrides_given else settings.overrides:
+            self._view.tell(f"--override {key}={value} still holds, from an earlier start")
+        for plan in plans:
+            if plan.metrics_address:
+                self._view.tell(f"{plan.name} has metrics at http://{plan.metrics_address}/metrics")
 
     def _look_at_tier(self, broker: NodePlan) -> None:
         """Warn of a remote tier that is of little use. Raises UserError where it is of none."""
@@ -160,7 +169,7 @@ class Supervisor:
     def _start(self, node: SupervisedNode) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KAFKA_")}
         environment |= {"CLUSTER_ID": self._settings.cluster_id}
-        options = self._node_options.get(node.plan.role, [])
+        options = self._node_options.get(node.plan.role, []) + node.plan.options(self._settings)
         node.process = processes.start(node.plan, self._channel.for_children, environment, options)
         node.state = STARTING
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -112,6 +113,33 @@ def test_what_keeps_it_from_starting_is_told_at_once(tmp_path: Path) -> None:
         assert refused("up", "--detach", *options).startswith(f"port {port} on 127.0.0.1 is in use: ")
     said = refused("up", "--detach", *options, "--override", "num.partitons=2")
     assert "unknown configuration key 'num.partitons'" in said
+
+
+def test_metrics_of_each_node_and_what_is_remembered(tmp_path: Path) -> None:
+    where, up = ("--dir", str(tmp_path)), ("up", "--detach", "--dir", str(tmp_path))
+    taken = free("127.0.0.1", 1)[0]
+    with socket.create_server(("127.0.0.1", taken)):
+        said = refused(*up, "--brokers", "1", "--port", "0", "--metrics", str(taken))
+    assert said.startswith(f"port {taken} on 127.0.0.1 is in use: ") and said.endswith("with --metrics")
+    milena(*up, "--brokers", "1", "--port", "0", "--metrics", "0", "--override", "num.partitions=3")
+    try:
+        pages = [row.split()[-1] for row in milena("status", *where).out.splitlines()[1:]]
+        for page, metric in zip(pages, ("kafka_server_replicamanager", "kafka_controller_"), strict=True):
+            assert page.startswith("http://127.0.0.1:") and page.endswith("/metrics")
+            with urllib.request.urlopen(page, timeout=LIMIT) as answer:
+                assert metric in answer.read().decode()
+        milena("lab", "1", "kill", *where)
+        milena("lab", "1", "start", *where)
+        urllib.request.urlopen(pages[0], timeout=LIMIT).close()
+        milena("down", *where)
+        log = tmp_path / "logs" / "up.log"
+        assert f"broker-1 has metrics at {pages[0]}" in log.read_text()
+        assert "still holds" not in log.read_text()
+        milena(*up, "--no-metrics")
+        assert "--override num.partitions=3 still holds, from an earlier start" in log.read_text()
+        assert "http" not in milena("status", *where).out
+    finally:
+        milena("down", *where)
 
 
 def test_a_cluster_of_another_user_is_one_sentence() -> None:

@@ -37,6 +37,31 @@ def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> No
     assert again.overrides == [("a", "b=c"), ("d", "")]
 
 
+def test_overrides_and_metrics_hold_until_others_come_or_they_are_forgotten(tmp_path: Path) -> None:
+    cluster = ClusterDir(str(tmp_path))
+    save(cluster, settings_of("--override", "a=1", "--override", "b=2", "--metrics", "9400"))
+
+    def started(*arguments: str) -> Settings:
+        settings = load(cluster)
+        settings.take(COMMAND.parse(arguments))
+        return settings
+
+    again = started()
+    assert (again.overrides, again.overrides_given, again.metrics) == ([("a", "1"), ("b", "2")], False, 9400)
+    assert started("--override", "c=3").overrides == [("c", "3")]
+    assert started("--no-override").overrides == []
+    assert started("--no-override", "--override", "c=3").overrides == [("c", "3")]
+    assert started("--no-metrics").metrics is None
+    again.controller_port = 1
+    found = {node.name: node.metrics_address for node in nodes_of(cluster, again)}
+    assert found == {
+        "broker-1": "127.0.0.1:9400",
+        "broker-2": "127.0.0.1:9401",
+        "broker-3": "127.0.0.1:9402",
+        "controller-100": "127.0.0.1:9403",
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -44,6 +69,9 @@ def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> No
         (["--port", "65534"], "3 ports from there on do not lie between 1 and 65535"),
         (["--tier", "x", "--no-tier"], "--tier and --no-tier contradict each other"),
         (["--tier", ""], "--tier needs a folder or a URL"),
+        (["--metrics", "1", "--no-metrics"], "--metrics and --no-metrics contradict each other"),
+        (["--metrics", "65533"], "--metrics 65533: 4 ports from there on do not lie between 1 and 65535"),
+        (["--metrics", "9090"], "--metrics 9090: its ports up to 9093 are also those of the brokers"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments: list[str], sentence: str) -> None:

@@ -163,7 +163,7 @@ class FsspecTier:
         orphans = [
             segment
             for segment in await self._segments(partition)
-            if not segment.complete and segment.segment_id.id not in known and segment.modified_ms <= limit
+            if LOG_SUFFIX not in segment.objects and segment.segment_id.id not in known and segment.modified_ms <= limit
         ]
         for segment in orphans:
             await self._delete(partition, segment.start_offset, segment.segment_id.id)

@@ -21,7 +21,6 @@ from tiered.open_logs import CutLog, OpenLogs
 from tiered.remote_storage import (
     LOG_SUFFIX,
     ORPHAN_AGE_MS,
-    REQUIRED,
     IndexType,
     RemoteRange,
     RemoteResourceNotFound,
@@ -330,7 +329,7 @@ class LocalTier:
         limit = self._clock.time_ms() - ORPHAN_AGE_MS
         found = []
         for (start_offset, segment), suffixes in self._names(partition).items():
-            if segment not in known and not REQUIRED.issubset(suffixes):
+            if segment not in known and LOG_SUFFIX not in suffixes:
                 with suppress(FileNotFoundError):
                     if self._stored(partition, start_offset, segment, suffixes).modified_ms <= limit:
                         found.append((start_offset, segment))

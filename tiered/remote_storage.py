@@ -126,7 +126,7 @@ class StoredSegment:
 
 LOG_SUFFIX: Final = ".log"
 ORPHAN_AGE_MS: Final = 10 * 60 * 1000
-"""So old is an incomplete segment at least when it is swept. Its copy, if it goes on, is in the metadata by then."""
+"""So old is a segment without a log at least when it is swept. Its copy, if it goes on, is in the metadata by then."""
 REQUIRED: Final = frozenset({LOG_SUFFIX, *(index.value for index in IndexType if index is not IndexType.TRANSACTION)})
 """Suffixes of the objects that every stored segment has."""
 
@@ -173,8 +173,8 @@ class RemoteStorage(Protocol):
         ...
 
     async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
-        """Remove what failed copies left of ``partition``: incomplete sets, not ``known`` to the metadata and of no
-        recent date. Returns them. Complete sets stay, known or not: they may be all that is left of the data."""
+        """Remove what failed copies left of ``partition``: sets without a log, not ``known`` to the metadata and of no
+        recent date. Returns them. Those with a log stay, known or not: they may be all that is left of the data."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,15 @@
-"""What a simulated cluster holds once everything is mended, as events that end a history."""
+"""What a simulated cluster holds once everything is mended, as events that end a history.
+
+What must hold then:
+
+- All brokers are there, and every partition has a leader. All replicas are in sync, but for followers that need an
+  object of the tier that is lost for good.
+- Leaders of tiered partitions have copied all of their closed segments below the high watermark.
+- Every record from the log start to the end is read, with its value, from wherever it lies. Refused is only what lost
+  objects alone held, and it is refused with an error (``lab.tier_losses``).
+- The group gets to the ends of its topic; topics and configurations are as they were acknowledged.
+- Of a topic that was deleted nothing is in the tier, unless the broker that led it then has ended since.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +20,8 @@ from typing import Final
 
 from lab.cluster import SimulatedCluster
 from lab.histories.events import Event, FinalCommit, FinalLog, FinalTopic
+from lab.tier_losses import Losses
+from lab.tiering import FOLDER
 from lab.workload import GROUP, name_of
 from node.client import admin
 from node.client.cluster import Cluster, ClusterView
@@ -17,6 +30,8 @@ from node.client.offsets import EARLIEST, LATEST, find_offset
 from node.outgoing import ChannelError
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from storage.partition_log import PartitionLog
+from tiered.tier_names import ROOT, parse_folder
 
 
 class NotHealthy(AssertionError):
@@ -29,8 +44,10 @@ TOPIC_VALUE: Final = 1
 """The source of a configuration that was set for a topic."""
 
 
-async def healthy(client: Cluster, brokers: int, lost: Collection[TopicPartition], *, seconds: float) -> ClusterView:
-    """The cluster, once all brokers are there, every partition has a leader and every replica is in sync.
+async def healthy(
+    client: Cluster, brokers: int, lost: Collection[TopicPartition], losses: Losses, *, seconds: float
+) -> ClusterView:
+    """The cluster, once all brokers are there, every partition has a leader and every replica is in sync, or excused.
 
     Partitions that have ``lost`` records may be without a leader, as when the disk of the last in-sync replica was
     replaced: for them somebody asks for an unclean election. Raises NotHealthy after ``seconds``."""
@@ -44,7 +61,7 @@ async def healthy(client: Cluster, brokers: int, lost: Collection[TopicPartition
                 except ChannelError as error:
                     missing = [str(error)]
                 else:
-                    missing = _missing(view, brokers)
+                    missing = _missing(view, brokers, losses)
                     await _elect_uncleanly(client, [one for one in lost if _is_leaderless(view, one)])
     except TimeoutError:
         raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
@@ -67,25 +84,26 @@ async def _elect_uncleanly(client: Cluster, partitions: Collection[TopicPartitio
             )
 
 
-def _missing(view: ClusterView, brokers: int) -> list[str]:
+def _missing(view: ClusterView, brokers: int, losses: Losses) -> list[str]:
     found = [] if len(view.brokers) == brokers else [f"only brokers {sorted(view.brokers)} are there"]
     for topic in view.topics.values():
         for number, one in topic.partitions.items():
-            if one.leader == -1 or set(one.isr) != set(one.replicas):
+            behind = set(one.replicas).difference(one.isr)
+            if one.leader == -1 or not all(losses.excuse((topic.name, number), broker) for broker in behind):
                 name = f"{topic.name}-{number}"
                 found.append(f"{name} has leader {one.leader}, replicas {one.replicas}, ISR {one.isr}")
     return found
 
 
 async def copied(cluster: SimulatedCluster, *, seconds: float) -> None:
-    """Every leader of a tiered partition has all of its closed segments in the tier. Raises NotHealthy after
-    ``seconds``."""
-    missing = _not_copied(cluster)
+    """Every leader of a tiered partition has all of its closed segments in the tier, and nothing is there of topics
+    that were deleted. Raises NotHealthy after ``seconds``."""
+    missing = ["nobody has looked"]
     try:
         async with asyncio.timeout(seconds):
             while missing:
                 await asyncio.sleep(0.5)
-                missing = _not_copied(cluster)
+                missing = _not_copied(cluster) + _not_erased(cluster)
     except TimeoutError:
         raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
 
@@ -97,28 +115,61 @@ def _not_copied(cluster: SimulatedCluster) -> list[str]:
             log = partition.log
             if log is None or not partition.is_leader or not log.remote_enabled:
                 continue
-            copied, closed = log.highest_offset_in_remote_storage + 1, log.segments.active.base_offset
+            copied, closed = log.highest_offset_in_remote_storage + 1, _closed(log)
             if max(copied, log.log_start_offset) < closed:
                 found.append(f"{log.topic}-{log.partition} of broker {number}: {copied} of {closed} are in the tier")
     return found
 
 
-async def final_logs(client: Cluster, partitions: Sequence[TopicPartition]) -> list[FinalLog]:
+def _closed(log: PartitionLog) -> int:
+    """Where the last segment begins that is behind all committed ones."""
+    return max((one.base_offset for one in log.segments if one.base_offset <= log.high_watermark), default=0)
+
+
+def _not_erased(cluster: SimulatedCluster) -> list[str]:
+    assert cluster.controller is not None
+    assert cluster.watch is not None
+    topics, deletions = cluster.controller.state.image.topics_by_id, cluster.watch.deletions
+    found = []
+    for path in cluster.world.tier.files:
+        if path.startswith(f"{FOLDER}/{ROOT}/"):
+            partition = parse_folder(path.split("/")[-2])
+            if partition is None or partition.topic_id in topics:
+                continue
+            if not deletions.is_excused(partition.topic_id, partition.partition):
+                found.append(f"{path} is of a topic that was deleted")
+    return found
+
+
+async def final_logs(client: Cluster, partitions: Sequence[TopicPartition], losses: Losses) -> list[FinalLog]:
     """Each log from its start to its end."""
-    return [await _final_log(client, topic, number) for topic, number in partitions]
+    return [await _final_log(client, topic, number, losses) for topic, number in partitions]
 
 
-async def _final_log(client: Cluster, topic: str, number: int) -> FinalLog:
+async def _final_log(client: Cluster, topic: str, number: int, losses: Losses) -> FinalLog:
     start = (await find_offset(client, topic, number, EARLIEST)).offset
     end = (await find_offset(client, topic, number, LATEST)).offset
     consumer = Consumer(client, reset=None)
     consumer.assign({(topic, number): start})
     found: list[tuple[int, str, int]] = []
-    while len(found) < end - start:
-        for record in await consumer.poll(5):
+    holes: list[tuple[int, int]] = []
+    at = start
+    while at < end:
+        try:
+            records = await consumer.poll(5)
+        except KafkaError:
+            hole = losses.hole_at((topic, number), at)
+            if hole is None:
+                raise
+            holes.append(hole)
+            at = hole[1] + 1
+            consumer.seek(topic, number, at)
+            continue
+        for record in records:
             found.append((record.offset, name_of(record), record.leader_epoch))
+            at = record.offset + 1
     await consumer.close()
-    return FinalLog((topic, number), tuple(found), start, dense=True)
+    return FinalLog((topic, number), tuple(found), start, dense=True, holes=tuple(holes))
 
 
 async def final_topics(client: Cluster, names: Collection[str]) -> list[Event]:

@@ -13,6 +13,8 @@ from lab.ending import copied, final_commits, final_logs, final_topics, healthy
 from lab.histories.checker import check
 from lab.histories.events import Event, FinalLog
 from lab.nemesis import KINDS, Nemesis
+from lab.tier_administrator import PASSING, TierAdministrator
+from lab.tier_losses import Losses
 from lab.tier_troubles import TierTroubles
 from lab.tiering import SETTINGS as OF_TIER
 from lab.tiering import TIERED, metadata_topic, with_tier
@@ -132,18 +134,30 @@ class _Run:
 
     async def _work(self, cluster: SimulatedCluster, client: Cluster, steps: int, faults: Collection[str]) -> None:
         """Clients work while faults come; then they work a little longer, on what is mended, and all is read."""
-        workload = Workload(client, self._history, self._trace, self._random)
+        losses = Losses(cluster)
+        workload = Workload(client, self._history, self._trace, self._random, losses.hole_at)
         administrator = Administrator(client, self._history, self._trace, self._random, workload.stopping)
         nemesis = Nemesis(cluster, self._trace, self._random, (*DISKS, METADATA_DISK), faults)
         assert cluster.watch is not None
-        tier = TierTroubles(self._world.tier, cluster.watch.tier.away, self._trace, self._random, faults)
+        rules = cluster.watch.tier
+        tier = TierTroubles(self._world.tier, rules.away, rules.lost, self._trace, self._random, faults)
         brokers = list(cluster.brokers)
         working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
         working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
+        of_tier = TierAdministrator(
+            client,
+            {name: self._topics[name] for name in self._tiered},
+            rules.freed,
+            self._history,
+            self._trace,
+            self._random,
+            workload.stopping,
+        )
         if self._tiered:
             again = [(name, number) for name, number in PARTITIONS if name in self._tiered]
             working += [workload.read_again(again, self._random)]
+            working += [of_tier.delete_records(again), of_tier.switch(), of_tier.change_topics(REPLICAS)]
         async with asyncio.TaskGroup() as reading:
             reading.create_task(workload.read(PARTITIONS), name="reader")
             async with asyncio.TaskGroup() as clients:
@@ -157,32 +171,42 @@ class _Run:
                 self._trace.note("everything is mended")
                 await asyncio.sleep(3)
                 workload.stopping.set()
-            await self._end(cluster, client, workload)
+            await self._end(cluster, client, workload, of_tier, losses)
 
-    async def _end(self, cluster: SimulatedCluster, client: Cluster, workload: Workload) -> None:
+    async def _end(
+        self,
+        cluster: SimulatedCluster,
+        client: Cluster,
+        workload: Workload,
+        of_tier: TierAdministrator,
+        losses: Losses,
+    ) -> None:
         """What the cluster holds now; the readers come to the end of it."""
         watch = cluster.watch
         assert watch is not None
         lost = {void.partition for void in watch.voids}
-        view = await healthy(client, len(cluster.brokers), sorted(lost), seconds=RECOVERY_SECONDS)
+        view = await healthy(client, len(cluster.brokers), sorted(lost), losses, seconds=RECOVERY_SECONDS)
+        await of_tier.settle()
         await copied(cluster, seconds=RECOVERY_SECONDS)
         async with asyncio.timeout(RECOVERY_SECONDS):
-            await self._read_everything(client, workload, view)
+            await self._read_everything(client, workload, view, losses)
 
-    async def _read_everything(self, client: Cluster, workload: Workload, view: ClusterView) -> None:
-        logs = await final_logs(client, PARTITIONS)
+    async def _read_everything(self, client: Cluster, workload: Workload, view: ClusterView, losses: Losses) -> None:
+        logs = await final_logs(client, PARTITIONS, losses)
         self._history += logs
-        workload.ends = {log.partition: _end_of(log) for log in logs}
+        workload.ends = {log.partition: _end_of(log) for log in logs if log.records}
         await self._drain_group(client, workload, {key: end for key, end in workload.ends.items() if key[0] == SHARED})
-        self._history += await final_topics(client, [name for name in view.topics if name.startswith("made-")])
+        self._history += await final_topics(
+            client, [name for name in view.topics if name.startswith(("made-", PASSING))]
+        )
         self._history += await final_commits(client)
 
     async def _drain_group(self, client: Cluster, workload: Workload, ends: Mapping[tuple[str, int], int]) -> None:
         """The group gets to the end of its topic. In a log that has lost everything there is nothing to commit."""
         member = workload.member(SHARED)
-        wanted = {(key, end) for key, end in ends.items() if end}
-        while not wanted <= (await admin.group_offsets(client, GROUP)).items():
+        while not set(ends.items()) <= (await admin.group_offsets(client, GROUP)).items():
             await workload.poll_and_commit(member)
+            await workload.commit_behind_holes(member)
         await member.close()
 
     def _check_failures(self, cluster: SimulatedCluster) -> None:
@@ -198,4 +222,4 @@ def _partitions(topic: str) -> int:
 
 
 def _end_of(log: FinalLog) -> int:
-    return log.records[-1][0] + 1 if log.records else log.start
+    return max([log.records[-1][0], *(last for _, last in log.holes)]) + 1

@@ -1,9 +1,10 @@
-"""Faults of the tier: its disk fails, is full or slow, and single objects are away or cut for a while."""
+"""Faults of the tier: its disk fails, is full or slow, and single objects are away or cut, for a while or for good."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import posixpath
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
@@ -23,18 +24,27 @@ OPERATIONS: Final = ("open", "append", "sync", "rename", "read", "list", "remove
 ERRORS: Final = (errno.EIO, errno.EACCES, errno.ENOSPC)
 WRITING: Final = ("append", "rename", "remove", "write")
 """What a read-only folder refuses, beside opening new files."""
-OF_TIER: Final = ("tier", "tierfull", "tierslow", "tierloss")
+OF_TIER: Final = ("tier", "tierfull", "tierslow", "tierloss", "tierlost")
+LOSABLE: Final = (".log", ".log", ".leader_epoch_checkpoint", ".snapshot", ".index", ".timeindex")
+"""One of these, at random, is lost for good."""
 
 
 class TierTroubles:
     """One fault at a time, of the ``kinds`` that are wanted. ``away`` has the paths of objects that cannot be read now:
-    they come back, so that nothing committed may be lost by it."""
+    they come back, so that nothing committed may be lost by it. Those in ``lost`` never do (``lab.tier_losses``)."""
 
     def __init__(
-        self, storage: Storage, away: dict[str, None], trace: Trace, random: Randomness, kinds: Collection[str]
+        self,
+        storage: Storage,
+        away: dict[str, None],
+        lost: dict[str, None],
+        trace: Trace,
+        random: Randomness,
+        kinds: Collection[str],
     ) -> None:
         self._storage = storage
         self._away = away
+        self._lost = lost
         self._trace = trace
         self._random = random
         self._actions: Mapping[str, Callable[[], Awaitable[None]]] = {
@@ -42,6 +52,7 @@ class TierTroubles:
             "tierfull": self._refuse_writes,
             "tierslow": self._slow_down,
             "tierloss": self._lose_objects,
+            "tierlost": self._lose_for_good,
         }
         self._kinds = [kind for kind in OF_TIER if kind in kinds]
 
@@ -86,8 +97,7 @@ class TierTroubles:
 
     async def _lose_objects(self) -> None:
         """Some are not there, others are cut, as on a store that has gone back in time; then they are whole again."""
-        every = [path for path in self._storage.files if path.startswith(f"{FOLDER}/{ROOT}/")]
-        chosen = self._random.shuffled(every)[: 1 + self._random.below(6)]
+        chosen = self._random.shuffled(self._objects(""))[: 1 + self._random.below(6)]
         mending = [self._cut(path) if self._random.below(2) else self._take(path) for path in chosen]
         if not chosen:
             return
@@ -97,6 +107,25 @@ class TierTroubles:
             mend()
             del self._away[path]
         self._trace.note(f"{len(chosen)} objects in the tier are whole again")
+
+    async def _lose_for_good(self) -> None:
+        """One object of a segment that is in the tier, an old one or the newest, on which followers depend."""
+        suffix = self._random.choice(LOSABLE)
+        every = [path for path in self._objects(suffix) if f"{_segment(path)}.log" in self._storage.files]
+        if every:
+            path = self._random.choice(every)
+            if self._random.below(2):
+                path = max(one for one in every if posixpath.dirname(one) == posixpath.dirname(path))
+            self._lost[path] = None
+            self._trace.note("for good:")
+            if self._random.below(2) and self._storage.files[path].data:
+                self._cut(path)
+            else:
+                self._take(path)
+
+    def _objects(self, suffix: str) -> list[str]:
+        """The paths of all that is in the tier with this suffix."""
+        return [path for path in self._storage.files if path.startswith(f"{FOLDER}/{ROOT}/") and path.endswith(suffix)]
 
     def _cut(self, path: str) -> Callable[[], None]:
         inode = self._storage.files[path]
@@ -113,7 +142,7 @@ class TierTroubles:
     def _take(self, path: str) -> Callable[[], None]:
         self._trace.note(f"{path} is gone")
         inode = self._storage.files.pop(path)
-        segment = path.rpartition(".")[0]
+        segment = _segment(path)
 
         def mend() -> None:
             """Unless the segment was deleted meanwhile."""
@@ -121,3 +150,8 @@ class TierTroubles:
                 self._storage.files.setdefault(path, inode)
 
         return mend
+
+
+def _segment(path: str) -> str:
+    """What the paths of a segment's objects have in common."""
+    return path.rpartition(".")[0]

@@ -7,10 +7,10 @@ brings are part of the history, never the end of a client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lab.histories.events import Commit, Event, Outcome, Poll, Send
+from lab.histories.events import Commit, Event, Hole, Outcome, Poll, Send
 from lab.trace import Trace
 from node.client.batches import Produced
 from node.client.cluster import Cluster
@@ -31,15 +31,26 @@ PADDING: Final = b" "
 
 
 class Workload:
-    """What all clients share. ``stopping`` is set to end them; ``ends`` then says how far the reader has to come."""
+    """What all clients share. ``stopping`` is set to end them; ``ends`` then says how far the reader has to come.
 
-    def __init__(self, client: Cluster, history: list[Event], trace: Trace, random: Randomness) -> None:
+    ``hole_at``: what is lost for good at an offset of a partition, if anything is: who is refused it may pass it by.
+    """
+
+    def __init__(
+        self,
+        client: Cluster,
+        history: list[Event],
+        trace: Trace,
+        random: Randomness,
+        hole_at: Callable[[TopicPartition, int], tuple[int, int] | None],
+    ) -> None:
         self.stopping = asyncio.Event()
         self.ends: Mapping[TopicPartition, int] | None = None
         self._client = client
         self._history = history
         self._trace = trace
         self._random = random
+        self._hole_at = hole_at
         self._clock = client.runtime.clock
         self._refused: dict[str, ErrorCode] = {}
         self._sessions = 0
@@ -105,12 +116,33 @@ class Workload:
         consumer = Consumer(self._client)
         consumer.assign(dict.fromkeys(partitions))
         reached = dict.fromkeys(partitions, 0)
+        sessions = dict.fromkeys(partitions, "reader")
         while self.ends is None or any(reached[one] < end for one, end in self.ends.items()):
-            records = await consumer.poll(POLL_SECONDS)
-            self._note_polls("reader", records)
+            try:
+                records = await consumer.poll(POLL_SECONDS)
+            except KafkaError as error:
+                self._trace.note(f"reader: {error}")
+                for topic, number in partitions if self.ends is not None else ():
+                    behind = self._pass_by(consumer, topic, number)
+                    if behind is not None:
+                        reached[topic, number] = behind
+                        sessions[topic, number] = f"reader from {behind}"
+                continue
+            self._note_polls(lambda one: sessions[one], records)
             for record in records:
                 reached[record.topic, record.partition] = record.offset + 1
         await consumer.close()
+
+    def _pass_by(self, consumer: Consumer | GroupConsumer, topic: str, number: int) -> int | None:
+        """Where a consumer goes on that stands before something lost; None where it does not."""
+        at = consumer.position(topic, number)
+        hole = None if at is None else self._hole_at((topic, number), at)
+        if hole is None:
+            return None
+        self._trace.note(f"reader: {topic}-{number}: {hole[0]} to {hole[1]} are lost")
+        self._history.append(Hole((topic, number), *hole))
+        consumer.seek(topic, number, hole[1] + 1)
+        return hole[1] + 1
 
     async def read_again(self, partitions: Sequence[TopicPartition], random: Randomness) -> None:
         """A reader that begins with the first record of one partition, for a while, and then of another."""
@@ -125,17 +157,18 @@ class Workload:
                 start = await find_offset(self._client, topic, partition, EARLIEST)
                 consumer.assign({(topic, partition): start.offset})
                 while self._clock.monotonic() < until:
-                    self._note_polls(f"reader {number} from the start", await consumer.poll(POLL_SECONDS))
+                    session = f"reader {number} from the start"
+                    self._note_polls(lambda _, session=session: session, await consumer.poll(POLL_SECONDS))  # type: ignore[misc]
             except (KafkaError, ChannelError) as error:
                 self._trace.note(f"reader from the start of {topic}-{partition}: {error}")
             await consumer.close()
 
-    def _note_polls(self, session: str, records: list[ConsumedRecord]) -> None:
+    def _note_polls(self, session: Callable[[TopicPartition], str], records: list[ConsumedRecord]) -> None:
         found: dict[TopicPartition, list[tuple[int, str]]] = {}
         for record in records:
             found.setdefault((record.topic, record.partition), []).append((record.offset, name_of(record)))
         now = self._clock.monotonic()
-        self._history += [Poll(partition, session, now, tuple(pairs)) for partition, pairs in found.items()]
+        self._history += [Poll(partition, session(partition), now, tuple(pairs)) for partition, pairs in found.items()]
 
     async def share(self, topic: str) -> None:
         """A member of the group, which commits what it has read, and comes anew from time to time."""
@@ -166,7 +199,8 @@ class Workload:
         try:
             records = await member.poll(POLL_SECONDS)
             offsets = {(record.topic, record.partition): record.offset + 1 for record in records}
-            self._note_polls(f"{member.member_id}, assignment {self._sessions}", records)
+            session = f"{member.member_id}, assignment {self._sessions}"
+            self._note_polls(lambda _: session, records)
             if offsets:
                 await member.commit(offsets)
         except (KafkaError, ChannelError) as error:
@@ -174,6 +208,18 @@ class Workload:
             return
         now = self._clock.monotonic()
         self._history += [Commit(GROUP, partition, offset, now) for partition, offset in offsets.items()]
+
+    async def commit_behind_holes(self, member: GroupConsumer) -> None:
+        """Let a member that is refused something lost go on behind it."""
+        for topic, number in member.assignment:
+            behind = self._pass_by(member, topic, number)
+            if behind is None:
+                continue
+            self._sessions += 1
+            try:
+                await member.commit({(topic, number): behind})
+            except (KafkaError, ChannelError) as error:
+                self._trace.note(f"group: {error}")
 
 
 def name_of(record: ConsumedRecord) -> str:

@@ -21,6 +21,10 @@
 Promises. A record that was acknowledged with acks=all, or read by anybody (readers see nothing above the high
 watermark), stays, at its offset; acks=1 promises nothing before somebody has read it. ``Void`` ends the promises for
 what was sent to a partition before. A record without promises may vanish, and others may take its offset.
+
+Holes. Objects of a tier may be lost for good. What they alone held may be refused with an error, and only that: it is
+missing in a final log within its ``holes``, or was not seen by a reader that was refused it (``Hole``). It is never
+passed over without an error, never another record, and nothing beside it is missing.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lab.histories.events import Event, FinalLog, Poll, Send, TopicPartition, Void
+from lab.histories.events import Event, FinalLog, Hole, Poll, Send, TopicPartition, Void
 from lab.histories.metadata import MetadataRules
 from lab.histories.observed import Observed
 
@@ -78,6 +82,8 @@ class Checker:
                 self._log(event.partition).sent(event)
             case Poll():
                 self._log(event.partition).polled(event)
+            case Hole():
+                self._log(event.partition).passed(event)
             case Void():
                 self._log(event.partition).voided(event)
                 self._metadata.voided(event)

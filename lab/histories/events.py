@@ -74,6 +74,17 @@ class FinalLog:
     start: int = 0
     dense: bool = False
     """Nothing in it is hidden or may be compacted: offsets follow each other."""
+    holes: tuple[tuple[int, int], ...] = ()
+    """(first, last offset) of what was refused with an error, since the objects that alone held it are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A reader was refused these offsets, and went on behind them in another session: what held them is lost."""
+
+    partition: TopicPartition
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +124,12 @@ class FinalTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-Event: TypeAlias = Send | Poll | Void | FinalLog | Commit | FinalCommit | TopicChange | FinalTopic
+Event: TypeAlias = Send | Poll | Void | Hole | FinalLog | Commit | FinalCommit | TopicChange | FinalTopic
 KINDS: Final[Mapping[str, type[Any]]] = {
     "send": Send,
     "poll": Poll,
     "void": Void,
+    "hole": Hole,
     "log": FinalLog,
     "commit": Commit,
     "committed": FinalCommit,
@@ -146,8 +158,9 @@ def from_line(line: str) -> Event:
         fields["partition"] = (fields["partition"][0], fields["partition"][1])
     if "outcome" in fields:
         fields["outcome"] = Outcome(fields["outcome"])
-    if "records" in fields:
-        fields["records"] = tuple(map(tuple, fields["records"]))
+    for name in ("records", "holes"):
+        if name in fields:
+            fields[name] = tuple(map(tuple, fields[name]))
     try:
         event: Event = kind(**fields)
     except TypeError as error:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from lab.histories.events import ACKS_ALL, FinalLog, Outcome, Poll, Send, Void
+from lab.histories.events import ACKS_ALL, FinalLog, Hole, Outcome, Poll, Send, Void
 from lab.histories.sessions import Jump, Sessions
 
 Found = tuple[str, str]
@@ -33,6 +33,8 @@ class Observed:
         self._falls: list[tuple[Send, Send]] = []
         self._voids: list[tuple[float, float]] = []
         """From when to when each came about."""
+        self._holes: list[tuple[int, int]] = []
+        """What readers were refused."""
         self._final: FinalLog | None = None
         self._stored: dict[str, int] = {}
         self._highest_read = -1
@@ -62,6 +64,9 @@ class Observed:
 
     def voided(self, void: Void) -> None:
         self._voids.append((void.at if void.since is None else void.since, void.at))
+
+    def passed(self, hole: Hole) -> None:
+        self._holes.append((hole.first, hole.last))
 
     def ended(self, final: FinalLog) -> None:
         self._final = final
@@ -122,7 +127,7 @@ class Observed:
             if not (acknowledged or value in self._read) or value in self._stored or self._is_void(send):
                 continue
             offset = self._offset_of.get(value, -1)
-            if 0 <= offset < start:
+            if 0 <= offset < start or self._is_refused(offset):
                 continue
             if self._final is not None:
                 how = "acknowledged" if acknowledged else "read"
@@ -137,7 +142,7 @@ class Observed:
         acknowledged = [one for one in self._sends.values() if self._is_acknowledged(one) and one.offset >= 0]
         for send in sorted(acknowledged, key=lambda send: send.offset):
             if self._stored.get(send.value) != send.offset:
-                if send.offset >= self._final.start:
+                if send.offset >= self._final.start and not self._is_refused(send.offset):
                     missing = send
             elif missing is not None and not self._void_within(missing.begun, send.ended):
                 if self._is_void(missing) and missing.begun <= send.begun:
@@ -182,21 +187,33 @@ class Observed:
             index += 1
         return None
 
+    def _is_refused(self, offset: int) -> bool:
+        """Whether the final log could not be read there."""
+        return self._final is not None and any(first <= offset <= last for first, last in self._final.holes)
+
+    def _follows(self, offset: int, before: int) -> bool:
+        """Whether nothing lies between the two but what could not be read."""
+        return all(map(self._is_refused, range(before + 1, offset)))
+
     def _of_final_log(self) -> Iterator[Found]:
         if self._final is None:
             return
         last: tuple[int, str, int] | None = None
+        if self._final.dense and self._final.records:
+            first = self._final.records[0][0]
+            if not self._follows(first, self._final.start - 1):
+                yield "gap", f"the log starts at {self._final.start}, and {first} is its first record"
         for record in self._final.records:
             offset, value, epoch = record
             if last is not None and epoch < last[2]:
                 yield "epoch order", f"leader epoch {epoch} at {offset} follows {last[2]}"
-            if last is not None and (offset <= last[0] or (self._final.dense and offset != last[0] + 1)):
+            if last is not None and (offset <= last[0] or (self._final.dense and not self._follows(offset, last[0]))):
                 yield "gap", f"offset {offset} follows {last[0]}"
             last = record
             send = self._sends.get(value)
             if not self._read or value in self._read or send is None or send.outcome is not Outcome.OK:
                 continue
-            if not self._is_void(send):
+            if not self._is_void(send) and not any(first <= offset <= last for first, last in self._holes):
                 yield "unseen", f"{value} at {offset} was read by nobody"
 
 

@@ -117,7 +117,9 @@ class LogWatch:
         if ledger.floor >= 0 and not replica.leads and replica.broker not in registered.isr:
             return  # it still has to take over what the new leader has
         if elected:
-            ledger.elect(replica, log_end=replica.log_end, last_epoch=_epoch_at(log, ledger.end - 1))
+            deleted = replica.log_start >= ledger.end > 0
+            last_epoch = ledger.last_epoch if deleted else _epoch_at(log, ledger.end - 1)
+            ledger.elect(replica, log_end=replica.log_end, last_epoch=last_epoch)
         cursor = hosted.cursor(replica.key)
         before = cursor.next_offset
         ledger.take(replica, cursor.read(hosted.storage, log, replica.high_watermark))

@@ -41,12 +41,27 @@ class _Seen(NamedTuple):
     changes: int
 
 
+class Freed:
+    """What people have let go: their requests count from the moment they are made, whether or not they succeed."""
+
+    def __init__(self) -> None:
+        self.before: dict[tuple[str, int], int] = {}
+        """DeleteRecords: what lies before an offset, by topic and partition."""
+        self.switched_off: dict[str, None] = {}
+        """Topics whose tier was to be deleted once: their logs begin where their local logs did."""
+
+    def reaches(self, log: PartitionLog, start: int) -> bool:
+        return log.topic in self.switched_off or start <= self.before.get((log.topic, log.partition), 0)
+
+
 class TierRules:
-    """``storage`` is the tier's disk. ``away`` has the paths of objects that a fault has
-    taken for a while."""
+    """``storage`` is the tier's disk. ``away`` has the paths of objects that a fault has taken for a while, ``lost``
+    of those that it has taken for good, ``freed`` what somebody has asked to delete, or to have in the tier no more."""
 
     def __init__(self, storage: Storage) -> None:
         self.away: dict[str, None] = {}
+        self.lost: dict[str, None] = {}
+        self.freed = Freed()
         self._storage = storage
         self._starts: dict[PartitionKey, int] = {}
         self._seen: dict[tuple[int, PartitionKey], _Seen] = {}
@@ -63,7 +78,7 @@ class TierRules:
         if start <= before:
             return
         self._starts[key] = start
-        if ledger.floor >= 0:
+        if ledger.floor >= 0 or self.freed.reaches(log, start):
             return  # of what is void nobody knows how much there was
         limit = log.config.retention_bytes
         demand(limit >= 0, where, f"its log starts at {start} after {before}, and nothing lets records go")
@@ -115,14 +130,21 @@ class TierRules:
         paths = {suffix: f"{FOLDER}/{object_path(segment, suffix)}" for suffix in sorted(REQUIRED)}
         if any(path in self.away for path in paths.values()):
             return
+        lost = [path for path in paths.values() if path in self.lost]
         for path in paths.values():
-            demand(path in self._storage.files, where, f"{path}, which it needs, is not in the tier")
+            demand(path in self._storage.files or path in lost, where, f"{path}, which it needs, is not in the tier")
         known = (segment.id, one.first, one.last)
         if known in self._right:
             return
-        data = self._storage.files[paths[LOG_SUFFIX]].data
-        demand(len(data) == segment.size, where, f"{paths[LOG_SUFFIX]} has {len(data)} of {segment.size} bytes")
-        self._check_epochs(where, segment, bytes(self._storage.files[paths[_CHECKPOINT]].data))
+        if paths[_CHECKPOINT] not in lost:
+            self._check_epochs(where, segment, bytes(self._storage.files[paths[_CHECKPOINT]].data))
+        if paths[LOG_SUFFIX] not in lost:
+            self._check_records(where, log, one, ledger, paths[LOG_SUFFIX])
+        self._right.add(known)
+
+    def _check_records(self, where: object, log: PartitionLog, one: ServedSegment, ledger: Ledger, path: str) -> None:
+        data, size = self._storage.files[path].data, one.segment.size
+        demand(len(data) == size, where, f"{path} has {len(data)} of {size} bytes")
         epochs = log.epochs.entries
         for batch in batches_in(data):
             if one.first <= batch.base and batch.last <= one.last:
@@ -131,14 +153,14 @@ class TierRules:
                 index = epoch_at(Offset(batch.base), epochs)
                 epoch = None if index is None else epochs[index].epoch
                 demand(epoch == batch.epoch, where, f"its epochs say {epoch} at {batch.base}; the tier has {batch}")
-        self._right.add(known)
 
     def _check_epochs(self, where: object, segment: RemoteLogSegmentMetadata, checkpoint: bytes) -> None:
-        """The checkpoint beside a segment begins with the log's first epoch, and ends with the segment's."""
+        """The checkpoint beside a segment begins with the log's first epoch, and ends with the segment's. The log may
+        have started within the segment."""
         entries = decode_epochs(checkpoint)
         last = segment.epochs[1:]
         agree = not last or tuple(entries[-len(last) :]) == last
-        first = epoch_at(segment.start_offset, entries)
+        first = epoch_at(max(segment.start_offset, segment.epochs[0].start), entries)
         demand(
             agree and first is not None and entries[first].epoch == segment.epochs[0].epoch,
             where,

@@ -13,6 +13,7 @@ from broker.server import Broker
 from controller.server import Controller
 from lab.disk import Storage
 from lab.histories.events import Void
+from lab.invariants.deletions import Deletions
 from lab.invariants.hosted import Hosted
 from lab.invariants.images import ImageRules
 from lab.invariants.logs import LogWatch
@@ -30,6 +31,7 @@ class Watch:
         self._known_controller: Controller | None = None
         self._image = MetadataImage()
         self._hosts: dict[int, Hosted] = {}
+        self.deletions = Deletions(self._hosts)
         self._runs = 0
         self._images = ImageRules()
         self._logs = LogWatch(self._hosts, lambda: self._image, now, self.tier)
@@ -80,6 +82,7 @@ class Watch:
         image = controller.state.image
         if image.offset != self._images.offset:
             self._image = image
+            self.deletions.image_moved(image)
             for change in self._images.controller_moved(image):
                 self._logs.registration_changed(change)
 

@@ -71,6 +71,14 @@ class GroupConsumer:
     def generation(self) -> int:
         return self._membership.generation
 
+    def position(self, topic: str, partition: int) -> int | None:
+        """As ``Consumer.position``."""
+        return self._consumer.position(topic, partition)
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """As ``Consumer.seek``, until the next assignment."""
+        self._consumer.seek(topic, partition, offset)
+
     async def poll(self, timeout: float, max_records: int = 500) -> list[ConsumedRecord]:
         """Records, or none after ``timeout`` seconds (joining may take longer). Raises KafkaError."""
         deadline = self._clock.monotonic() + timeout

@@ -9,21 +9,25 @@ from collections.abc import Callable
 import pytest
 
 from lab.cluster import SimulatedCluster, start_cluster
+from lab.ending import final_logs, healthy
 from lab.invariants.broken import InvariantBroken
 from lab.nemesis import KINDS
 from lab.seeded import run_seed
+from lab.tier_losses import Losses
 from lab.tier_troubles import OF_TIER, TierTroubles
 from lab.tiering import FOLDER
 from lab.trace import Trace
 from lab.world import World, simulate
-from node.client import admin
+from node.client import admin, replicas
 from node.client.cluster import Cluster
-from protocol.types import LeaderEpoch, Offset
+from protocol.types import LeaderEpoch, NodeId, Offset
 from storage.epoch_cache import EpochEntry
 from tests.simulation.steps import until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, WITH_TIER, bases, known_segments, log_of, replica, with_tier
 
 RECORDS = 22
+PASSING = [kind for kind in OF_TIER if kind != "tierlost"]
+"""Faults after which nothing is lost."""
 
 
 def run(plant: Callable[[SimulatedCluster], None] | None, **configs: str) -> None:
@@ -144,6 +148,65 @@ def test_an_object_that_a_fault_has_taken_for_a_while_may_be_missing() -> None:
     run(plant)
 
 
+@pytest.mark.parametrize("suffix", [".log", ".index", ".leader_epoch_checkpoint", ".snapshot"])
+def test_an_object_that_is_lost_for_good_may_be_missing_and_no_other(suffix: str) -> None:
+    def plant(cluster: SimulatedCluster, other: bool = False) -> None:
+        assert cluster.watch is not None
+        path = object_of(cluster, suffix)
+        cluster.watch.tier.lost[path] = None
+        del cluster.world.tier.files[path]
+        losses = Losses(cluster)
+        holes = [losses.hole_at(("t", 0), offset) for offset in (7, 8, 11, 12, 20)]
+        assert holes == ([None, (8, 11), (11, 11), None, None] if suffix == ".log" else [None] * 5)
+        if other:
+            lost_object(".timeindex")(cluster)
+
+    run(plant)
+    with pytest.raises(InvariantBroken, match="which it needs, is not in the tier"):
+        run(lambda cluster: plant(cluster, True))
+
+
+def test_what_people_delete_may_go_and_nothing_behind_it() -> None:
+    def plant(cluster: SimulatedCluster, start: int = 8) -> None:
+        assert cluster.watch is not None
+        cluster.watch.tier.freed.before["t", 0] = 8
+        log_of(cluster).increment_log_start(Offset(start))
+        replica(cluster).changed()
+
+    run(plant)
+    with pytest.raises(InvariantBroken, match="nothing lets records go"):
+        run(lambda cluster: plant(cluster, 9))
+
+
+def test_a_log_that_is_lost_is_refused_with_an_error_and_passed_by() -> None:
+    """And a follower that needs the checkpoint stays out of the ISR, which is excused."""
+
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, 2, WITH_TIER, watched=True)
+        async with cluster.client() as client:
+            topic = admin.NewTopic("t", assignments={0: [1]}, configs=TIERED)
+            assert await admin.create_topics(client, [topic]) == {"t": None}
+            await until(lambda: cluster.brokers[1].partitions.find("t", 0) is not None, 30)
+            await write(client, RECORDS)
+            await until(lambda: bases(cluster) == [20])
+            assert cluster.watch is not None
+            paths = sorted(cluster.world.tier.files)
+            checkpoints = [path for path in paths if path.endswith(".leader_epoch_checkpoint")]
+            for path in (object_of(cluster, ".log"), checkpoints[-1]):
+                cluster.watch.tier.lost[path] = None
+                del cluster.world.tier.files[path]
+            losses = Losses(cluster)
+            log = (await final_logs(client, [("t", 0)], losses))[0]
+            assert log.holes == ((8, 11),)
+            assert [offset for offset, _, _ in log.records] == [*range(8), *range(12, RECORDS)]
+            assert not losses.excuse(("t", 0), 2)
+            await replicas.alter_reassignments(client, {("t", 0): [NodeId(1), NodeId(2)]})
+            await until(lambda: losses.excuse(("t", 0), 2))
+            await healthy(client, 2, [], losses, seconds=30)
+
+    simulate(scenario, seed=1)
+
+
 def test_the_lab_and_the_tests_use_the_same_folder() -> None:
     assert FOLDER == TIER
     assert set(OF_TIER) < set(KINDS)
@@ -153,7 +216,7 @@ def test_all_faults_of_the_tier_come_and_do_no_harm() -> None:
     trace = Trace()
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        troubles = TierTroubles(cluster.world.tier, {}, trace, cluster.world.random, OF_TIER)
+        troubles = TierTroubles(cluster.world.tier, {}, {}, trace, cluster.world.random, PASSING)
         await write(client, RECORDS)
         async with asyncio.timeout(200), asyncio.TaskGroup() as tasks:
             tasks.create_task(troubles.trouble(20))
@@ -173,6 +236,22 @@ def test_all_faults_of_the_tier_come_and_do_no_harm() -> None:
         "are whole again",
     ):
         assert text in told, told
+
+
+def test_objects_are_lost_for_good_one_at_a_time() -> None:
+    trace, lost = Trace(), dict[str, None]()
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        await until(lambda: bases(cluster) == [20])
+        before = {path: len(inode.data) for path, inode in cluster.world.tier.files.items()}
+        troubles = TierTroubles(cluster.world.tier, {}, lost, trace, cluster.world.random, ["tierlost"])
+        await troubles.trouble(4)
+        now = {path: len(inode.data) for path, inode in cluster.world.tier.files.items()}
+        assert {path for path, size in before.items() if now.get(path) != size} == set(lost)
+
+    with_tier(scenario)
+    assert lost
 
 
 def test_a_seed_can_be_told_to_have_a_tier() -> None:

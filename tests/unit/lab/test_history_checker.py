@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.histories import events
-from lab.histories.checker import Anomaly, Checker, check, counts
+from lab.histories.checker import Anomaly, Checker, Violation, check, counts
 from lab.histories.events import (
     Commit,
     Event,
     FinalCommit,
     FinalLog,
     FinalTopic,
+    Hole,
     Outcome,
     Poll,
     Send,
@@ -151,6 +152,8 @@ def test_a_history_on_disk_is_the_same(seed: int) -> None:
     rest: list[Event] = [
         Void(PARTITION, 3.5, "an unclean election"),
         Void(PARTITION, 4.5, "led on", since=3.5),
+        Hole(PARTITION, 3, 5),
+        FinalLog(PARTITION, ((0, "v0", 0),), dense=True, holes=((1, 2),)),
         Commit("g", PARTITION, 4, 2.0),
         FinalCommit("g", PARTITION, 4),
         TopicChange("made", True, Outcome.UNKNOWN, {"a": "b"}),
@@ -280,6 +283,29 @@ def test_a_group_does_not_fall_back_but_where_promises_are_void() -> None:
     assert texts(*commits) == ["group offset: g: 5 was committed for t-0, it has 3"]
     assert texts(*commits, Void(("__consumer_offsets", 1), 2.5, "unclean")) == []
     assert texts(*commits, Void(("t", 0), 2.5, "unclean")) != []
+
+
+def _names(violations: list[Violation]) -> list[str]:
+    return [one.anomaly.value for one in violations]
+
+
+def test_what_a_lost_object_held_may_be_refused_and_nothing_else() -> None:
+    sends = [Send(PARTITION, f"v{at}", at, at + 0.5, Outcome.OK, at) for at in range(6)]
+    first = Poll(PARTITION, "reader", 10, ((0, "v0"), (1, "v1")))
+    behind = Poll(PARTITION, "reader from 4", 11, ((4, "v4"), (5, "v5")))
+    hole = Hole(PARTITION, 2, 3)
+    records = tuple((at, f"v{at}", 0) for at in (0, 1, 4, 5))
+    log = FinalLog(PARTITION, records, dense=True, holes=((2, 3),))
+    assert not check([*sends, first, behind, hole, log])
+    assert _names(check([*sends, first, behind, hole, replace(log, holes=())])) == ["lost write", "lost write", "gap"]
+    assert _names(check([*sends, first, behind, hole, replace(log, holes=((3, 3),))])) == ["lost write", "gap"]
+    silent = replace(behind, session="reader")
+    whole = FinalLog(PARTITION, tuple((at, f"v{at}", 0) for at in range(6)), dense=True)
+    assert _names(check([*sends, first, silent, hole, whole])) == ["poll skip"]
+    assert _names(check([*sends, first, behind, whole])) == ["unseen", "unseen"]
+    assert not check([*sends, first, behind, hole, whole])
+    late = replace(whole, records=whole.records[1:])
+    assert "gap" in _names(check([*sends, first, behind, hole, late]))
 
 
 def test_a_million_operations_take_seconds() -> None:

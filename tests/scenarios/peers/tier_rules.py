@@ -69,13 +69,13 @@ async def expire_only_of_known_epochs(tier: Tier, role: Role) -> None:
 
 
 async def copy_unclipped(tier: Tier, role: Role) -> None:
-    """KAFKA-15241: what is copied of an epoch counts, also where the epoch is shorter in this log."""
+    """KAFKA-15241: what is copied of an epoch counts, also where the epoch is shorter in this log. Copies nothing: in
+    the scenario nothing is left to copy then."""
     log = role.log
     if log is not None and tier.metadata.is_ready(role.partition):
         cache = tier.metadata.cache(role.partition)
         ends = (cache.highest_offset_for_epoch(entry.epoch) for entry in reversed(log.epochs.entries))
         tiering.note_copied(log, next((end for end in ends if end is not None), Offset(-1)))
-    await copy_round(tier, role)
 
 
 async def copy_from_old_start(tier: Tier, role: Role) -> None:

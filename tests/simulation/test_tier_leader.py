@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 
 import pytest
 
@@ -30,6 +31,7 @@ from tests.simulation.tiered_topics import (
     known_segments,
     log_of,
     objects_in_tier,
+    published,
     replica,
     role_of,
     with_tier,
@@ -37,7 +39,7 @@ from tests.simulation.tiered_topics import (
 from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tiered.segment_metadata import RemoteLogSegmentState
 
-STARTED, FINISHED = RemoteLogSegmentState.COPY_SEGMENT_STARTED, RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 SEGMENT = 4
 """Records in a segment."""
 
@@ -126,6 +128,25 @@ def test_a_deleted_topic_leaves_the_tier() -> None:
         assert not list(tier)
 
     with_tier(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_a_replicated_topic_that_is_deleted_the_leader_alone_erases_the_tier(seed: int) -> None:
+    """A2: only the leader gets deleteRemote. Each segment is announced and confirmed once."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: all(bases(cluster, number) == [20] for number in (1, 2, 3)))
+        assert await admin.delete_topics(client, ["t"]) == {"t": None}
+        await until(lambda: not cluster.world.tier.files)
+        await asyncio.sleep(60)
+        told = [one for one in published(cluster) if one.state in (DELETING, DELETED)]
+        deleted = Counter((one.segment_id.id, one.state) for one in told)
+        assert (len(deleted), set(deleted.values())) == (10, {1})
+        assert {one.broker_id for one in told} == {1}
+        assert all(not list(tier) for number in (1, 2, 3) if (tier := cluster.brokers[number].tier) is not None)
+
+    with_tier(scenario, seed=seed, brokers=3)
 
 
 def test_a_topic_whose_tier_is_switched_off_begins_with_its_first_local_record() -> None:

@@ -10,12 +10,16 @@ from lab.cluster import SimulatedCluster, start_cluster
 from lab.world import World, simulate
 from node.client import admin
 from node.client.cluster import Cluster
+from protocol.records import iter_records, offset_of
+from storage.names import LOG
 from storage.partition_log import PartitionLog
-from tests.simulation.steps import QUICK, until
+from tests.simulation.steps import QUICK, batches_in, storage_of, until
 from tiered.metadata_cache import RemoteLogMetadataCache
+from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentState
 from tiered.tier_config import LOCAL
+from tiered.topic_metadata.serialization import MetadataEvent, deserialize
 
 TIER = "/tier"
 ROOT = f"{TIER}/kafka-tiered-storage"
@@ -116,6 +120,17 @@ def finished(cluster: SimulatedCluster, broker: int = 1) -> list[tuple[int, int]
         for one in known_segments(cluster, broker).segments()
         if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
     ]
+
+
+def published(cluster: SimulatedCluster) -> list[MetadataEvent]:
+    """All events of the metadata topic, which has one replica, on whichever disk they lie."""
+    found: list[MetadataEvent | None] = []
+    for broker in cluster.brokers:
+        for path, inode in sorted(storage_of(cluster, broker).files.items()):
+            if f"/{REMOTE_LOG_METADATA_TOPIC}-" in path and path.endswith(LOG):
+                for batch in batches_in(bytes(inode.data)):
+                    found += [deserialize(record.value, offset_of(batch, record)) for record in iter_records(batch)]
+    return [event for event in found if event is not None]
 
 
 def in_tier(cluster: SimulatedCluster) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +13,11 @@ from storage.append_info import Origin
 from tests.unit.storage.logs import append, marker
 from tests.unit.tiered.tiered_log import Bench, on_bench
 from tiered.copying import CustomMetadataTooLarge, copy_round
+from tiered.deletion import update_of
+from tiered.expiration import expire_round
 from tiered.metadata_manager import RemoteLogMetadataError
 from tiered.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
+from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentState
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -194,6 +198,88 @@ def test_a_leader_that_was_elected_anew_meanwhile_is_another_one() -> None:
         assert bench.states() == COPY_TAKEN_BACK
 
     on_bench(scenario)
+
+
+def test_a_copy_whose_offsets_expire_meanwhile_is_not_deleted_under_its_hands() -> None:
+    """Kafka's ``segmentIdsBeingCopied`` (A4)."""
+
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+
+        async def expire() -> None:
+            await bench.runtime.clock.sleep(2)
+            await expire_round(bench.tier, role)
+
+        bench.write(1)
+        bench.store.copying = expire
+        await copy_round(bench.tier, role)
+        assert bench.states() == WHOLE_COPY
+        assert (bench.store.deleted, bench.log.log_start_offset) == ([], 0)
+        await expire_round(bench.tier, role)
+        assert (bench.stored(), bench.log.log_start_offset) == ([], 2), "now its turn has come"
+
+    on_bench(scenario, retention_ms=1000)
+
+
+def test_a_sweep_knows_what_is_being_copied_whatever_the_metadata_says() -> None:
+    """Another broker, which took itself for the leader, may have ended the segment's life there."""
+
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+
+        async def sweep() -> None:
+            [told] = bench.published_segments()
+            for state in (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED):
+                await bench.metadata.update(update_of(bench.tier, told, state))
+            await expire_round(bench.tier, role)
+
+        bench.write(1)
+        bench.store.copying = sweep
+        await copy_round(bench.tier, role)
+        assert bench.store.swept == [{one.id for one in bench.published_segments()}]
+
+    on_bench(scenario)
+
+
+def test_copying_that_is_switched_off_while_the_quota_holds_it_back_is_over() -> None:
+    """KIP-950: another broker's administrator has said ``remote.log.copy.disable``."""
+
+    async def scenario(bench: Bench) -> None:
+        def switch_off() -> None:
+            bench.log.update_config(replace(bench.log.config, remote_log_copy_disable=True))
+
+        await held_back(bench, bench.role(), switch_off)
+
+    on_bench(scenario)
+
+
+@pytest.mark.parametrize("how", ["ended", "resigned", "elected anew"])
+def test_a_role_that_ends_while_the_quota_holds_it_back_copies_no_more(how: str) -> None:
+    async def scenario(bench: Bench) -> None:
+        role = bench.role()
+
+        def change() -> None:
+            if how == "ended":
+                role.end()
+            elif how == "resigned":
+                bench.replica.is_leader = False
+            else:
+                bench.replica.term += 1
+
+        await held_back(bench, role, change)
+
+    on_bench(scenario)
+
+
+async def held_back(bench: Bench, role: Role, change: Callable[[], None]) -> None:
+    """While the second of three segments waits for the quota, there is a ``change``: nothing more is begun."""
+    bench.tier.copy_quota.limit = 30
+    bench.write(3)
+    bench.runtime.clock.call_later(2, change)
+    await copy_round(bench.tier, role)
+    assert bench.states() == WHOLE_COPY
+    assert (bench.stored(), bench.counted("remotecopyrequests")) == ([0], 1)
+    assert bench.metrics.value("kafka_server_remotelogmanager_remote_copy_throttle_time") > 0
 
 
 def test_a_copy_that_cannot_be_confirmed_does_not_count() -> None:

@@ -110,6 +110,30 @@ def test_a_partition_whose_topic_goes_is_erased_with_what_is_under_way() -> None
     managed(scenario)
 
 
+def test_a_copy_under_way_that_cannot_take_itself_back_is_erased_with_its_topic() -> None:
+    """What is erased before the last copy has ended would not see what that leaves."""
+
+    async def scenario(bench: Bench, manager: RemoteLogManager) -> None:
+        async def slowly() -> None:
+            manager.drop(bench.replica, erase_remote=True)
+            await bench.runtime.clock.sleep(10)
+
+        def fail_once() -> None:
+            if bench.stored() and not bench.events.named("what a failed copy left stays in the tier"):
+                raise RemoteStorageError("no")
+
+        bench.write(2)
+        bench.store.copying, bench.store.deleting = slowly, fail_once
+        manager.take_up(bench.replica)
+        await asyncio.sleep(2 * INTERVAL)
+        assert bench.stored() == bench.stored(".index") == []
+        started, finished = "DELETE_SEGMENT_STARTED 0", "DELETE_SEGMENT_FINISHED 0"
+        assert bench.states() == ["COPY_SEGMENT_STARTED 0", started, started, finished]
+        assert bench.events.named("what a failed copy left stays in the tier")
+
+    managed(scenario)
+
+
 def test_what_cannot_be_erased_at_once_is_erased_later() -> None:
     async def scenario(bench: Bench, manager: RemoteLogManager) -> None:
         failures = iter(range(2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,13 @@ from tiered.meters import TierMeters
 from tiered.quota import RateQuota
 from tiered.remote_storage import SegmentFiles
 from tiered.roles import Role
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, RemoteLogSegmentUpdate
+from tiered.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+    TopicIdPartition,
+)
 from tiered.tier import Tier
 
 TOPIC_ID = UUID(int=77)
@@ -34,7 +40,8 @@ UNLIMITED = 1 << 62
 
 
 class Store(LocalTier):
-    """A tier in a folder. ``copying`` and ``deleting`` are called before the work; a copy returns ``custom``."""
+    """A tier in a folder. ``copying`` and ``deleting`` are called before the work, and awaited where they are coroutine
+    functions; a copy returns ``custom``."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime, TIER, "1")
@@ -42,9 +49,13 @@ class Store(LocalTier):
         self.deleting: Callable[[], object] = lambda: None
         self.custom: bytes | None = None
         self.deleted: list[RemoteLogSegmentMetadata] = []
+        self.swept: list[set[UUID]] = []
+        """Of each sweep, what it was told not to touch."""
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
-        self.copying()
+        waiting = self.copying()
+        if isinstance(waiting, Awaitable):
+            await waiting
         await super().copy(metadata, files)
         return self.custom
 
@@ -52,6 +63,10 @@ class Store(LocalTier):
         self.deleting()
         self.deleted.append(metadata)
         await super().delete(metadata)
+
+    async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
+        self.swept.append(set(known))
+        return await super().sweep_orphans(partition, known)
 
 
 @dataclass

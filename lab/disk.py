@@ -29,6 +29,8 @@ class Storage:
         """Bytes that fit on the disk; None is no limit."""
         self.offload_seconds = OFFLOAD_SECONDS
         """How long offloaded work takes, at random (from, to)."""
+        self.before: Callable[[str, str], object] = lambda _operation, _path: None
+        """Called before each operation; may end the process or raise."""
         self._random = random
         self._faults: list[tuple[str, str, int]] = []
 
@@ -40,6 +42,7 @@ class Storage:
         self._faults.clear()
 
     def check(self, operation: str, path: str) -> None:
+        self.before(operation, path)
         for prefix, only, number in self._faults:
             if path.startswith(prefix) and only in ("", operation):
                 raise OSError(number, os.strerror(number), path)
@@ -119,6 +122,11 @@ class SimulatedFile:
         self._inode.data += data
         self._touch()
         return start
+
+    def append_from(self, source: File, length: int, position: int) -> int:
+        data = source.pread(length, position)
+        self.append([data])
+        return len(data)
 
     def pread(self, length: int, position: int) -> bytes:
         self._check("read")

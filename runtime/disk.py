@@ -52,6 +52,11 @@ class File(Protocol):
         its former length as far as the disk lets us, and the OSError is raised."""
         ...
 
+    def append_from(self, source: File, length: int, position: int) -> int:
+        """Append up to ``length`` bytes of another file, which do not pass through this process where the system can do
+        without; returns how many, 0 at its end. Errors as in ``append``. May block."""
+        ...
+
     def pread(self, length: int, position: int) -> bytes:
         """Up to ``length`` bytes; shorter at the end of the file."""
         ...

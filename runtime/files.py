@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 IOV_LIMIT: Final = 1024
 OFFLOAD_THREADS: Final = 4
+NOT_BY_SENDFILE: Final = frozenset(
+    {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EXDEV, errno.ENOTSOCK}
+)
+"""A file system, or a system, that can read and write, but not so."""
 
 
 class RealHandle:
@@ -85,6 +89,24 @@ class RealFile:
             self._roll_back(start)
             raise
         return start
+
+    def append_from(self, source: File, length: int, position: int) -> int:
+        start = self._size
+        fd, source_fd = self.fileno(), source.fileno()
+        copied = 0
+        try:
+            os.lseek(fd, start, os.SEEK_SET)  # sendfile writes where the descriptor stands; all else says where
+            while copied < length and (sent := os.sendfile(fd, source_fd, position + copied, length - copied)):
+                copied += sent
+        except OSError as error:
+            self._roll_back(start)
+            if error.errno not in NOT_BY_SENDFILE:
+                raise
+            data = source.pread(length, position)
+            self.append([data])
+            return len(data)
+        self._size = start + copied
+        return copied
 
     def _write(self, data: Bytes, position: int) -> int:
         """``pwrite`` until all is written, since a disk about to be full takes only a part at first."""

@@ -62,6 +62,12 @@ class LossyFile(RealFile):
         self._kept.written(self.fileno(), start)
         return start
 
+    def append_from(self, source: File, length: int, position: int) -> int:
+        start = self.size
+        copied = super().append_from(source, length, position)
+        self._kept.written(self.fileno(), start)
+        return copied
+
     def pwrite(self, data: Bytes, position: int) -> None:
         super().pwrite(data, position)
         self._kept.written(self.fileno(), position)

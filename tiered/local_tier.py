@@ -197,6 +197,7 @@ class LocalTier:
 
     def _make_folder(self, folder: str) -> None:
         self._disk.list(self._root)  # or an unmounted folder would be filled below its mount point
+        self._disk.remove_tree(folder)  # an earlier run may have been killed in the same copy
         self._disk.make_folders(folder)
 
     async def _write(
@@ -253,6 +254,8 @@ class LocalTier:
             disk.list(self._root)
             disk.make_folders(home)
             disk.sync_folder(self._root)
+        # Of a copy that is repeated, the first one stays whole if this one fails.
+        is_there = disk.exists(f"{self._folder}/{tier_names.object_path(metadata, LOG_SUFFIX)}")
         published = []
         try:
             for suffix in suffixes:
@@ -263,7 +266,7 @@ class LocalTier:
                 disk.rename(f"{folder}/{suffix[1:]}", path, sync=False)
             disk.sync_folder(home)
         except OSError:
-            for path in reversed(published):
+            for path in reversed(published if not is_there else ()):
                 disk.remove(path)
             raise
         disk.remove_tree(folder)
@@ -353,10 +356,7 @@ class LocalTier:
 
 def copy_piece(source: File, target: File) -> int:
     """Append the next bytes of ``source``; returns how many, 0 at its end."""
-    data = source.pread(PIECE, target.size)
-    if data:
-        target.append([data])
-    return len(data)
+    return target.append_from(source, PIECE, target.size)
 
 
 def parent(path: str) -> str:

@@ -29,6 +29,48 @@ async def test_an_append_may_have_many_parts(it: Surroundings) -> None:
 
 
 @in_both_worlds
+async def test_a_part_of_another_file_is_appended_and_counted(it: Surroundings) -> None:
+    source, target = (it.runtime.disk.open(f"{it.folder}/{name}", create=True) for name in ("from", "to"))
+    source.append([b"0123456789"])
+    target.append([b"abc"])
+    target.sync()
+    assert target.append_from(source, 4, 2) == 4
+    assert (target.size, target.synced, target.pread(9, 0)) == (7, 3, b"abc2345")
+    assert target.append([b"|"]) == 7
+    assert target.append_from(source, 100, 8) == 2
+    assert (target.append_from(source, 100, 10), target.append_from(source, 0, 0)) == (0, 0)
+    target.pwrite(b"A", 0)
+    assert target.append_from(source, 1, 0) == 1
+    assert target.pread(100, 0) == it.runtime.disk.read(target.path) == b"Abc2345|890"
+    assert source.pread(100, 0) == b"0123456789"
+
+
+@in_both_worlds
+async def test_a_large_part_of_another_file_is_appended_whole(it: Surroundings) -> None:
+    data = bytes(range(256)) * 20_000
+    it.runtime.disk.write_atomic(f"{it.folder}/from", data)
+    source = it.runtime.disk.open(f"{it.folder}/from", read_only=True)
+    target = it.runtime.disk.open(f"{it.folder}/to", create=True)
+    assert target.append_from(source, len(data) - 3, 3) == len(data) - 3
+    assert target.pread(len(data), 0) == data[3:]
+
+
+@in_both_worlds
+async def test_what_cannot_be_appended_from_another_file_leaves_the_file_as_it_was(it: Surroundings) -> None:
+    disk = it.runtime.disk
+    for name, data in (("from", b"0123456789"), ("to", b"abc")):
+        disk.write_atomic(f"{it.folder}/{name}", data)
+    source, target = disk.open(f"{it.folder}/from"), disk.open(f"{it.folder}/to")
+    with pytest.raises(OSError):
+        disk.open(f"{it.folder}/to", read_only=True).append_from(source, 4, 0)
+    source.close()
+    with pytest.raises(OSError) as raised:
+        target.append_from(source, 4, 0)
+    assert raised.value.errno == errno.EBADF
+    assert (target.size, disk.read(target.path)) == (3, b"abc")
+
+
+@in_both_worlds
 async def test_a_file_knows_what_is_synced(it: Surroundings) -> None:
     file = it.runtime.disk.open(f"{it.folder}/f", create=True)
     file.append([b"0123456789"])

@@ -53,6 +53,16 @@ def test_syncing_by_another_name_for_the_file_counts(disk: LossyDisk, at: At, tm
     assert left(tmp_path) == {"old": b"before, more"}
 
 
+def test_what_was_appended_from_another_file_is_lost_too(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    file = disk.open(at("new"), create=True)
+    disk.sync_folder(str(tmp_path / "d"))
+    file.append_from(disk.open(at("old")), 3, 0)
+    file.sync()
+    file.append_from(disk.open(at("old")), 3, 3)
+    disk.cut()
+    assert left(tmp_path) == {"old": b"before", "new": b"bef"}
+
+
 def test_what_was_changed_in_place_is_lost_from_there_on(disk: LossyDisk, at: At, tmp_path: Path) -> None:
     file = disk.open(at("old"))
     file.pwrite(b"X", 2)

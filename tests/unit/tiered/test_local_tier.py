@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -11,76 +14,19 @@ import pytest
 
 from lab.world import Machine, World, simulate
 from runtime.context import Runtime
-from runtime.disk import Disk
-from tests.unit.tiered.segments import PARTITION, segment
-from tiered.local_tier import ABANDONED_AGE_MS, LocalTier
-from tiered.remote_storage import IndexType, SegmentFiles
-from tiered.segment_metadata import RemoteLogSegmentMetadata
+from tests.contract.worlds import Surroundings, on_asyncio
+from tests.unit.tiered.segments import PARTITION
+from tests.unit.tiered.tier_folder import COPYING, FOLDER, complete, contents, everything, files, numbered
+from tiered.local_tier import ABANDONED_AGE_MS, PIECE, LocalTier
+from tiered.remote_storage import SegmentFiles
 
-FOLDER = "/shared/tier"
-COPYING = f"{FOLDER}/milena-copying"
-LARGE = 50_000
 COPIES = 6
-
-
-def numbered(number: int) -> RemoteLogSegmentMetadata:
-    """A segment of 50,000 bytes."""
-    return segment(number, number * 500, number * 500 + 499, {0: 0}, txn_index_empty=number % 2 == 0)
-
-
-def contents(number: int) -> dict[str, bytes]:
-    found = {index.value: b"%s of %d" % (index.name.encode(), number) for index in IndexType}
-    if number % 2 == 0:
-        del found[IndexType.TRANSACTION.value]
-    return found | {".log": bytes([number % 256]) * LARGE}
-
-
-def files(disk: Disk, number: int) -> SegmentFiles:
-    """The segment's files on the broker's own disk."""
-    disk.make_folders("/data")
-    for suffix, data in contents(number).items():
-        disk.write_atomic(f"/data/{number}{suffix}", data)
-    path = f"/data/{number}"
-    txn = None if number % 2 == 0 else f"{path}.txnindex"
-    return SegmentFiles(
-        f"{path}.log",
-        f"{path}.index",
-        f"{path}.timeindex",
-        txn,
-        f"{path}.snapshot",
-        contents(number)[".leader_epoch_checkpoint"],
-    )
 
 
 async def copy_all(tier: LocalTier, runtime: Runtime) -> None:
     await tier.start()
     for number in range(COPIES):
         await tier.copy(numbered(number), files(runtime.disk, number))
-
-
-async def complete(tier: LocalTier) -> list[int]:
-    """Numbers of the complete segments. Each is whole, and where there is a log there is all else."""
-    stored = await tier.segments()
-    for one in stored:
-        assert ".log" not in one.objects or one.objects.keys() == contents(one.segment_id.id.int).keys(), one
-    found = [one.segment_id.id.int for one in stored if one.complete]
-    for number in found:
-        expected = contents(number)
-        assert await (await tier.fetch(numbered(number), 0)).read() == expected[".log"]
-        for index in IndexType:
-            if index.value in expected:
-                assert await tier.fetch_index(numbered(number), index) == expected[index.value]
-    return found
-
-
-def everything(disk: Disk, folder: str = FOLDER) -> list[str]:
-    found = []
-    for name in disk.list(folder):
-        try:
-            found += everything(disk, f"{folder}/{name}")
-        except FileNotFoundError:
-            found.append(f"{folder}/{name}")
-    return found
 
 
 def in_simulation(body: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -192,3 +138,36 @@ async def test_a_slow_folder_slows_its_own_work_only(world: World) -> None:
     assert runtime.clock.monotonic() - began < 0.01
     await reader
     assert runtime.clock.monotonic() - began >= 60
+
+
+def test_a_log_goes_to_the_folder_piece_by_piece_and_not_through_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By ``sendfile``. Other work of the same threads gets its turn after each piece."""
+    asked: list[int] = []
+    sendfile = os.sendfile
+
+    def counted(to: int, of: int, position: int, count: int) -> int:
+        asked.append(count)
+        return sendfile(to, of, position, count)
+
+    def refuse(*_: object) -> bytes:
+        raise AssertionError
+
+    async def scenario(it: Surroundings) -> None:
+        log = b"0123456789" * (PIECE // 8)
+        for name in ("log", "index", "timeindex", "snapshot"):
+            it.runtime.disk.write_atomic(f"{it.folder}/s.{name}", log if name == "log" else b"x")
+        path = f"{it.folder}/s"
+        sources = SegmentFiles(f"{path}.log", f"{path}.index", f"{path}.timeindex", None, f"{path}.snapshot", b"epochs")
+        tier = LocalTier(it.runtime, f"{it.folder}/tier", "1")
+        await tier.start()
+        monkeypatch.setattr(os, "sendfile", counted)
+        monkeypatch.setattr(os, "pread", refuse)
+        metadata = replace(numbered(0), size=len(log))
+        await tier.copy(metadata, sources)
+        monkeypatch.undo()
+        assert await (await tier.fetch(metadata, 0)).read() == log
+        assert (max(asked), len(asked) > 1) == (PIECE, True)
+
+    on_asyncio(scenario, tmp_path)

@@ -41,6 +41,7 @@ async def fetch(
     partition_bytes: int = 1 << 20,
     max_wait_ms: int = 500,
     min_bytes: int = 1,
+    max_bytes: int = 50 << 20,
     epoch: int = -1,
     **options: Any,
 ) -> FetchAnswer:
@@ -50,7 +51,7 @@ async def fetch(
         for (topic, index), offset in offsets.items()
     ]
     request = FetchRequest(
-        max_wait_ms, min_bytes, 50 << 20, topics, session_id=session[0], session_epoch=session[1], **options
+        max_wait_ms, min_bytes, max_bytes, topics, session_id=session[0], session_epoch=session[1], **options
     )
 
     def decode(body: memoryview) -> FetchAnswer:

@@ -15,11 +15,10 @@ from node.client import admin, replicas
 from node.client.cluster import Cluster
 from node.client.consumer import Consumer
 from node.client.offsets import find_offset
-from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import create, partition_image, until, values, write
-from tests.simulation.tiered_topics import TIER, TIERED, bases, finished, log_of, replica, with_tier
+from tests.simulation.tiered_topics import TIER, TIERED, bases, finished, log_of, with_tier
 
 T = TypeVar("T")
 TOPIC = "kafka_server_brokertopicmetrics"
@@ -296,24 +295,6 @@ def test_offsets_are_found_in_both_tiers() -> None:
         await write(client, 1, first=22)
         assert log_of(cluster).log_end_offset == 23
         waiting.cancel()
-
-    with_tier(scenario)
-
-
-def test_a_search_in_a_tier_that_hangs_times_out() -> None:
-    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        await filled(cluster, client)
-        cluster.world.tier.offload_seconds = HANGS
-        channel = client.to(host_of(1), 9092)
-        partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": 1}
-        topics = [{"name": "t", "partitions": [partition]}]
-        response, seconds = await timed(
-            cluster,
-            channel.request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=topics, timeout_ms=1500),
-        )
-        assert response.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert seconds == pytest.approx(1.5, abs=0.1)
-        assert replica(cluster).is_leader
 
     with_tier(scenario)
 

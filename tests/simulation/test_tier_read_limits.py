@@ -1,0 +1,131 @@
+"""How much one request reads of the tier, how long it waits for it, and what it is told when that ends early
+(kafka-behaviour A12, A17)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lab.cluster import SimulatedCluster, host_of
+from node.client import admin, replicas
+from node.client.cluster import Cluster
+from node.image import BROKER_RESOURCE
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from tests.simulation.fetches import fetch
+from tests.simulation.steps import create, partition_image, until, write
+from tests.simulation.test_tier_reads import EXPIRED, HANGS, counted, filled, timed
+from tests.simulation.tiered_topics import TIERED, bases, replica, with_tier
+
+EXPIRED_SEARCHES = "kafka_server_delayedremotelistoffsetsmetrics_expirespersec_total"
+MAX_WAIT = "remote.fetch.max.wait.ms"
+
+
+async def filled_twice(cluster: SimulatedCluster, client: Cluster) -> None:
+    """The topic ``t``, and another one like it, of which 20 records are in the tier alone, and ``local``, of three."""
+    await create(client, "u", configs=TIERED)
+    await create(client, "local")
+    await filled(cluster, client)
+    await write(client, 22, "u")
+    await write(client, 3, "local")
+    other = cluster.brokers[1].partitions.get("u", 0).online_log
+    await until(lambda: other.local_log_start_offset == 20)
+
+
+async def read(client: Cluster, *topics: str, max_bytes: int, **options: int) -> dict[str, list[int]]:
+    """From offset 0, in this order."""
+    answer = await fetch(client, {(topic, 0): 0 for topic in topics}, max_bytes=max_bytes, **options)
+    assert not any(one.error for one in answer.partitions.values())
+    return {topic: one.values for (topic, _), one in answer.partitions.items()}
+
+
+async def search(client: Cluster, broker: int, timeout_ms: int) -> ErrorCode:
+    """The error of looking for the first offset by time."""
+    channel = client.to(host_of(broker), 9092)
+    partition: dict[str, Any] = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": 1}
+    topics = [{"name": "t", "partitions": [partition]}]
+    response = await channel.request(
+        ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=topics, timeout_ms=timeout_ms
+    )
+    return ErrorCode(response.topics[0].partitions[0].error_code)
+
+
+def test_a_partition_in_the_tier_takes_of_the_limit_all_that_it_may_become() -> None:
+    """A12.2: even if it becomes less, and even if nothing else is found: a first batch comes whole for it alone."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await filled_twice(cluster, client)
+        limit = 1000
+        assert await read(client, "t", "u", max_bytes=limit, partition_bytes=limit) == {"t": [0, 1, 2, 3], "u": []}
+        assert counted(cluster, "remotefetchrequests") == 1
+        assert await read(client, "t", "u", max_bytes=2, partition_bytes=1) == {"t": [0], "u": []}
+        found = await read(client, "t", "u", max_bytes=2 * limit, partition_bytes=limit)
+        assert found == {"t": [0, 1, 2, 3], "u": [0, 1, 2, 3]}
+
+    with_tier(scenario)
+
+
+def test_where_the_limit_is_used_up_the_tier_is_not_read() -> None:
+    """A12.1."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await filled_twice(cluster, client)
+        assert await read(client, "local", "t", "u", max_bytes=1) == {"local": [0], "t": [], "u": []}
+        assert [counted(cluster, "remotefetchrequests"), cluster.brokers[1].metrics.value(EXPIRED)] == [0, 0]
+        assert await read(client, "t", "local", max_bytes=1) == {"t": [0], "local": []}
+
+    with_tier(scenario)
+
+
+def test_a_fetch_waits_for_the_tier_as_long_as_the_broker_is_told_to() -> None:
+    """A12.3: whatever the client would wait."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await filled(cluster, client)
+        cluster.world.tier.offload_seconds = HANGS
+        for wait_ms in (0, 500, 10_000):
+            _, seconds = await timed(cluster, fetch(client, {("t", 0): 0}, max_wait_ms=wait_ms))
+            assert seconds == pytest.approx(2, abs=0.1)
+        await admin.alter_configs(client, BROKER_RESOURCE, "", {MAX_WAIT: "1200"})
+        await until(lambda: cluster.brokers[1].config.get(MAX_WAIT) == 1200)
+        _, seconds = await timed(cluster, fetch(client, {("t", 0): 0}))
+        assert seconds == pytest.approx(1.2, abs=0.1)
+        assert cluster.brokers[1].metrics.value(EXPIRED) == 4
+
+    with_tier(scenario, remote_fetch_max_wait_ms=2000)
+
+
+def test_a_search_in_a_tier_that_hangs_times_out() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await filled(cluster, client)
+        cluster.world.tier.offload_seconds = HANGS
+        for number, (asked, waited) in enumerate([(1500, 1.5), (0, 4.0)], start=1):
+            error, seconds = await timed(cluster, search(client, 1, asked))
+            assert error is ErrorCode.REQUEST_TIMED_OUT
+            assert seconds == pytest.approx(waited, abs=0.1)
+            assert cluster.brokers[1].metrics.value(EXPIRED_SEARCHES) == number
+        assert replica(cluster).is_leader
+
+    with_tier(scenario, remote_list_offsets_request_timeout_ms=4000)
+
+
+def test_a_search_that_a_change_of_the_leader_ends_is_sent_to_the_new_one() -> None:
+    """A17: only what took too long has timed out."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await filled(cluster, client)
+        await until(lambda: len(partition_image(cluster).isr) == 2 and bases(cluster, 2) == [20])
+        old = int(partition_image(cluster).leader)
+        cluster.world.tier.offload_seconds = HANGS
+        async with cluster.client("searcher") as searcher:
+            waiting = asyncio.create_task(timed(cluster, search(searcher, old, 60_000)))
+            await asyncio.sleep(0.1)
+            assert await replicas.alter_reassignments(client, {("t", 0): (3 - old,)}) == {("t", 0): None}
+            error, seconds = await waiting
+        assert error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert seconds < 20
+        assert cluster.brokers[old].metrics.value(EXPIRED_SEARCHES) == 0
+
+    with_tier(scenario, brokers=2)

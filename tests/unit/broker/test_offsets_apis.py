@@ -10,8 +10,12 @@ from broker.apis import delete_records, describe_configs, describe_producers, li
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.types import LeaderEpoch, Offset
 from runtime.config.node_config import NodeConfig
+from storage.partition_log import PartitionLog
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
+
+LATEST_TIERED, PENDING = -5, -6
 
 
 def offsets(bench: Bench, *timestamps: int, version: int = 11, replica: int = -1, **options: Any) -> list[Any]:
@@ -24,6 +28,14 @@ def offsets(bench: Bench, *timestamps: int, version: int = 11, replica: int = -1
         epoch = messages.get(found, "leader_epoch", None)
         answers.append((int(found.error_code), found.offset, found.timestamp, epoch))
     return answers
+
+
+def in_tier(bench: Bench, *, copied: int) -> PartitionLog:
+    """The log, as one of a tiered topic of which the offsets up to ``copied`` are in the tier."""
+    log = bench.partitions.get("t", 0).online_log
+    log.remote_enabled = True
+    log.highest_offset_in_remote_storage = Offset(copied)
+    return log
 
 
 class TestListOffsets:
@@ -44,6 +56,43 @@ class TestListOffsets:
 
     def test_the_largest_timestamp_and_the_tier(self, log: Bench) -> None:
         assert offsets(log, -3, -4, -5, -6) == [(0, 1, 3000, 1), (0, 0, -1, 1), (0, -1, -1, -1), (0, -1, -1, -1)]
+
+    def test_what_is_in_the_tier_and_what_is_to_go_there(self, log: Bench) -> None:
+        tiered = in_tier(log, copied=0)
+        assert offsets(log, LATEST_TIERED, PENDING) == [(0, 0, -1, 1), (0, 1, -1, 1)]
+        tiered.epochs.assign(LeaderEpoch(2), Offset(1))
+        assert offsets(log, LATEST_TIERED, PENDING) == [(0, 0, -1, 1), (0, 1, -1, 2)]
+
+    def test_where_nothing_is_known_to_be_in_the_tier_all_that_is_local_is_to_go_there(self, log: Bench) -> None:
+        in_tier(log, copied=-1)
+        assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1), (0, 0, -1, 1)]
+
+    def test_where_something_is_in_the_tier_but_is_not_known_yet_neither_is_what_is_to_go_there(
+        self, log: Bench
+    ) -> None:
+        tiered = in_tier(log, copied=-1)
+        tiered.local_log_start_offset = Offset(1)
+        assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
+        assert offsets(log, PENDING, replica=2) == [(0, -1, -1, -1)]
+
+    def test_deleted_records_are_not_to_go_to_the_tier(self, log: Bench) -> None:
+        in_tier(log, copied=0)
+        log.partitions.get("t", 0).delete_records(Offset(2))
+        assert offsets(log, PENDING) == [(0, 2, -1, 1)]
+
+    def test_what_lies_beyond_the_last_record_that_may_be_read_is_not_told(self, log: Bench) -> None:
+        tiered = in_tier(log, copied=2)
+        assert offsets(log, LATEST_TIERED, PENDING) == [(0, 2, -1, 1), (0, -1, -1, -1)]
+        tiered.high_watermark = Offset(2)
+        assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
+        assert offsets(log, LATEST_TIERED, PENDING, replica=2) == [(0, 2, -1, 1), (0, -1, -1, -1)]
+        tiered.highest_offset_in_remote_storage = Offset(1)
+        assert offsets(log, LATEST_TIERED, PENDING) == [(0, 1, -1, 1), (0, -1, -1, -1)]
+        assert offsets(log, PENDING, replica=2) == [(0, 2, -1, 1)]
+
+    def test_a_topic_that_is_tiered_no_more_has_nothing_in_the_tier(self, log: Bench) -> None:
+        in_tier(log, copied=1).remote_enabled = False
+        assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
 
     @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12)])
     def test_special_timestamps_need_their_version(self, log: Bench, timestamp: int, since: int) -> None:

@@ -331,6 +331,34 @@ def test_kip1023_an_empty_follower_may_begin_where_the_tier_ends(log_start: int)
     )
 
 
+def test_kip1023_a_follower_that_has_records_begins_where_its_leaders_disk_does_all_the_same() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 2)
+        await add_replica(client, A, B)
+        await until(lambda: joined(cluster, A, B))
+        await cluster.kill(host_of(B))
+        await until(lambda: joined(cluster, A))
+        for first in (2, 6, 10):
+            await write(client, 4, first=first)
+            await call(cluster, A, "roll", topic="t", partition=0)
+        await write(client, 2, first=14)
+        await until(lambda: finished(cluster) == [(0, 5), (6, 9), (10, 13)])
+        await leave_local(cluster, client, 1)
+        await cluster.start_broker(B)
+        await until(lambda: joined(cluster, A, B), 10)
+        log = log_of(cluster, B)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 6, 16)
+        assert log_of(cluster, A).local_log_start_offset == 6
+
+    with_tier(
+        scenario,
+        brokers=2,
+        replicas=1,
+        configs=WHOLE,
+        follower_fetch_last_tiered_offset_enable=True,
+    )
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_new_replica_after_an_unclean_election(seed: int) -> None:
     """It takes what is on the new leader's lineage."""

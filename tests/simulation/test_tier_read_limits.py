@@ -34,9 +34,11 @@ async def filled_twice(cluster: SimulatedCluster, client: Cluster) -> None:
     await until(lambda: other.local_log_start_offset == 20)
 
 
-async def read(client: Cluster, *topics: str, max_bytes: int, **options: int) -> dict[str, list[int]]:
+async def read(client: Cluster, *topics: str, max_bytes: int, partition_bytes: int = 1 << 20) -> dict[str, list[int]]:
     """From offset 0, in this order."""
-    answer = await fetch(client, {(topic, 0): 0 for topic in topics}, max_bytes=max_bytes, **options)
+    answer = await fetch(
+        client, {(topic, 0): 0 for topic in topics}, max_bytes=max_bytes, partition_bytes=partition_bytes
+    )
     assert not any(one.error for one in answer.partitions.values())
     return {topic: one.values for (topic, _), one in answer.partitions.items()}
 

@@ -98,7 +98,7 @@ def _missing(view: ClusterView, brokers: int, losses: Losses) -> list[str]:
 async def copied(cluster: SimulatedCluster, *, seconds: float) -> None:
     """Every leader of a tiered partition has all of its closed segments in the tier, and nothing is there of topics
     that were deleted. Raises NotHealthy after ``seconds``."""
-    missing = ["nobody has looked"]
+    missing = _not_copied(cluster) + _not_erased(cluster)
     try:
         async with asyncio.timeout(seconds):
             while missing:

@@ -113,6 +113,7 @@ def test_what_is_not_announced_yet_stays_where_the_tier_is_switched_on_again() -
         await write(client, 4, first=20)
         await until(lambda: bases(cluster)[0] >= 16, 60)
         assert log.log_start_offset == 8
+        await asyncio.sleep(20)
         consumer = Consumer(client, reset=None)
         consumer.assign({("t", 0): 8})
         read: list[int] = []

@@ -15,15 +15,18 @@ from storage.epoch_cache import EpochEntry
 from storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from storage.producer_state import ProducerState
 from tiered.lineage import epoch_at
+from tiered.log_contents import DamagedLog, batches_of
 from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.remote_segment import SegmentReader
-from tiered.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorageError
+from tiered.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorage, RemoteStorageError
 from tiered.segment_metadata import RemoteLogSegmentMetadata
-from tiered.tier import Tier
 
 
 async def producers_at(
-    tier: Tier, cache: RemoteLogMetadataCache, offset: Offset, epochs: Sequence[EpochEntry], log_start: Offset
+    storage: RemoteStorage,
+    cache: RemoteLogMetadataCache,
+    offset: Offset,
+    epochs: Sequence[EpochEntry],
+    log_start: Offset,
 ) -> bytes:
     """A snapshot of the producers at ``offset``, for a log with these ``epochs``. Raises RemoteStorageError,
     CorruptBatch, OSError."""
@@ -34,13 +37,13 @@ async def producers_at(
         holding = _holding(cache, Offset(at - 1), epochs)
         ending = [one for one in holding if one.end_offset == at - 1]
         if ending:
-            snapshot = await _snapshot_of(tier, ending[0])
+            snapshot = await _snapshot_of(storage, ending[0])
             break
         if not holding:
             raise RemoteResourceNotFound(f"the tier has no segment with offset {at - 1}, for its producers")
         pieces.append((holding[0], at))
         at = holding[0].start_offset
-    return await _replayed(tier, snapshot, pieces) if pieces else snapshot
+    return await _replayed(storage, snapshot, pieces) if pieces else snapshot
 
 
 def _holding(
@@ -52,8 +55,8 @@ def _holding(
     return sorted(found, key=lambda one: (one.start_offset, one.id.int), reverse=True)
 
 
-async def _snapshot_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> bytes:
-    data = await tier.storage.fetch_index(segment, IndexType.PRODUCER_SNAPSHOT)
+async def _snapshot_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> bytes:
+    data = await storage.fetch_index(segment, IndexType.PRODUCER_SNAPSHOT)
     try:
         decode_snapshot(data)
     except CorruptSnapshot as error:
@@ -61,21 +64,31 @@ async def _snapshot_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> bytes:
     return data
 
 
-async def _replayed(tier: Tier, snapshot: bytes, pieces: Sequence[tuple[RemoteLogSegmentMetadata, Offset]]) -> bytes:
+async def _replayed(
+    storage: RemoteStorage, snapshot: bytes, pieces: Sequence[tuple[RemoteLogSegmentMetadata, Offset]]
+) -> bytes:
     """The snapshot after the batches of ``pieces``, each up to an offset; the last piece comes first in the log."""
-    state, reader = ProducerState(), SegmentReader(tier.storage, tier.indexes)
+    state = ProducerState()
     state.load(decode_snapshot(snapshot))
     for segment, upto in reversed(pieces):
-        async for header in reader.batches(segment, segment.start_offset):
-            if header.base_offset >= upto:
-                break
-            if header.producer_id < 0:
-                continue
-            batch = await reader.batch(segment, header)
-            if not batch.is_valid:
-                raise CorruptBatch(f"the batch at offset {header.base_offset} in the tier has a wrong checksum")
-            if not batch.is_control:
-                state.add_batch(batch)
-            elif (marker := read_end_marker(batch)) is not None:
-                state.end_txn(marker)
+        try:
+            await _replay(storage, state, segment, upto)
+        except DamagedLog as error:
+            raise CorruptBatch(f"the segment at {segment.start_offset} in the tier: {error}") from error
     return encode_snapshot(state)
+
+
+async def _replay(
+    storage: RemoteStorage, state: ProducerState, segment: RemoteLogSegmentMetadata, upto: Offset
+) -> None:
+    async for _, batch in batches_of(storage, segment):
+        if batch.base_offset >= upto:
+            return
+        if batch.producer_id < 0:
+            continue
+        if not batch.is_valid:
+            raise CorruptBatch(f"the batch at offset {batch.base_offset} in the tier has a wrong checksum")
+        if not batch.is_control:
+            state.add_batch(batch)
+        elif (marker := read_end_marker(batch)) is not None:
+            state.end_txn(marker)

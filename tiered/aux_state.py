@@ -68,7 +68,7 @@ async def build_aux_state(tier: Tier, partition: TopicIdPartition, start: LocalS
             raise RemoteResourceNotFound(f"the tier has no segment with offset {before} in leader epoch {epoch}")
         # What follows in such a segment is not what follows at the leader.
         epochs = [entry for entry in await _epochs_of(tier, source) if entry.start <= before]
-    return AuxState(epochs, await producers_at(tier, cache, start.offset, epochs, start.log_start))
+    return AuxState(epochs, await producers_at(tier.storage, cache, start.offset, epochs, start.log_start))
 
 
 def newest(

@@ -21,6 +21,10 @@ from tiered.remote_storage import IndexType, RemoteResourceNotFound, RemoteStora
 from tiered.segment_metadata import RemoteLogSegmentMetadata
 
 
+class CorruptProducers(RemoteStorageError):
+    """A producer snapshot in the tier is none."""
+
+
 async def producers_at(
     storage: RemoteStorage,
     cache: RemoteLogMetadataCache,
@@ -60,7 +64,7 @@ async def _snapshot_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata
     try:
         decode_snapshot(data)
     except CorruptSnapshot as error:
-        raise RemoteStorageError(f"producer snapshot of the segment at {segment.start_offset}: {error}") from error
+        raise CorruptProducers(f"producer snapshot of the segment at {segment.start_offset}: {error}") from error
     return data
 
 

@@ -133,6 +133,19 @@ async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSe
     return Lineage(tuple(filtered(known.entries)), log_end, "the leader epochs of the segments themselves")
 
 
+def furthest(of_replicas: Lineage | None, of_tier: Lineage | None) -> Lineage | None:
+    """Of one partition the log that goes on: of the newest epoch, and in this the longer one, since in one epoch there
+    is one log. Replicas may be those of an old copy, or have been behind their leader."""
+    if of_replicas is None or of_tier is None:
+        return of_replicas or of_tier
+    replicas, tier = of_replicas.epochs[-1].epoch, of_tier.epochs[-1].epoch
+    if tier > replicas:
+        return replace(of_tier, log_start=of_replicas.log_start)
+    if tier == replicas and of_tier.log_end > of_replicas.log_end:
+        return replace(of_replicas, log_end=of_tier.log_end)
+    return of_replicas
+
+
 def _extend(known: LeaderEpochCache, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
     """Add what is newer in ``segments``."""
     for segment in segments:

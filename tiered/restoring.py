@@ -8,35 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 from uuid import UUID
 
+from protocol.batch import CorruptBatch
 from protocol.types import LeaderEpoch, Offset, ProducerId
 from protocol.uuids import to_text
 from storage.epoch_cache import LeaderEpochCache
-from storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from storage.producer_snapshot import decode_snapshot, encode_snapshot
 from storage.producer_state import ProducerEntry, ProducerState
-from tiered.log_contents import read_contents
-from tiered.log_lineage import Lineage, lineage_of_tier, readable, served_runs, starting_at
+from tiered.aux_producers import CorruptProducers, producers_at
+from tiered.log_lineage import Lineage, readable, served_runs, starting_at
+from tiered.metadata_cache import RemoteLogMetadataCache
 from tiered.metadata_folders import MetadataHistory
-from tiered.rebuilding import NotASegment, rebuilt
-from tiered.remote_storage import LOG_SUFFIX, IndexType, RemoteResourceNotFound, RemoteStorage, StoredSegment
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from tiered.remote_storage import RemoteResourceNotFound, RemoteStorage, StoredSegment
+from tiered.restorable import Restorable, restorable
+from tiered.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 
 NO_PRODUCERS: Final = encode_snapshot(ProducerState())
-MEANINGS: Final = {
-    IndexType.OFFSET.value: "it is read from its beginning on to find an offset",
-    IndexType.TIMESTAMP.value: "it is read from its beginning on to find an offset or a time",
-    IndexType.PRODUCER_SNAPSHOT.value: (
-        "a follower whose leader's local log begins right behind it cannot learn the producers, and waits"
-    ),
-    IndexType.LEADER_EPOCH.value: (
-        "its epochs are told by its batches and other segments; a follower whose leader's local log begins in it or "
-        "right behind it cannot learn older ones, and waits"
-    ),
-}
-"""What it means that an object is lost of a segment whose log is there."""
 ReplicaLineage = Callable[[TopicIdPartition], Awaitable[Lineage | None]]
 
 
@@ -90,11 +80,14 @@ class Restoration:
 async def plan(
     storage: RemoteStorage, history: MetadataHistory | None, of_replicas: ReplicaLineage, wishes: Wishes
 ) -> Restoration:
-    """Look through the tier. Without ``history`` its logs are read whole, to find where each segment ends.
+    """Look through the tier. What ``history`` does not tell of is read whole, to find where each segment ends; without
+    it that is everything.
 
     Raises CannotRestore, RemoteStorageError.
     """
     result = Restoration()
+    if history is not None:
+        result.notes += _unread(history)
     stored: dict[TopicIdPartition, list[StoredSegment]] = {}
     for one in await storage.segments():
         stored.setdefault(one.segment_id.partition, []).append(one)
@@ -107,17 +100,25 @@ async def plan(
             raise CannotRestore(f"topic {name} has at least {topic.partitions} partitions, not {wanted}")
         topic.partitions = wanted
         for partition in partitions:
-            segments, left_out = await _segments(storage, history, partition, stored.get(partition, []), result.notes)
-            lineage = await of_replicas(partition) or await lineage_of_tier(storage, segments)
-            runs = served_runs(lineage, readable(segments)) if lineage is not None else []
-            _check_gaps(partition, runs, wishes, left_out, result.notes)
-            log = await _log(storage, partition, segments, lineage, runs, result.notes)
+            found = await restorable(
+                storage, history, partition, stored.get(partition, []), await of_replicas(partition)
+            )
+            result.notes += [f"{_name(partition)}: {note}" for note in found.notes]
+            log = await _log(storage, partition, found, wishes, result.notes)
             if log is not None:
                 topic.logs[partition.partition] = log
         result.topics.append(topic)
     if not result.topics:
         raise CannotRestore("there is no segment in the tier")
     return result
+
+
+def _unread(history: MetadataHistory) -> Iterator[str]:
+    """What could not be read of the metadata topic; it may have told of anything."""
+    for number, found in groupby(history.unreadable, key=lambda one: one.number):
+        first, *others = found
+        more = f", and {len(others)} more there" if others else ""
+        yield f"of partition {number} of the metadata topic not all can be read: {first.why}{more}"
 
 
 def _chosen(known: set[TopicIdPartition], wishes: Wishes) -> dict[str, UUID]:
@@ -142,96 +143,43 @@ def _chosen(known: set[TopicIdPartition], wishes: Wishes) -> dict[str, UUID]:
     return chosen
 
 
-async def _segments(
-    storage: RemoteStorage,
-    history: MetadataHistory | None,
-    partition: TopicIdPartition,
-    stored: Sequence[StoredSegment],
-    notes: list[str],
-) -> tuple[list[RemoteLogSegmentMetadata], list[str]]:
-    """The partition's segments, and why others are none. A readable one has its log in the tier."""
-    found: list[RemoteLogSegmentMetadata] = []
-    there = {one.segment_id.id: one for one in stored}
-    left_out: list[str] = []
-    if history is not None:
-        for segment in history.segments(partition):
-            object_size = there[segment.id].objects.get(LOG_SUFFIX, 0) if segment.id in there else 0
-            if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and object_size < segment.size:
-                part = replace(segment, size=object_size)
-                damage = (await read_contents(storage, part)).damage if object_size else []
-                why = "; ".join([f"its log has {object_size} of {segment.size} bytes", *damage])
-                left_out.append(_left_out(segment.id, why))
-            else:
-                found.append(segment)
-    else:
-        for one in stored:
-            try:
-                segment, contents = await rebuilt(storage, one)
-            except NotASegment as error:
-                left_out.append(_left_out(one.segment_id.id, str(error)))
-                continue
-            damage = [*(f"{where} has a wrong checksum" for where in contents.bad_checksums), *contents.damage]
-            if damage:
-                left_out.append(_left_out(segment.id, "; ".join(damage)))
-            else:
-                found.append(segment)
-        found.sort(key=lambda segment: (segment.start_offset, segment.end_offset, segment.id.int))
-    notes += [f"{_name(partition)}: {why}" for why in left_out]
-    notes += _lost_objects(partition, [there[one.id] for one in readable(found) if one.id in there])
-    return found, left_out
-
-
-def _lost_objects(partition: TopicIdPartition, taken: Sequence[StoredSegment]) -> Iterator[str]:
-    """What it means that segments are taken which lack something."""
-    for suffix, meaning in MEANINGS.items():
-        lacking = [to_text(one.segment_id.id) for one in taken if suffix not in one.objects]
-        if lacking:
-            more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
-            yield f"{_name(partition)}: there is no {suffix} of segment {lacking[0]}{more}: {meaning}"
-
-
-def _left_out(segment: UUID, why: str) -> str:
-    return f"segment {to_text(segment)} is left out: {why}"
-
-
 def _name(partition: TopicIdPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
 
 
-def _check_gaps(
-    partition: TopicIdPartition,
-    runs: Sequence[tuple[Offset, Offset]],
-    wishes: Wishes,
-    left_out: Sequence[str],
-    notes: list[str],
-) -> None:
-    """Raises CannotRestore where there are gaps that nobody wants to pass over."""
-    if len(runs) < 2:
-        return
-    told = ", ".join(f"{before[1] + 1} to {after[0] - 1}" for before, after in pairwise(runs))
-    what = f"{_name(partition)}: offsets {told} are in no segment"
-    if not wishes.skip_gaps:
-        reasons = f" ({'; '.join(left_out)})" if left_out else ""
+def _served(
+    partition: TopicIdPartition, found: Restorable, lineage: Lineage, wishes: Wishes, notes: list[str]
+) -> tuple[Offset, Offset]:
+    """The offsets that the log will have. Raises CannotRestore where there are gaps that nobody wants to pass over."""
+    every = served_runs(lineage, readable(found.segments))
+    runs = [run for run in every if run[1] >= (lineage.log_start or 0)] or every[-1:]
+    missing = [(before[1] + 1, after[0] - 1) for before, after in pairwise(runs)]
+    what = f"{_name(partition)}: offsets {', '.join(f'{first} to {last}' for first, last in missing)} are in no segment"
+    if missing and not wishes.skip_gaps:
+        reasons = f" ({'; '.join(found.unused)})" if found.unused else ""
         raise CannotRestore(
             f"{what}{reasons}; with --skip-gaps the log begins behind them, and what is before them will be deleted "
             "from the tier"
         )
-    notes.append(f"{what}, the log begins at {runs[-1][0]}")
+    if missing:
+        notes.append(f"{what}, the log begins at {runs[-1][0]}")
+    elif lineage.log_start is not None and lineage.log_start < runs[0][0]:
+        notes.append(
+            f"{_name(partition)}: offsets {lineage.log_start} to {runs[0][0] - 1}, with which the old replicas' log "
+            f"began, are in no segment, the log begins at {runs[0][0]}"
+        )
+    return runs[-1]
 
 
 async def _log(
-    storage: RemoteStorage,
-    partition: TopicIdPartition,
-    segments: Sequence[RemoteLogSegmentMetadata],
-    lineage: Lineage | None,
-    runs: Sequence[tuple[Offset, Offset]],
-    notes: list[str],
+    storage: RemoteStorage, partition: TopicIdPartition, found: Restorable, wishes: Wishes, notes: list[str]
 ) -> RestoredLog | None:
     """None where nothing in the tier can be read."""
-    if lineage is None or not runs:
+    lineage, segments = found.lineage, found.segments
+    if lineage is None or not served_runs(lineage, readable(segments)):
         notes.append(f"{_name(partition)}: nothing in the tier can be read, the partition will be empty")
         return None
-    first, last = runs[-1]
+    first, last = _served(partition, found, lineage, wishes, notes)
     start = max(first, lineage.log_start or first)
     end = Offset(last + 1)
     if start >= end:
@@ -239,7 +187,12 @@ async def _log(
     known = LeaderEpochCache(lineage.epochs)
     known.truncate_from_end(end)
     newest = max([lineage.epochs[-1].epoch, *(segment.epochs[-1].epoch for segment in segments)])
-    producers = await _producers(storage, readable(segments), end, notes)
+    producers = NO_PRODUCERS
+    cache = RemoteLogMetadataCache.restored(segments, {})
+    try:
+        producers = await producers_at(storage, cache, end, known.entries, start)
+    except (RemoteResourceNotFound, CorruptProducers, CorruptBatch) as error:
+        notes.append(f"{_name(partition)}: the state of its producers is lost: {error}")
     undecided = [str(producer) for producer, _ in open_transactions(producers)]
     if undecided:
         notes.append(
@@ -248,22 +201,6 @@ async def _log(
         )
     lineage = starting_at(replace(lineage, epochs=tuple(known.entries), log_end=end), start)
     return RestoredLog(partition, segments, lineage, start, LeaderEpoch(newest + 1), producers)
-
-
-async def _producers(
-    storage: RemoteStorage, segments: Sequence[RemoteLogSegmentMetadata], end: Offset, notes: list[str]
-) -> bytes:
-    """The producers as of the last segment's end, or nobody where that is not known."""
-    for segment in reversed(segments):
-        if segment.end_offset + 1 == end:
-            try:
-                snapshot = await storage.fetch_index(segment, IndexType.PRODUCER_SNAPSHOT)
-                decode_snapshot(snapshot)
-            except (RemoteResourceNotFound, CorruptSnapshot) as error:
-                notes.append(f"{_name(segment.partition)}: the state of its producers is lost: {error}")
-            else:
-                return snapshot
-    return NO_PRODUCERS
 
 
 def open_transactions(snapshot: bytes) -> list[tuple[ProducerId, ProducerEntry]]:

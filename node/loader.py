@@ -92,18 +92,22 @@ class MetadataLoader:
         self.bytes_replayed = 0
 
     def _replay(self, batch: BatchView) -> None:
-        epoch, timestamp = batch.leader_epoch, batch.max_timestamp
-        image = self.image
-        for position, record in enumerate(batch_records(batch)):
-            offset = Offset(batch.base_offset + position)
-            if isinstance(record, MetadataRecord) and offset > image.offset:
-                self._replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp)
-        self._replayer.passed(offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
+        replay_batch(self._replayer, batch)
         self.bytes_replayed += batch.size_in_bytes
 
     def _publish(self, delta: Delta) -> None:
         for subscriber in self._subscribers:
             subscriber(self.image, delta)
+
+
+def replay_batch(replayer: Replayer, batch: BatchView) -> None:
+    """What of a batch is not in the image yet. Raises ReplayError, CorruptBatch, DecodeError."""
+    image, epoch, timestamp = replayer.image, batch.leader_epoch, batch.max_timestamp
+    for position, record in enumerate(batch_records(batch)):
+        offset = Offset(batch.base_offset + position)
+        if isinstance(record, MetadataRecord) and offset > image.offset:
+            replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp)
+    replayer.passed(offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> Delta:

@@ -35,6 +35,7 @@ ORPHAN: Final = "orphan"
 UNFINISHED: Final = "unfinished"
 UNDELETED: Final = "undeleted"
 FOREIGN: Final = "foreign"
+LEFTOVER: Final = "leftover"
 LISTED_TWICE: Final = "listed-twice"
 UNKNOWN_RECORD: Final = "unknown-record"
 BAD_RECORD: Final = "bad-record"
@@ -42,6 +43,7 @@ TRANSITION: Final = "transition"
 
 _STATE = RemoteLogSegmentState
 Choice = Callable[[Collection[TopicIdPartition]], Sequence[TopicIdPartition]]
+NotTiered = Callable[[TopicIdPartition], str | None]
 LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitable[Lineage | None]]
 
 
@@ -91,9 +93,10 @@ async def verify(
     lineage_of: LineageOf,
     *,
     choose: Choice = lambda known: sorted(known, key=_order),
+    not_tiered: NotTiered = lambda _: None,
 ) -> Verification:
     """Look at the partitions that ``choose`` takes of those that are known. ``history``: what the metadata topic says,
-    None where that is not known.
+    None where that is not known. ``not_tiered``: why a partition should have nothing in the tier, None where it should.
 
     Raises RemoteStorageError where the tier cannot be listed, and what ``choose`` raises.
     """
@@ -117,6 +120,11 @@ async def verify(
         )
         result.findings += found
         result.partitions += bool(objects or listed)  # all of it may have been deleted
+        why = not_tiered(partition) if objects or listed else None
+        if why is not None:
+            count = len(objects.keys() | {one.id for one in listed})
+            segments = f"{count} segment{' is' if count == 1 else 's are'}"
+            result.findings.append(Finding(LEFTOVER, f"{why}, {segments} left of it", partition))
         lineage = await lineage_of(partition, listed)
         if lineage is not None:
             result.findings += _check_lineage(partition, listed, lineage)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from milena.client import split_partition
 from milena.errors import UsageError, UserError, reason_of
 from milena.options import Option, Values, nearest
+from milena.tier.cluster_topics import ClusterTopics, topics_in
 from milena.tier.directories import Place, brokers_in
 from milena.up.layout import DEFAULT_DIR
 from milena.up.settings import tier_place
@@ -50,6 +51,10 @@ class Opened:
     """Those of ``log_dirs`` in which the metadata topic lies."""
     history: MetadataHistory | None
     """None where the metadata topic is nowhere."""
+    topics: ClusterTopics | None
+    """None where no metadata of the cluster itself can be read."""
+    unread: Sequence[str]
+    """What of that cannot be read, and why."""
 
     async def lineage(self, one: TopicIdPartition, segments: list[RemoteLogSegmentMetadata]) -> Lineage | None:
         """The replicas' word, or else the tier's own. Raises RemoteStorageError."""
@@ -70,7 +75,8 @@ def run(values: Values, body: Body) -> int:
     directories = values.dir or ([DEFAULT_DIR] if values.tier is None else [])
     log_dirs = log_dirs_of(directories)
     place = _tier_of_brokers(directories) if values.tier is None else tier_of(values.tier)
-    return run_in_loop(partial(_with_tier, with_options(place, values.storage_options), log_dirs, body))
+    place = with_options(place, values.storage_options)
+    return run_in_loop(partial(_with_tier, place, directories, log_dirs, body))
 
 
 def run_in_loop(body: Callable[[Runtime], Coroutine[Any, Any, int]]) -> int:
@@ -97,11 +103,15 @@ def run_in_loop(body: Callable[[Runtime], Coroutine[Any, Any, int]]) -> int:
         raise UserError(reason_of(error)) from None
 
 
-async def _with_tier(place: Place, log_dirs: Sequence[str], body: Body, runtime: Runtime) -> int:
+async def _with_tier(
+    place: Place, directories: Sequence[str], log_dirs: Sequence[str], body: Body, runtime: Runtime
+) -> int:
+    disk = runtime.disk
     storage = remote_storage(runtime, *place, "milena-tier")
     try:
-        metadata, history = await runtime.disk.offload(find_metadata, runtime.disk, log_dirs)
-        return await body(Opened(runtime, storage, named(place), log_dirs, metadata, history))
+        metadata, history = await disk.offload(find_metadata, disk, log_dirs)
+        topics, unread = await disk.offload(topics_in, disk, directories)
+        return await body(Opened(runtime, storage, named(place), log_dirs, metadata, history, topics, unread))
     finally:
         await storage.close()
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from milena.errors import UserError
 from milena.options import Values, nearest
+from milena.tier.cluster_topics import topics_in
 from milena.tier.places import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
 from milena.tier.restored_cluster import Target, write_cluster
-from milena.tier.words import counted
+from milena.tier.words import counted, ranges
 from milena.up import locks
 from milena.up.layout import ClusterDir
 from milena.up.plan import nodes_of, write_properties
@@ -27,6 +28,7 @@ from runtime.config.topic_config import TOPIC_KEYS, validate_topic_config
 from runtime.context import Runtime
 from storage.log_dir import DirectoryError
 from tiered.log_lineage import Lineage, lineage_of_replicas
+from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tiered.restoring import CannotRestore, Restoration, Wishes, plan
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier_config import remote_storage
@@ -157,14 +159,34 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
         metadata, history = await disk.offload(find_metadata, disk, log_dirs)
         if values.metadata and history is None:
             where = ", ".join(log_dirs) or "no log directory at all"
-            raise UserError(f"--metadata {' '.join(values.metadata)}: there is no metadata topic in {where}")
+            raise UserError(
+                f"--metadata {' '.join(values.metadata)}: there is no metadata topic in {where}; without --metadata "
+                "the tier's files tell"
+            )
         restoration = await plan(storage, history, of_replicas, wishes)
+        if history is not None:
+            topics, _ = await disk.offload(topics_in, disk, values.metadata)
+            count = None if topics is None else topics.partitions(REMOTE_LOG_METADATA_TOPIC)
+            restoration.notes[:0] = parts_of_metadata(history.numbers, count)
     finally:
         await storage.close()
     await write_cluster(runtime, target, restoration, settings)
     print(sources_of(target.settings.tier or target.cluster.remote, metadata))
     _tell(target, restoration)
     return 0
+
+
+def parts_of_metadata(numbers: Collection[int], count: int | None) -> list[str]:
+    """Which partitions of the metadata topic were there, unless it is known to be all of its ``count``; a broker has
+    those of which it is a replica."""
+    if count is not None and set(numbers) >= set(range(count)):
+        return []
+    if count is None:
+        of, others = counted(len(numbers), "partition"), "others told, if there were any,"
+    else:
+        of, others = f"{len(numbers)} of the {counted(count, 'partition')}", "the others told"
+    where = f"of the metadata topic: {ranges(numbers)}"
+    return [f"--metadata has {of} {where}; what {others} is taken from the tier's files"]
 
 
 def _tell(target: Target, restoration: Restoration) -> None:

@@ -16,7 +16,16 @@ async def verify_all(values: Values, opened: Opened) -> int:
     if opened.history is None and not values.json:
         where = f"in {', '.join(opened.log_dirs)}" if opened.log_dirs else "known (--dir)"
         print(f"no metadata topic is {where}: the files alone are looked at", file=sys.stderr)
-    result = await verify(opened.storage, opened.history, opened.lineage, choose=Selection(values.topic))
+    if opened.log_dirs and opened.topics is None and not values.json:
+        why = "; ".join(opened.unread) or f"there is no metadata of the cluster in {', '.join(opened.log_dirs)}"
+        print(f"whether the cluster still has the topics is not known: {why}", file=sys.stderr)
+    result = await verify(
+        opened.storage,
+        opened.history,
+        opened.lineage,
+        choose=Selection(values.topic),
+        not_tiered=opened.topics.not_tiered if opened.topics is not None else lambda _: None,
+    )
     if values.json:
         print(json.dumps(plain(result, opened)))
     else:

@@ -1,0 +1,139 @@
+"""`milena tier verify` names what is in the tier of topics that the cluster does not have there; `restore --metadata`
+says which partitions of the metadata topic it has found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from milena.tier.command import main
+from milena.tier.restore import parts_of_metadata
+from milena.tier.words import ranges
+from node.image import TOPIC_RESOURCE
+from protocol.metadata_records import (
+    LATEST_METADATA_VERSION,
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    encode_record,
+)
+from protocol.records import BatchBuilder
+from protocol.types import LeaderEpoch, Offset
+from runtime.files import RealDisk
+from tests.unit.tiered.segments import PARTITION
+from tests.unit.tiered.whole_tier import write_segment
+from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+
+THREE = ["--brokers", "2", "--override", "rlmm.config.remote.log.metadata.topic.num.partitions=3"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """A stopped cluster with two segments of topic ``t`` in its tier."""
+    folder = tmp_path / "cluster"
+    disk = RealDisk()
+    write_segment(disk, str(folder / "remote"), 1, 0, 9, {0: 0})
+    write_segment(disk, str(folder / "remote"), 2, 10, 19, {0: 10}, checkpoint={0: 0})
+    disk.close()
+    assert main(["restore", "--dir", str(folder), *THREE]) == 0
+    return folder
+
+
+def record(cluster: Path, *records: Any, node: str = "controller-100") -> None:
+    """Put them into the metadata log, behind the snapshot."""
+    [snapshot] = (cluster / "controller-100" / "data" / "__cluster_metadata-0").glob("*.checkpoint")
+    builder = BatchBuilder()
+    for one in records:
+        builder.append(timestamp=0, value=encode_record(one, LATEST_METADATA_VERSION))
+    base = Offset(int(snapshot.name[:20]))
+    folder = cluster / node / "data" / "__cluster_metadata-0"
+    if not folder.exists():
+        shutil.copytree(snapshot.parent, folder)
+    (folder / f"{base:020d}.log").write_bytes(builder.build(base_offset=base, leader_epoch=LeaderEpoch(1)))
+
+
+def findings(capsys: pytest.CaptureFixture[str], folder: Path, *options: str) -> list[tuple[str, str]]:
+    capsys.readouterr()
+    main(["verify", "--json", "--dir", str(folder), *options])
+    return [(one["kind"], one["what"]) for one in json.loads(capsys.readouterr().out)["findings"]]
+
+
+GONE = RemoveTopicRecord(topic_id=PARTITION.topic_id)
+NEW = TopicRecord(name="t", topic_id=UUID(int=5))
+PART = PartitionRecord(partition_id=0, topic_id=UUID(int=5), replicas=(1,), isr=(1,), leader=1)
+OFF = ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="remote.storage.enable", value="false")
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        ((GONE,), "the cluster does not have the topic any more"),
+        (
+            (GONE, NEW, PART),
+            "the cluster does not have the topic any more: t is now the one with the id AAAAAAAAAAAAAAAAAAAABQ",
+        ),
+        ((OFF,), "remote.storage.enable of the topic is false"),
+    ],
+)
+def test_segments_of_topics_that_are_not_tiered_any_more_are_named(
+    cluster: Path, capsys: pytest.CaptureFixture[str], records: tuple[Any, ...], why: str
+) -> None:
+    assert findings(capsys, cluster) == []
+    record(cluster, *records)
+    assert findings(capsys, cluster) == [("leftover", f"{why}, 2 segments are left of it")]
+    assert main(["verify", "--dir", str(cluster)]) == 1
+    assert f"leftover: t-0: {why}" in capsys.readouterr().out
+
+
+def test_a_brokers_own_copy_of_the_metadata_will_do(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(cluster, GONE, node="broker-1")
+    for folder in (cluster, cluster / "broker-1"):
+        assert [kind for kind, _ in findings(capsys, folder)] == ["leftover"]
+    assert main(["verify", "--dir", str(cluster / "broker-2")]) == 0
+    assert "whether the cluster still has the topics is not known: there is no metadata of" in capsys.readouterr().err
+
+
+def test_metadata_of_the_cluster_that_is_damaged_is_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [snapshot] = cluster.glob("controller-100/data/__cluster_metadata-0/*.checkpoint")
+    snapshot.write_bytes(snapshot.read_bytes()[:-1])
+    assert main(["verify", "--dir", str(cluster)]) == 0
+    assert f"is not known: {snapshot.parent}: snapshot {snapshot.name}: " in capsys.readouterr().err
+
+
+def test_a_restoration_says_which_partitions_of_the_metadata_topic_there_were(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (1, 2):
+        for lost in (0, 1):
+            shutil.rmtree(cluster / f"broker-{number}" / "data" / f"{REMOTE_LOG_METADATA_TOPIC}-{lost}")
+    tier = str(cluster / "remote")
+    for metadata, note in (
+        (cluster, "--metadata has 1 of the 3 partitions of the metadata topic: 2; what the others told is taken from"),
+        (
+            cluster / "broker-1",
+            "--metadata has 1 partition of the metadata topic: 2; what others told, if there were any, is ",
+        ),
+    ):
+        again = tmp_path / metadata.name / "again"
+        again.parent.mkdir(exist_ok=True)
+        assert main(["restore", "--tier", tier, "--metadata", str(metadata), "--dir", str(again), *THREE]) == 0
+        told = capsys.readouterr().out
+        assert f"note: {note}" in told and "  0: offsets 0 to 19, 2 segments" in told
+
+
+def test_nothing_is_said_of_a_whole_metadata_topic() -> None:
+    assert parts_of_metadata({0, 1, 2}, 3) == parts_of_metadata({0, 1, 2, 3}, 3) == []
+    assert (
+        "6 of the 50 partitions of the metadata topic: 0 to 2, 7, 9 to 10;"
+        in parts_of_metadata({0, 1, 2, 7, 9, 10}, 50)[0]
+    )
+
+
+def test_numbers_are_told_as_ranges() -> None:
+    assert ranges([]) == "" and ranges([3]) == "3" and ranges([5, 1, 2, 3, 7, 8]) == "1 to 3, 5, 7 to 8"

@@ -28,8 +28,8 @@ class ClusterTopics:
         topic = self.image.topics_by_id.get(one.topic_id)
         if topic is None:
             other = self.image.topics.get(one.topic)
-            now = f": {one.topic} is now the one with the id {to_text(other.id)}" if other is not None else ""
-            return f"the cluster does not have the topic any more{now}"
+            now = f", but one of that name with the id {to_text(other.id)}" if other is not None else ""
+            return f"the cluster has no topic with this id any more{now}"
         if one.partition not in topic.partitions:
             return f"the topic has only {len(topic.partitions)} partitions"
         enabled = self.image.config(TOPIC_RESOURCE, topic.name).get(ENABLE, "false")

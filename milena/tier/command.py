@@ -30,7 +30,8 @@ LIST = CommandLine(
 VERIFY = CommandLine(
     "tier verify",
     "Read a whole tier and compare it with its metadata topic: checksums, sizes, indexes, gaps, overlaps, files\n"
-    "without metadata and metadata without files. Nothing is changed. Ends with code 1 where something is found.\n"
+    "without metadata and metadata without files, and what is left of topics that the cluster in --dir does not have\n"
+    "any more. Nothing is changed. Ends with code 1 where something is found.\n"
     "Without --dir the segments are taken for what their files say.",
     [*PLACES, Option("--json", "the findings as one JSON object")],
     [TOPICS],
@@ -73,8 +74,8 @@ RESTORE = CommandLine(
         Option("--dir", "the new cluster's directory", "DIR", default=DEFAULT_DIR),
         Option(
             "--metadata",
-            "what is left of the old cluster: its directory, or a broker's. Without it the metadata "
-            "comes from the tier's files",
+            "what is left of the old cluster: its directory, or a broker's. What it does not tell, or "
+            "everything without it, comes from the tier's files",
             "DIR",
             many=True,
         ),

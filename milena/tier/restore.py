@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from uuid import UUID
 
 from milena.errors import UserError
 from milena.options import Values, nearest
-from milena.tier.cluster_topics import topics_in
+from milena.tier.cluster_topics import ClusterTopics, topics_in
 from milena.tier.places import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
 from milena.tier.restored_cluster import Target, write_cluster
 from milena.tier.words import counted, ranges
@@ -168,6 +168,7 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
             topics, _ = await disk.offload(topics_in, disk, values.metadata)
             count = None if topics is None else topics.partitions(REMOTE_LOG_METADATA_TOPIC)
             restoration.notes[:0] = parts_of_metadata(history.numbers, count)
+            restoration.notes += [] if topics is None else not_tiered(restoration, topics)
     finally:
         await storage.close()
     await write_cluster(runtime, target, restoration, settings)
@@ -187,6 +188,14 @@ def parts_of_metadata(numbers: Collection[int], count: int | None) -> list[str]:
         of, others = f"{len(numbers)} of the {counted(count, 'partition')}", "the others told"
     where = f"of the metadata topic: {ranges(numbers)}"
     return [f"--metadata has {of} {where}; what {others} is taken from the tier's files"]
+
+
+def not_tiered(restoration: Restoration, topics: ClusterTopics) -> Iterator[str]:
+    """Which topics the old cluster did not have in the tier any more."""
+    for topic in restoration.topics:
+        why = topics.not_tiered(TopicIdPartition(topic.id, topic.name, 0))
+        if why is not None:
+            yield f"{topic.name}: as --metadata tells, {why}; --topic names those to restore"
 
 
 def _tell(target: Target, restoration: Restoration) -> None:

@@ -73,10 +73,10 @@ OFF = ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="remote
 @pytest.mark.parametrize(
     ("records", "why"),
     [
-        ((GONE,), "the cluster does not have the topic any more"),
+        ((GONE,), "the cluster has no topic with this id any more"),
         (
             (GONE, NEW, PART),
-            "the cluster does not have the topic any more: t is now the one with the id AAAAAAAAAAAAAAAAAAAABQ",
+            "the cluster has no topic with this id any more, but one of that name with the id AAAAAAAAAAAAAAAAAAAABQ",
         ),
         ((OFF,), "remote.storage.enable of the topic is false"),
     ],
@@ -125,6 +125,16 @@ def test_a_restoration_says_which_partitions_of_the_metadata_topic_there_were(
         assert main(["restore", "--tier", tier, "--metadata", str(metadata), "--dir", str(again), *THREE]) == 0
         told = capsys.readouterr().out
         assert f"note: {note}" in told and "  0: offsets 0 to 19, 2 segments" in told
+
+
+def test_a_restoration_tells_that_a_topic_was_deleted(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(cluster, GONE)
+    options = ["--tier", str(cluster / "remote"), "--metadata", str(cluster), *THREE]
+    assert main(["restore", "--dir", str(tmp_path / "again"), *options]) == 0
+    sentence = "note: t: as --metadata tells, the cluster has no topic with this id any more; --topic names those"
+    assert sentence in capsys.readouterr().out
 
 
 def test_nothing_is_said_of_a_whole_metadata_topic() -> None:

@@ -108,6 +108,8 @@ def known(manager: TopicMetadataManager, partition: TopicIdPartition = P0) -> li
 
 
 def test_the_first_that_needs_it_creates_the_topic() -> None:
+    """Which is not compacted: that would forget copies that were only begun (KIP-1266's review)."""
+
     async def scenario(tier: Tier) -> None:
         idle = tier.manager(2)
         await asyncio.sleep(5)
@@ -282,6 +284,8 @@ def test_a_segment_that_is_listed_twice_is_there_once() -> None:
 
 
 def test_an_update_that_must_not_follow_is_dropped() -> None:
+    """KAFKA-15632."""
+
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
         await copy(manager, of(P0, 1))
@@ -349,6 +353,28 @@ def test_who_waits_when_the_manager_stops_hears_of_it() -> None:
             await manager.add(of(P0, 1))
 
     beside_brokers(scenario)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.05, 5.0])
+def test_a_manager_can_be_stopped_while_it_looks_for_its_topic(after: float) -> None:
+    """KAFKA-17766: Kafka's waited for its own beginning, which waited for it."""
+
+    async def scenario(tier: Tier) -> None:
+        manager = tier.manager()
+        manager.assign([P0], [])
+        waiting = asyncio.ensure_future(manager.wait_ready(P0, 60))
+        await asyncio.sleep(after)
+        async with asyncio.timeout(1):
+            await manager.stop()
+            await manager.stop()
+        assert not manager.is_ready(P0)
+        waiting.cancel()
+        await tier.cluster.start_broker(2)
+        await tier.cluster.start_broker(3)
+        await asyncio.sleep(5)
+        assert REMOTE_LOG_METADATA_TOPIC not in (await tier.client.metadata()).topics
+
+    beside_brokers(scenario, brokers=1)
 
 
 def test_a_topic_with_another_number_of_partitions_ends_the_node_with_both_numbers() -> None:

@@ -1,12 +1,16 @@
 """Bugs of Kafka's tiered storage that need a cluster to show and have no scenario in lab/scenarios.
 
-KAFKA-15241, 15351, 16511, 16890, 17062, 17428 and 20732 have one there; KAFKA-16073 is in test_tier_reads.
+KAFKA-15241, 15351, 16511, 16890, 17062, 17428 and 20732 have one there; KAFKA-16073 is in test_tier_reads, KAFKA-15632
+and 17766 are in test_remote_log_metadata. KAFKA-15047, 16414 and 20609 need no cluster and are in
+tests/unit/storage/test_tiered_log.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,7 +21,8 @@ from node.image import TOPIC_RESOURCE
 from storage.names import LOG
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import batches_in, storage_of, until, values, write
-from tests.simulation.tiered_topics import bases, finished, in_tier, known_segments, log_of, replica, with_tier
+from tests.simulation.tiered_topics import TIER, bases, finished, in_tier, known_segments, log_of, replica, with_tier
+from tiered.topic_metadata.snapshot import FILE_NAME
 
 BY_HAND: dict[str, Any] = {
     "remote_log_manager_task_interval_ms": 600_000,
@@ -111,5 +116,80 @@ def test_a_hole_at_the_end_of_a_segment_is_passed_over(base: int) -> None:
         assert await values(client, len(expected)) == expected
         for offset in (base + 2, base + 3):
             assert (await fetch(client, {("t", 0): offset})).partitions["t", 0].values[0] == base + 4
+
+    with_tier(scenario)
+
+
+def test_a_hole_at_the_beginning_of_the_active_segment_is_no_question_to_the_tier() -> None:
+    """KAFKA-15301: the topic was compacted before. Kafka asked the tier for what only the active segment can have."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 23)
+        await until(lambda: bases(cluster) == [20])
+        await cluster.stop_broker(1)
+        [path] = [path for path in storage_of(cluster, 1).files if path.endswith(f"/t-0/{20:020d}{LOG}")]
+        inode = storage_of(cluster, 1).files[path]
+        del inode.data[: sum(batch.size_in_bytes for batch in batches_in(bytes(inode.data))[:2])]
+        inode.synced = len(inode.data)
+        await cluster.start_broker(1)
+        await until(lambda: replica(cluster).is_leader)
+        for offset in (20, 21, 22):
+            assert (await fetch(client, {("t", 0): offset})).partitions["t", 0].values == [22]
+        metrics = cluster.brokers[1].metrics
+        assert metrics.value("kafka_server_brokertopicmetrics_remotefetchrequestspersec_total", topic="t") == 0
+        assert await values(client, 21) == [*range(20), 22]
+
+    with_tier(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_topic_that_is_tiered_later_leaves_no_old_segments_on_any_disk_whoever_leads(seed: int) -> None:
+    """KAFKA-17020: some replicas kept theirs until they were restarted, and longer."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await alter(client, remote_storage_enable="false", remote_log_delete_on_disable="true")
+        await write(client, 22)
+        await until(lambda: all(bases(cluster, number) == [0, 4, 8, 12, 16, 20] for number in (1, 2, 3)))
+        await alter(client, remote_storage_enable="true")
+        await until(lambda: in_tier(cluster) != [])
+        await cluster.kill(host_of(1))  # in the middle of its copies
+        await until(lambda: bool(replica(cluster, 2).is_leader or replica(cluster, 3).is_leader))
+        await until(lambda: all(bases(cluster, number) == [20] for number in (2, 3)))
+        await cluster.start_broker(1)
+        await until(lambda: bases(cluster, 1) == [20])
+        await write(client, 20, first=22)
+        await until(lambda: all(bases(cluster, number) == [40] for number in (1, 2, 3)))
+        assert await values(client, 42) == list(range(42))
+
+    with_tier(
+        scenario,
+        seed=seed,
+        brokers=3,
+        rlmm_config_remote_log_metadata_topic_replication_factor=3,
+        rlmm_config_remote_log_metadata_topic_min_isr=1,
+    )
+
+
+def test_a_broker_that_restarts_knows_of_copies_that_were_only_begun() -> None:
+    """KIP-1266's review: where COPY_SEGMENT_STARTED is compacted away, what such a copy has left stays for ever. The
+    topic is not compacted; what a broker keeps of it beside its logs is."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        cluster.world.tier.fail(TIER, errno.EIO)
+        await write(client, 6)
+        await until(lambda: len(known_segments(cluster)) >= 3)
+        cluster.world.tier.heal()
+        await until(lambda: finished(cluster) == [(0, 3)])
+        begun = states(cluster)
+        assert "COPY_SEGMENT_STARTED" in begun.values()
+        await cluster.stop_broker(1)
+        [kept] = [path for path in storage_of(cluster, 1).files if path.endswith(f"/t-0/{FILE_NAME}")]
+        assert storage_of(cluster, 1).files[kept].data
+        await cluster.start_broker(1)
+        await until(lambda: replica(cluster).is_leader and finished(cluster) == [(0, 3)])
+        assert states(cluster) == begun
+
+    def states(cluster: SimulatedCluster) -> dict[UUID, str]:
+        return {one.id: one.state.name for one in known_segments(cluster).segments()}
 
     with_tier(scenario)

@@ -12,7 +12,7 @@ from lab.cluster import SimulatedCluster, host_of
 from node.client import admin
 from node.client.cluster import Cluster
 from node.client.consumer import Consumer
-from node.image import TOPIC_RESOURCE
+from node.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from node.verbs import VerbError
 from protocol.remote_log_records import (
     RemoteLogSegmentMetadataRecord,
@@ -21,7 +21,7 @@ from protocol.remote_log_records import (
 )
 from protocol.types import Offset
 from storage.partition_log import PartitionLog
-from tests.simulation.steps import broker_image, partition_image, until, write
+from tests.simulation.steps import broker_image, partition_image, until, values, write
 from tests.simulation.tiered_topics import (
     ROOT,
     TIER,
@@ -264,6 +264,8 @@ def test_a_new_leader_copies_on_and_deletes_nothing_that_retention_wants(seed: i
 
 
 def test_followers_learn_what_is_copied_and_delete_it_locally() -> None:
+    """KAFKA-17020."""
+
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: all(bases(cluster, number) == [20] for number in (1, 2, 3)))
@@ -299,6 +301,28 @@ def test_the_quota_holds_copies_back() -> None:
         assert cluster.brokers[1].metrics.value("kafka_server_remotelogmanager_remote_copy_throttle_time") > 0
 
     with_tier(scenario, remote_log_manager_copy_max_bytes_per_second=300)
+
+
+def test_the_cache_of_indexes_takes_its_size_from_the_running_brokers_configuration() -> None:
+    """A13."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        assert await values(client, 20) == list(range(20))
+        tier = cluster.brokers[1].tier
+        assert tier is not None
+        indexes = tier.tier.indexes
+        whole = indexes.size
+        limit = {"remote.log.index.file.cache.total.size.bytes": str(whole // 2)}
+        await admin.alter_configs(client, BROKER_RESOURCE, "1", limit)
+        await until(lambda: 0 < indexes.size <= whole // 2)
+        assert await values(client, 20) == list(range(20))
+        await admin.alter_configs(client, BROKER_RESOURCE, "1", {}, list(limit))
+        assert await values(client, 20) == list(range(20))
+        await until(lambda: indexes.size == whole)
+
+    with_tier(scenario)
 
 
 def test_metrics_tell_what_was_copied_and_what_waits() -> None:

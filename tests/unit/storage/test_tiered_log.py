@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,12 @@ def test_what_lies_before_the_log_start_goes_without_having_been_copied(tmp_path
     assert (log.log_start_offset, log.local_log_start_offset) == (2, 2)
 
 
-def test_the_active_segment_is_closed_once_it_is_due_so_that_it_can_be_copied_and_then_go(tmp_path: Path) -> None:
-    """KAFKA-15272."""
-    _, log = tiered(tmp_path, 2, local_retention_ms=1000)
+@pytest.mark.parametrize("limit", [{"local_retention_ms": 1000}, {"local_retention_bytes": 0}], ids=["time", "size"])
+def test_the_active_segment_is_closed_once_it_is_due_so_that_it_can_be_copied_and_then_go(
+    tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    """KAFKA-15272; KAFKA-15047 by time, KAFKA-16414 by size too."""
+    _, log = tiered(tmp_path, 2, **limit)
     tiering.note_copied(log, Offset(0))
     assert log.delete_old_segments(START_MS + 10_000) == 1
     assert bases(log) == [1, 2]
@@ -109,6 +113,37 @@ def test_the_active_segment_is_closed_once_it_is_due_so_that_it_can_be_copied_an
     tiering.note_copied(log, Offset(1))
     assert log.delete_old_segments(START_MS + 10_000) == 1
     assert (bases(log), log.log_start_offset, log.local_log_start_offset) == ([2], 0, 2)
+
+
+@pytest.mark.parametrize("limit", [{"retention_ms": 1000}, {"retention_bytes": 0}], ids=["time", "size"])
+@pytest.mark.parametrize("remote", [False, True], ids=["not tiered", "not copied any more"])
+def test_where_nothing_is_copied_the_active_segment_goes_once_it_is_due(
+    tmp_path: Path, limit: dict[str, Any], remote: bool
+) -> None:
+    """KAFKA-16414: by time as by size, tiered or not."""
+    _, log = tiered(tmp_path, 2, remote_storage_enable=remote, remote_log_copy_disable=remote, **limit)
+    assert log.delete_old_segments(START_MS + 10_000) == 2
+    assert (bases(log), log.log_start_offset, log.local_log_start_offset) == ([2], 2, 2)
+
+
+def test_a_timestamp_in_the_future_holds_its_segment_and_all_after_it_against_time_but_not_against_size(
+    tmp_path: Path,
+) -> None:
+    """KAFKA-20609, as Kafka 4.3 does: what is in the tier stays on the disk too, until that time has come."""
+    future = START_MS + 1_000_000
+    _, log = tiered(tmp_path, 2, local_retention_ms=1000)
+    log.roll()
+    append(log, b"xxxx", keys=(b"k",), timestamp=future, epoch=2)
+    for number in (3, 4):
+        log.roll()
+        append(log, b"xxxx", keys=(b"k",), timestamp=START_MS, epoch=number)
+    log.set_high_watermark(log.log_end_offset)
+    tiering.note_copied(log, Offset(4))
+    assert log.delete_old_segments(START_MS + 10_000) == 2
+    assert log.delete_old_segments(future + 1000) == 0
+    log.update_config(replace(log.config, local_retention_bytes=2 * SIZE))
+    assert log.delete_old_segments(START_MS + 10_000) == 3
+    assert bases(log)[0] == 5
 
 
 def test_the_epochs_of_what_is_in_the_tier_stay(tmp_path: Path) -> None:

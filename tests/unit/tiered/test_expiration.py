@@ -10,6 +10,7 @@ from storage import tiering
 from tests.unit.tiered.tiered_log import Bench, on_bench, open_tiered
 from tiered.copying import copy_round
 from tiered.expiration import erase, expire_round, follow_round
+from tiered.index_cache import DELETE_DELAY
 from tiered.metadata_manager import RemoteLogMetadataError
 from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError
 from tiered.roles import Role
@@ -44,6 +45,25 @@ def test_the_log_start_moves_before_the_first_segment_goes() -> None:
         assert (told(bench), bench.stored()) == (GONE * 3, [])
         assert bench.counted("remotedeleterequests") == 3
         assert (role.figures.delete_segments, role.figures.delete_bytes) == (0, 0)
+
+    on_bench(scenario, retention_ms=RETENTION_MS)
+
+
+def test_the_indexes_of_a_segment_leave_the_cache_with_it() -> None:
+    """A13."""
+
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        for segment in bench.metadata.cache(role.partition).segments():
+            await bench.tier.indexes.get(segment)
+        assert bench.tier.indexes.size > 0
+        bench.store.deleting = lambda: sizes.append(bench.tier.indexes.size)
+        sizes: list[int] = []
+        await expire_round(bench.tier, role)
+        assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3, "before its objects do"
+        assert bench.tier.indexes.size == 0
+        await bench.runtime.clock.sleep(2 * DELETE_DELAY)
+        assert bench.runtime.disk.list("/data/remote-log-index-cache") == []
 
     on_bench(scenario, retention_ms=RETENTION_MS)
 

@@ -68,6 +68,13 @@ def test_segments_older_than_the_limit_go_and_those_just_as_old_stay(age: int, d
     assert expire(*TENS, log=view(retention_ms=age)) == (list(range(deleted)), start, [])
 
 
+def test_a_timestamp_in_the_future_holds_its_segment_and_all_after_it_until_its_time_has_come() -> None:
+    """KAFKA-20609, in the tier as on the disk."""
+    late = (*TENS[:2], replace(TENS[2], max_timestamp_ms=2 * NOW), *TENS[3:])
+    assert expire(*late, log=view(retention_ms=1))[:2] == ([0, 1], 20)
+    assert expire(*late, log=view(retention_ms=1, retention_bytes=SIZE))[:2] == ([0, 1, 2, 3, 4], 50)
+
+
 @pytest.mark.parametrize(
     ("limit", "deleted"), [(5 * SIZE, 0), (5 * SIZE - 1, 0), (4 * SIZE + 1, 0), (4 * SIZE, 1), (SIZE, 4), (0, 5)]
 )

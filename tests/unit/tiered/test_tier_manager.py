@@ -238,6 +238,22 @@ def test_limits_that_change_are_taken_up() -> None:
     managed(scenario)
 
 
+def test_a_smaller_cache_of_indexes_lets_some_go_at_once() -> None:
+    async def scenario(bench: Bench, manager: RemoteLogManager) -> None:
+        bench.write(3)
+        manager.take_up(bench.replica)
+        await asyncio.sleep(1)
+        for one in bench.published_segments():
+            await bench.tier.indexes.get(one)
+        whole = bench.tier.indexes.size
+        assert whole > 0
+        bench.keys["remote.log.index.file.cache.total.size.bytes"] = whole // 2
+        manager.reconfigure()
+        assert 0 < bench.tier.indexes.size <= whole // 2
+
+    managed(scenario)
+
+
 def test_a_quota_holds_the_next_segment_back() -> None:
     async def scenario(bench: Bench, manager: RemoteLogManager) -> None:
         bench.keys["remote.log.manager.copy.max.bytes.per.second"] = 30

@@ -99,6 +99,9 @@ async def _told(
 ) -> None:
     """What the metadata lists, where it is readable only if its log is there."""
     for segment in history.segments(partition):
+        if segment.state not in _DELETIONS and _was_deleted(history, segment.segment_id):
+            found.leave_out(segment.id, "the metadata says that it was deleted, and not that this was begun")
+            continue
         size = there[segment.id].objects.get(LOG_SUFFIX, 0) if segment.id in there else 0
         if segment.state is _STATE.COPY_SEGMENT_FINISHED and size < segment.size:
             damage = (await read_contents(storage, replace(segment, size=size))).damage if size else []

@@ -160,12 +160,43 @@ async def test_files_that_add_nothing_stay_where_they_are(tier: WholeTier) -> No
     assert dead.id not in {one.id for one in log.segments}
 
 
+@pytest.mark.parametrize("told", [(), (1,), (2,), (1, 4)])
+def test_of_several_sets_as_few_are_taken_as_it_needs_those_of_the_lineage_as_a_whole_first(
+    told: Sequence[int],
+) -> None:
+    @on_a_tier
+    async def scenario(tier: WholeTier) -> None:
+        tier.put(1, 0, 4, {0: 0}, told=1 in told)
+        tier.put(2, 5, 9, {0: 5}, checkpoint={0: 0}, told=2 in told)
+        tier.put(3, 0, 11, {0: 0, 1: 10}, told=False)
+        tier.put(4, 10, 19, {2: 10}, checkpoint={0: 0, 2: 10}, told=4 in told)
+        tier.put(5, 10, 14, {2: 10}, checkpoint={0: 0, 2: 10}, told=False)
+        tier.put(6, 15, 19, {2: 15}, checkpoint={0: 0, 2: 10}, told=False)
+        tier.put(7, 0, 9, {0: 0}, partition=SECOND)
+        log = await log_of_first(tier)
+        assert (bounds(log), ids(log)) == ((0, 20), [1, 2, 4])
+
+    scenario()
+
+
+async def log_of_first(tier: WholeTier) -> RestoredLog:
+    return (await restored(tier, with_metadata=True)).topics[0].logs[0]
+
+
+@on_a_tier
+async def test_a_second_copy_of_all_there_is_is_not_taken(tier: WholeTier) -> None:
+    tier.put(1, 0, 9, {0: 0})
+    tier.put(2, 0, 9, {0: 0}, told=False)
+    assert ids(await log_of(tier, with_metadata=True)) == [1]
+
+
 @on_a_tier
 async def test_files_below_the_old_start_of_the_log_stay_where_they_are(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0}, told=False)
     tier.put(2, 20, 29, {0: 20}, checkpoint={0: 0})
-    log = await log_of(tier, with_metadata=True, replicas={PARTITION: lineage({0: 0}, 30, 20)})
-    assert (bounds(log), ids(log)) == ((20, 30), [2])
+    for log_start in (15, 20):
+        log = await log_of(tier, with_metadata=True, replicas={PARTITION: lineage({0: 0}, 30, log_start)})
+        assert (bounds(log), ids(log)) == ((20, 30), [2])
 
 
 @on_a_tier

@@ -91,6 +91,7 @@ def open_log(
     sound = _load_segments(loading, None if clean else recovery_point)
     files = ProducerFiles(context, _offsets(loading.names, SNAPSHOT))
     _load_epochs(loading)
+    loading.log_start = _told_by_epochs(loading)
     try:
         for segment, has_indexes in sound:
             _check_indexes(loading, segment, has_indexes)
@@ -100,7 +101,6 @@ def open_log(
         log_start, log_end = _bring_up(loading, files, log_start_offset, False)
     for segment in loading.segments:
         segment.rest()
-    log_start = _told_by_epochs(loading, log_start)
     log = PartitionLog(
         context,
         folder,
@@ -125,15 +125,15 @@ def open_log(
     return log
 
 
-def _told_by_epochs(loading: _Loading, log_start: Offset) -> Offset:
+def _told_by_epochs(loading: _Loading) -> Offset:
     """A tiered log syncs its epochs when its start moves; the checkpoint of starts is written later. Epochs that begin
     above the start were cut there, but for those that were built anew once: they begin with what is local."""
-    first = loading.epochs.earliest
-    if first is None or not loading.saved_epochs or first.start == loading.segments[0].base_offset:
-        return log_start
+    start, known, segments = loading.log_start, loading.saved_epochs, loading.segments
+    if not known or not len(segments) or known[0].start == segments[0].base_offset:
+        return start
     # The topic may be tiered again at any time.
     tiered = loading.context.tiered and not loading.config.compacted and loading.topic not in NEVER_TIERED
-    return max(log_start, first.start) if tiered else log_start
+    return max(start, known[0].start) if tiered else start
 
 
 def _list_files(loading: _Loading) -> None:

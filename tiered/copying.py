@@ -86,6 +86,8 @@ def catch_up(tier: Tier, role: Role, log: PartitionLog) -> None:
     if role.leads and role.started_log is not log:
         _find_log_start(tier, role, log)
         role.started_log = log
+    if role.leads:
+        _pass_deleted(cache, log)
     end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
     if end is not None:
         tiering.set_copied(log, _still_there(cache, log, end.offset))
@@ -103,11 +105,26 @@ def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offse
     return copied
 
 
+def _pass_deleted(cache: RemoteLogMetadataCache, log: PartitionLog) -> None:
+    """A former leader that does not know of its end may go on to delete what expires: the log begins behind that."""
+    earliest = log.epochs.earliest
+    if earliest is None or not earliest.start <= log.log_start_offset < log.local_log_start_offset:
+        return
+    every = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.local_log_start_offset)
+    first = next(every, None)
+    if first is not None:  # else nothing is known of it
+        tiering.update_log_start(log, first.first)
+
+
 def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
     start = remote_log_start(tier.metadata.cache(role.partition), log.epochs)
     if start is None:
         earliest = log.epochs.earliest
-        if earliest is not None and earliest.start > log.log_start_offset and len(tier.metadata.cache(role.partition)):
+        if (
+            earliest is not None
+            and earliest.start > log.log_start_offset
+            and _reaches_below(tier.metadata.cache(role.partition), earliest.start)
+        ):
             # The epochs of what is in the tier were lost: not a word of this log is true of it.
             tier.events.error(
                 "leader epochs do not reach back to the log start",
@@ -119,6 +136,11 @@ def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
             return
         start = log.local_log_start_offset
     tiering.update_log_start(log, start)
+
+
+def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:
+    """Whether the tier has anything before ``offset``. A segment may begin before the log did when it was copied."""
+    return any(one.end_offset < offset or one.epochs[0].start < offset for one in cache.segments())
 
 
 def _segment_at(log: PartitionLog, candidate: Candidate) -> Segment | None:

@@ -65,9 +65,19 @@ class Ledger:
                 continue
             known = self.at(batch.base)
             if known is None:
-                demand(batch.last < self._bases[0], where, f"{batch} is committed, and nothing begins there")
+                self._fill(where, batch)
                 continue
             demand(known == batch, where, f"{batch} is committed where {known} was")
+
+    def _fill(self, where: object, batch: CommittedBatch) -> None:
+        """Those who told of it first did not have it on their disks any more. Raises InvariantBroken."""
+        index = bisect_left(self._bases, batch.base)
+        before, after = self._batches[index - 1] if index else None, self._batches[index : index + 1]
+        fits = (before is None or before.last < batch.base) and all(batch.last < one.base for one in after)
+        demand(fits, where, f"{batch} is committed, and nothing begins there")
+        if before is not None:
+            self._batches.insert(index, batch)
+            self._bases.insert(index, batch.base)
 
     def elect(self, where: object, *, log_end: int, last_epoch: int) -> None:
         """A replica begins to lead. ``last_epoch``: of its record before the end of this. Raises InvariantBroken."""

@@ -82,9 +82,14 @@ class TierRules:
             return  # of what is void nobody knows how much there was
         limit = log.config.retention_bytes
         demand(limit >= 0, where, f"its log starts at {start} after {before}, and nothing lets records go")
-        # What the leader counted beside that is not committed yet: less than a segment, since it was decided then.
-        left = ledger.bytes_from(start) + log.segments.active.size
+        left = _left(log, ledger, start)
         demand(left >= limit, where, f"its log starts at {start}, {left} bytes before its end; retention wants {limit}")
+
+    def _may_go(self, log: PartitionLog, ledger: Ledger, start: int) -> bool:
+        """Whether the log may start there."""
+        if ledger.floor >= 0 or self.freed.reaches(log, start):
+            return True
+        return 0 <= log.config.retention_bytes <= _left(log, ledger, start)
 
     def moved(self, hosted: Hosted, partition: Partition) -> bool:
         """Whether something has, since it was asked last, for a replica that knows where its log starts in the tier."""
@@ -115,8 +120,8 @@ class TierRules:
         for one in served:
             if one.last < first:
                 continue
-            if one.first > at:
-                break
+            if one.first > at and not (at == first and self._may_go(log, ledger, one.first)):
+                break  # else a former leader goes on to delete what expires: the log will start behind that
             at = one.last + 1
             self._check_objects(where, log, one, ledger)
         demand(
@@ -166,3 +171,8 @@ class TierRules:
             where,
             f"the tier's checkpoint of {segment.start_offset} says {entries}, its metadata {segment.epochs}",
         )
+
+
+def _left(log: PartitionLog, ledger: Ledger, start: int) -> int:
+    """Bytes from ``start`` on. What a leader counted beside is not committed yet: less than a segment by now."""
+    return ledger.bytes_from(start) + log.segments.active.size

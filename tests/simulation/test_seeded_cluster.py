@@ -24,7 +24,7 @@ from lab.trace import quiet_logs
 SEEDS = int(os.environ.get("MILENA_SEEDS", "200"))
 AT_ONCE = 10
 """Seeds of one test."""
-REGRESSIONS: tuple[int, ...] = (420,)
+REGRESSIONS: tuple[int, ...] = (329, 335, 420)
 """Seeds beyond the first ones that have found something."""
 ALL = (*range(SEEDS), *REGRESSIONS)
 ROOT = Path(__file__).parents[2]

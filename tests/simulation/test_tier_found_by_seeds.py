@@ -183,6 +183,44 @@ def test_a_log_start_outlives_the_loss_of_its_checkpoint(start: int) -> None:
     with_tier(scenario)
 
 
+def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
+    """Seed 255: what was left after a power loss had been deleted before, and had no epochs."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10)
+        await until(lambda: bases(cluster) == [8])
+        replica(cluster).delete_records(Offset(9))
+        path = f"{log_of(cluster).folder}/{8:020}.log"
+        await cluster.kill(host_of(A))
+        storage_of(cluster, A).files.pop("/data/log-start-offset-checkpoint", None)
+        del storage_of(cluster, A).files[path].data[:]
+        await cluster.start_broker(A)
+        await until(lambda: leader_of(cluster) == A and replica(cluster).is_leader)
+        log = log_of(cluster)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (9, 9, 9)
+        await write(client, 3, first=9)
+        assert await values(client, 3) == [9, 10, 11]
+
+    with_tier(scenario)
+
+
+def test_a_log_begins_behind_what_a_former_leader_deletes() -> None:
+    """Seed 249: it did not know of its end, and expired a segment that the new leader's log still began with."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10)
+        await until(lambda: bases(cluster) == [8])
+        tier = cluster.brokers[1].tier
+        assert tier is not None
+        first = known_segments(cluster).segments()[0]
+        await tier.tier.metadata.update(update_of(tier.tier, first, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+        await until(lambda: log_of(cluster).log_start_offset == 4, 5)
+        assert await values(client, 6) == [4, 5, 6, 7, 8, 9]
+        await until(lambda: in_tier(cluster) == [4], 5)
+
+    with_tier(scenario)
+
+
 @pytest.mark.parametrize("lost", ["gone", "cut"])
 def test_where_a_log_is_lost_another_copy_is_read(lost: str) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:

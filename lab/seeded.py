@@ -19,7 +19,7 @@ from lab.tier_troubles import TierTroubles
 from lab.tiering import SETTINGS as OF_TIER
 from lab.tiering import TIERED, metadata_topic, with_tier
 from lab.trace import Trace
-from lab.workload import GROUP, Workload
+from lab.workload import Workload
 from lab.world import World, simulate
 from node.client import admin
 from node.client.cluster import Cluster, ClusterView
@@ -204,7 +204,7 @@ class _Run:
     async def _drain_group(self, client: Cluster, workload: Workload, ends: Mapping[tuple[str, int], int]) -> None:
         """The group gets to the end of its topic. In a log that has lost everything there is nothing to commit."""
         member = workload.member(SHARED)
-        while not set(ends.items()) <= (await admin.group_offsets(client, GROUP)).items():
+        while not set(ends.items()) <= (await workload.committed()).items():
             await workload.poll_and_commit(member)
             await workload.commit_behind_holes(member)
         await member.close()

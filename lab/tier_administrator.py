@@ -93,10 +93,21 @@ class TierAdministrator:
                 await self._insist(topic, {TIERED: "true", DELETE_ON_DISABLE: "false"})
 
     async def settle(self) -> None:
-        """All is on again, now that no request is on its way any more that was given up."""
+        """All is on again, and stays so: requests that were given up may still be on their way."""
         for topic in dict.fromkeys(self._switched):
             on = {TIERED: "true", DELETE_ON_DISABLE: "false", COPY_DISABLE: "false"}
-            await self._insist(topic, {**on, LOCAL_BYTES: self._topics[topic][LOCAL_BYTES]})
+            on[LOCAL_BYTES] = self._topics[topic][LOCAL_BYTES]
+            while not await self._has(topic, on):
+                await self._insist(topic, on)
+                await self._clock.sleep(2)
+
+    async def _has(self, topic: str, values: Mapping[str, str]) -> bool:
+        try:
+            entries = await admin.describe_configs(self._client, TOPIC_RESOURCE, topic)
+        except (KafkaError, ChannelError):
+            return False
+        found = {one.name: one.value for one in entries}
+        return all(found.get(key) == value for key, value in values.items())
 
     async def _insist(self, topic: str, values: Mapping[str, str]) -> None:
         while not await self._change(topic, values):

@@ -12,6 +12,7 @@ from typing import Final
 
 from lab.histories.events import Commit, Event, Hole, Outcome, Poll, Send
 from lab.trace import Trace
+from node.client import admin
 from node.client.batches import Produced
 from node.client.cluster import Cluster
 from node.client.consumer import ConsumedRecord, Consumer, TopicPartition
@@ -208,6 +209,14 @@ class Workload:
             return
         now = self._clock.monotonic()
         self._history += [Commit(GROUP, partition, offset, now) for partition, offset in offsets.items()]
+
+    async def committed(self) -> dict[TopicPartition, int]:
+        """What the group has; nothing where that cannot be said now."""
+        try:
+            return await admin.group_offsets(self._client, GROUP)
+        except ChannelError as error:
+            self._trace.note(f"group: {error}")
+            return {}
 
     async def commit_behind_holes(self, member: GroupConsumer) -> None:
         """Let a member that is refused something lost go on behind it."""

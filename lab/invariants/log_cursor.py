@@ -56,4 +56,6 @@ class LogCursor:
                 return
             self._position += _LENGTH_STARTS_AT + length
             self.next_offset = base + delta + 1
+            if self.next_offset <= log.log_start_offset:
+                continue  # it was deleted, and may never have been what others had there
             yield CommittedBatch(base, base + delta, epoch, crc, _LENGTH_STARTS_AT + length)

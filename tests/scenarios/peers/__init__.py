@@ -86,6 +86,5 @@ PEERS: Final[Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]]]
     "starts_after_last_listed": _with_rules(expire=tier_rules.expire_to_last_listed),
     "wants_all_epochs": _with_rules(expire=tier_rules.expire_only_of_known_epochs),
     "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped, expire=tier_rules.expire_unseeded),
-    "keeps_old_start": _with_rules(copy=tier_rules.copy_from_old_start, expire=tier_rules.expire_unseeded),
 }
 """By the names that scenarios call them by."""

@@ -12,7 +12,6 @@ from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from storage import tiering
 from storage.epoch_cache import EpochEntry
-from tiered.copying import copy_round
 from tiered.deletion import delete_segment
 from tiered.expiration import view_of
 from tiered.lineage_offsets import Listing
@@ -54,7 +53,8 @@ async def expire_counting_failed_copies(tier: Tier, role: Role) -> None:
 
 
 async def expire_unseeded(tier: Tier, role: Role) -> None:
-    """KAFKA-20732: retention looks at a log of which a new leader does not know yet how much is in the tier."""
+    """KAFKA-20732: retention looks at a log of which a new leader does not know yet how much is in the tier.
+    KAFKA-15351: nor where it begins there."""
     await _expire(tier, role)
 
 
@@ -76,12 +76,6 @@ async def copy_unclipped(tier: Tier, role: Role) -> None:
         cache = tier.metadata.cache(role.partition)
         ends = (cache.highest_offset_for_epoch(entry.epoch) for entry in reversed(log.epochs.entries))
         tiering.note_copied(log, next((end for end in ends if end is not None), Offset(-1)))
-
-
-async def copy_from_old_start(tier: Tier, role: Role) -> None:
-    """KAFKA-15351: a new leader does not look where its log begins in the tier."""
-    role.started_log = role.log
-    await copy_round(tier, role)
 
 
 async def _expire(

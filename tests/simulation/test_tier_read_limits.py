@@ -15,23 +15,12 @@ from node.image import BROKER_RESOURCE
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from tests.simulation.fetches import fetch
-from tests.simulation.steps import create, partition_image, until, write
-from tests.simulation.test_tier_reads import EXPIRED, HANGS, counted, filled, timed
-from tests.simulation.tiered_topics import TIERED, bases, replica, with_tier
+from tests.simulation.steps import partition_image, until
+from tests.simulation.test_tier_reads import EXPIRED, HANGS, counted, filled, filled_twice, timed
+from tests.simulation.tiered_topics import bases, replica, with_tier
 
 EXPIRED_SEARCHES = "kafka_server_delayedremotelistoffsetsmetrics_expirespersec_total"
 MAX_WAIT = "remote.fetch.max.wait.ms"
-
-
-async def filled_twice(cluster: SimulatedCluster, client: Cluster) -> None:
-    """The topic ``t``, and another one like it, of which 20 records are in the tier alone, and ``local``, of three."""
-    await create(client, "u", configs=TIERED)
-    await create(client, "local")
-    await filled(cluster, client)
-    await write(client, 22, "u")
-    await write(client, 3, "local")
-    other = cluster.brokers[1].partitions.get("u", 0).online_log
-    await until(lambda: other.local_log_start_offset == 20)
 
 
 async def read(client: Cluster, *topics: str, max_bytes: int, partition_bytes: int = 1 << 20) -> dict[str, list[int]]:

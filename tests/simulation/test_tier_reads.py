@@ -58,15 +58,20 @@ def test_a_topic_is_read_from_its_first_offset_as_if_nothing_had_moved(seed: int
     with_tier(scenario, seed=seed)
 
 
+async def filled_twice(cluster: SimulatedCluster, client: Cluster) -> None:
+    """The topic ``t``, and another one like it, of which 20 records are in the tier alone, and ``local``, of three."""
+    await create(client, "u", configs=TIERED)
+    await create(client, "local")
+    await filled(cluster, client)
+    await write(client, 22, "u")
+    await write(client, 3, "local")
+    other = cluster.brokers[1].partitions.get("u", 0).online_log
+    await until(lambda: other.local_log_start_offset == 20)
+
+
 def test_partitions_of_one_request_are_read_from_both_tiers() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        await create(client, "u", configs=TIERED)
-        await create(client, "local")
-        await filled(cluster, client)
-        await write(client, 22, "u")
-        await write(client, 3, "local")
-        other = cluster.brokers[1].partitions.get("u", 0).online_log
-        await until(lambda: other.local_log_start_offset == 20)
+        await filled_twice(cluster, client)
         answer = await fetch(client, {("t", 0): 4, ("local", 0): 0, ("u", 0): 9})
         assert {topic: one.values for (topic, _), one in answer.partitions.items()} == {
             "t": [4, 5, 6, 7],

@@ -117,6 +117,9 @@ class Applier:
             self._todo[key] = None
         if not self._work.is_set() and len(self._todo) <= AT_ONCE:
             self._slice()
+        if delta.brokers:
+            for partition in list(self._partitions):
+                partition.review()
         if delta.deleted_topics:
             self._groups.topics_deleted([topic.name for topic in delta.deleted_topics])
         self._note_progress()

@@ -8,6 +8,7 @@ Rules: kafka-behaviour C1 to C5; KIPs 497, 903, 966 (strict minimum ISR); docume
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from broker.isr import Committed, IsrState, Pending, PendingExpand, PendingShrink, Reaction, reaction
 from broker.isr_proposals import Altered, Proposal
@@ -27,11 +28,22 @@ if TYPE_CHECKING:
 class Leading:
     """One leadership. ``start_offset`` is the log end at the beginning of the current leader epoch."""
 
-    __slots__ = ("_events", "_partition", "_proposed_on", "_replication", "followers", "isr", "start_offset")
+    __slots__ = (
+        "_directories",
+        "_events",
+        "_partition",
+        "_proposed_on",
+        "_replication",
+        "followers",
+        "isr",
+        "start_offset",
+    )
 
     def __init__(self, partition: Partition, replication: Replication) -> None:
         self.followers: dict[NodeId, ReplicaState] = {}
         self.isr: IsrState = Committed(())
+        self._directories: dict[NodeId, UUID] = {}
+        """The log directories of the followers, as far as the metadata names them."""
         self._proposed_on = PartitionEpoch(-1)
         self.start_offset = Offset(-1)
         self._partition = partition
@@ -73,6 +85,7 @@ class Leading:
                 follower.renew(now_ms=now, in_sync=in_sync, leader_end=self.start_offset)
             followers[node] = follower
         self.followers = followers
+        self._directories = {node: found for node in followers if (found := image.directory_of(node)) is not None}
         self._set(state if stays_open else Committed(image.isr))
 
     def end(self) -> None:
@@ -133,12 +146,14 @@ class Leading:
 
     def _is_eligible(self, node: NodeId, state: ReplicaState) -> bool:
         """Whether the controller may let it into the ISR, as far as the metadata tells. The epoch is that of the
-        fetches: the metadata's could belong to an incarnation that has fetched nothing."""
+        fetches: the metadata's could belong to an incarnation that has fetched nothing. A replica in a failed log
+        directory comes back with another epoch or directory (Kafka waits for it until it lags, KIP-858)."""
         registered = self._replication.broker(node)
         epoch = state.broker_epoch
-        return (
-            registered is not None and registered.active and epoch is not None and epoch in (NO_EPOCH, registered.epoch)
-        )
+        if registered is None or not registered.active or epoch is None or epoch not in (NO_EPOCH, registered.epoch):
+            return False
+        directory = self._directories.get(node)
+        return directory is None or registered.has_online_dir(directory)
 
     @property
     def low_watermark(self) -> Offset:

@@ -288,6 +288,14 @@ class Partition:
         ):
             self._watermark_moved()
 
+    def review(self) -> None:
+        """Time has passed or brokers have changed, without any fetch: take laggards out of the ISR, and wait no more
+        for followers that can no longer join it."""
+        if self.leading is not None:
+            self.leading.maybe_shrink()
+            if self.leading.maybe_advance_high_watermark():
+                self._watermark_moved()
+
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
         """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False
         when the leadership that began to wait is lost or the time is up."""

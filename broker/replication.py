@@ -67,7 +67,7 @@ class Replication:
         return False
 
     def start(self, tasks: Tasks, partitions: Iterable[Partition]) -> None:
-        """Send proposals from now on, and look for members of the ISR that lag, every half of ``lag_ms``."""
+        """Send proposals from now on, and look for followers that lag, every half of ``lag_ms``."""
         self.proposals.start(tasks)
         tasks.spawn(self._watch(partitions), name="isr expiration")
 
@@ -75,5 +75,4 @@ class Replication:
         while True:
             await self._clock.sleep(self.lag_ms / 2000)
             for partition in list(partitions):
-                if partition.leading is not None:
-                    partition.leading.maybe_shrink()
+                partition.review()

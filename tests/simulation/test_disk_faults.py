@@ -33,6 +33,8 @@ from tests.simulation.steps import (
 )
 
 RECORDS = 30
+LAG_SECONDS = 30
+"""``replica.lag.time.max.ms``, as it is by default."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,25 @@ def test_a_replica_outside_of_the_isr_does_not_lead() -> None:
         cluster.check_alive()
 
     on_a_cluster(scenario, brokers=2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_failed_directory_of_a_follower_does_not_hold_up_the_others(seed: int) -> None:
+    """Every record is in flight at once, so that none comes later which could move the high watermark."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client, replicas=3, configs={"min.insync.replicas": "2"})
+        await write(client, RECORDS)
+        leader = partition_image(cluster).leader
+        follower = next(broker for broker in (1, 2, 3) if broker != leader)
+        storage_of(cluster, follower).fail(directory_of(cluster, follower), errno.EIO)
+        begun = cluster.world.loop.time()
+        await write(client, RECORDS, first=RECORDS)
+        assert cluster.world.loop.time() - begun < LAG_SECONDS / 2
+        assert follower not in partition_image(cluster).isr
+        cluster.check_alive()
+
+    on_a_cluster(scenario, brokers=3, seed=seed)
 
 
 def test_an_unclean_election_finds_the_other_replica() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -326,6 +327,42 @@ class TestHighWatermark:
         append(partition)
         fetch(bench, partition, OTHER, 3)
         assert partition.high_watermark == 3
+
+    def held_back_by_the_third(self, bench: Bench) -> Partition:
+        """A partition whose high watermark waits for broker 3, which is about to join; no fetch is to come."""
+        partition = led(bench, (1, 2))
+        append(partition)
+        fetch(bench, partition, THIRD, 1)
+        bench.proposals.refuse(ErrorCode.INELIGIBLE_REPLICA)
+        append(partition)
+        fetch(bench, partition, OTHER, 2)
+        assert partition.high_watermark == 1
+        return partition
+
+    def test_it_does_not_wait_for_a_replica_in_a_failed_log_directory(self, bench: Bench) -> None:
+        partition = self.held_back_by_the_third(bench)
+        directories = (UUID(int=1001), UUID(int=1002), UUID(int=1003))
+        image = led_by(ME, replicas=REPLICAS, isr=(1, 2), partition_epoch=1)
+        bench.image.brokers[THIRD] = replace(bench.image.brokers[THIRD], log_dirs=(UUID(int=2003),))
+        partition.become(replace(image, directories=directories))
+        assert partition.high_watermark == 2
+
+    def test_it_stops_waiting_if_time_alone_takes_the_newcomer_away(self, bench: Bench) -> None:
+        partition = self.held_back_by_the_third(bench)
+        told: list[bool] = []
+        partition.on_high_watermark(Offset(2), told.append, seconds=100)
+        bench.clock.advance(LAG - 1)
+        fetch(bench, partition, OTHER, 2)
+        assert (partition.high_watermark, told) == (1, [])
+        bench.clock.advance(2)
+        partition.review()
+        assert (partition.high_watermark, told) == (2, [True])
+
+    def test_it_stops_waiting_for_a_newcomer_that_is_fenced_meanwhile(self, bench: Bench) -> None:
+        partition = self.held_back_by_the_third(bench)
+        register(bench, THIRD, 3, fenced=True)
+        partition.review()
+        assert partition.high_watermark == 2
 
     def test_it_stands_still_below_the_minimum_isr(self, bench: Bench) -> None:
         partition = led(bench, (1,), min_isr=2)

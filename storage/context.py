@@ -69,6 +69,8 @@ class LogContext:
     """The directory cannot be used: it must go offline."""
     truncated: Callable[[], None] = _nothing
     """A log was cut below its recovery point: the checkpoint on disk must be renewed."""
+    save_checkpoints: Callable[[], None] = _nothing
+    """Write the directory's offset checkpoints now, before the call returns."""
     rolled: Callable[[PartitionLog], None] = _unheard
     """A log has begun a segment: what is before it should be flushed."""
     start_moved: Callable[[PartitionLog], None] = _unheard

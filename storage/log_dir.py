@@ -60,6 +60,8 @@ class Checkpoints:
 
     generation: int
     files: tuple[tuple[str, bytes], ...]
+    truncations: tuple[tuple[PartitionLog, int], ...] = ()
+    """The logs that were cut below their recovery point, and how often each had been cut by then."""
 
 
 class LogDir:
@@ -68,6 +70,7 @@ class LogDir:
     def __init__(self, path: str, context: LogContext) -> None:
         self.path = path
         self.context = context
+        context.save_checkpoints = self.save
         self.meta: MetaProperties | None = None
         """None until the directory is formatted."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -144,6 +147,7 @@ class LogDir:
         """Open all logs; recovers them where the last end was not clean. May run in a worker. Raises OSError."""
         disk = self.context.disk
         disk.remove(self.file(CLEAN_SHUTDOWN))
+        disk.sync_folder(self.path)  # a marker that a power loss brought back would vouch for logs that nobody synced
         recovery_points = self._read_offsets(RECOVERY_POINTS)
         starts = self._read_offsets(LOG_STARTS)
         high_watermarks = self._read_offsets(HIGH_WATERMARKS)
@@ -201,8 +205,8 @@ class LogDir:
 
     # Checkpoints
 
-    def checkpoints(self) -> Checkpoints:
-        """Those of the offset checkpoints that have changed since they were last asked for."""
+    def checkpoints(self, *, unchanged_too: bool = False) -> Checkpoints:
+        """Those of the offset checkpoints that have changed since they were last asked for, or all of them."""
         logs = {**self.futures, **self.logs}
         contents = {
             RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
@@ -216,12 +220,17 @@ class LogDir:
         changed = []
         for name, offsets in contents.items():
             data = encode_offsets(offsets)
-            if self._known.get(name) != data:
+            if unchanged_too or self._known.get(name) != data:
                 self._known[name] = data
                 changed.append((self.file(name), data))
         self.gone.clear()
         self._generation += 1
-        return Checkpoints(self._generation, tuple(changed))
+        cut = tuple(
+            (log, log.truncations)
+            for log in logs.values()
+            if log.recovery_point_lowered_by > log.checkpointed_truncations
+        )
+        return Checkpoints(self._generation, tuple(changed), cut)
 
     def write(self, checkpoints: Checkpoints) -> None:
         """Write and sync checkpoints, where no newer ones are written already. May run in a worker. Raises OSError."""
@@ -230,6 +239,12 @@ class LogDir:
                 if checkpoints.generation > self._on_disk.get(path, 0):
                     self._on_disk[path] = checkpoints.generation
                     self.context.disk.write_atomic(path, data)
+            for log, truncations in checkpoints.truncations:
+                log.checkpointed_truncations = max(log.checkpointed_truncations, truncations)
+
+    def save(self) -> None:
+        """Write the checkpoints now, on the loop: what was asked for before may not be on the disk yet."""
+        self.write(self.checkpoints(unchanged_too=True))
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
         """A damaged checkpoint counts as empty: logs are then recovered from their start."""

@@ -87,6 +87,21 @@ def test_nothing_is_lost_by_a_power_loss_after_a_stop_in_order(seed: int) -> Non
     on_a_cluster(scenario, seed=seed)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_power_loss_does_not_bring_back_the_marker_of_a_former_clean_shutdown(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await create(client)
+        await write(client, RECORDS)
+        await cluster.stop_broker(1)
+        await cluster.start_broker(1)
+        assert all(directory.was_clean for directory in cluster.brokers[1].logs.dirs)
+        await cluster.lose_power(host_of(1))
+        await cluster.start_broker(1)
+        assert not any(directory.was_clean for directory in cluster.brokers[1].logs.dirs)
+
+    on_a_cluster(scenario, seed=seed)
+
+
 def torn_batch(inode: Inode) -> None:
     """The last batch was written in part."""
     del inode.data[-40:]

@@ -13,8 +13,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, Offset
 from runtime.disk import File
 from runtime.files import RealDisk
+from storage.checkpoints import decode_offsets
 from storage.log_dir import DirectoryError
 from storage.log_manager import LogManager
+from storage.names import RECOVERY_POINTS
 from storage.partition_log import PartitionLog
 from tests.unit.storage.logs import TOPIC_ID, append, default_config, values_of
 from tests.unit.storage.managers import CLUSTER, Manager
@@ -295,6 +297,33 @@ async def test_rolled_segments_are_synced_and_the_recovery_point_moves(tmp_path:
     assert log.recovery_point == 2
     await logs.stop()
     assert log.recovery_point == 3
+
+
+def recovery_points(manager: Manager) -> dict[tuple[str, int], Offset]:
+    """Those on the disk."""
+    return decode_offsets(manager.disk.read(f"{manager.paths[0]}/{RECOVERY_POINTS}"))
+
+
+async def test_a_log_that_was_cut_and_filled_over_a_roll_is_recovered_from_where_it_was_cut(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log, other = create(logs), create(logs, partition=1)
+    for one in (log, other):
+        for value in (b"a", b"b", b"c"):
+            append(one, value)
+        one.flush()
+    logs.dirs[0].write(logs.dirs[0].checkpoints())
+    log.truncate_to(Offset(1))
+    late = logs.dirs[0].checkpoints()  # on its way to the disk, which it reaches too late
+    append(log, b"B")
+    log.roll()
+    append(log, b"C")
+
+    on_disk = recovery_points(manager)
+    assert on_disk == {("topic", 0): 1, ("topic", 1): 3}
+    logs.dirs[0].write(late)
+    assert recovery_points(manager) == on_disk
+    manager.kill()
 
 
 async def test_a_folder_that_is_no_logs_is_left_alone(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""The time index of a segment: up to which offset no record is younger than a timestamp, sparsely.
+"""The time index of a segment: up to which offset no record is younger than a timestamp, for some of its batches.
 
 Entries of 12 bytes: the largest timestamp so far (int64, ms) and the last offset of the batch that has it, relative to
-the segment's base (int32). An entry (t, o) says that no record before o has a timestamp above t.
+the segment's base (int32). An entry (t, o) says that the batch that ends in o has a record of time t, and neither it
+nor a batch before it has one above t.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class TimeIndex(IndexFile):
                 raise CorruptIndex(f"{self.path} ends in timestamp {timestamp}, offset +{relative}")
 
     def lookup(self, timestamp: int) -> int:
-        """An offset before which no record has ``timestamp`` or a later one."""
+        """An offset in, or before, the first batch that may have a record with ``timestamp`` or a later one.
+
+        It says where to begin to read, and is no lower bound of such records: their batch may have some before it."""
         slot = self.floor_by_first(timestamp)
         return self.base_offset + (self[slot][1] if slot >= 0 else 0)
 

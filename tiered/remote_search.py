@@ -38,9 +38,9 @@ async def first_at_or_after(
 async def _search(segments: SegmentReader, served: ServedSegment, timestamp: int) -> TimedRecord | None:
     segment, start, last = served
     indexes = await segments.indexes(segment)
-    if indexes is not None:
-        start = Offset(max(start, indexes.times.lookup(timestamp)))
-    async for header in segments.batches(segment, start):
+    # Where to begin to read: the batch of that offset may have such a record before it.
+    begin = start if indexes is None else Offset(max(start, indexes.times.lookup(timestamp)))
+    async for header in segments.batches(segment, begin):
         if header.base_offset > last:
             break
         if header.max_timestamp >= timestamp:

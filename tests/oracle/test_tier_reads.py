@@ -76,6 +76,7 @@ def test_offsets_are_found_in_both_tiers(tools: Tools, tiered: LocalCluster) -> 
     assert offset(tools, tiered, "earliest-pending-upload") == str(local)
     for number in (0, 1, 137, local - 1, local, RECORDS - 1):
         assert offset(tools, tiered, str(FIRST_MS + 1000 * number - 500)) == str(number)
+        assert offset(tools, tiered, str(FIRST_MS + 1000 * number)) == str(number)
 
 
 def test_records_are_deleted_in_the_tier(tools: Tools, tiered: LocalCluster, tmp_path: Path) -> None:

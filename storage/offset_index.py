@@ -7,7 +7,7 @@ base (int32), and the batch's position in the log file (int32).
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from runtime.disk import Disk
 from storage.handle_cache import HandleCache
@@ -15,6 +15,26 @@ from storage.index_file import CorruptIndex, IndexFile
 
 _ENTRY: Final = Struct(">ii")
 ENTRY_SIZE: Final = _ENTRY.size
+
+
+class Place(NamedTuple):
+    """What an index says of the place of an offset's batch.
+
+    It begins at ``position`` or later; the batch there ends in ``indexed`` or before, None if that is the beginning of
+    the segment. It begins at ``beyond`` at the latest, and the batch there ends in ``beyond_indexed`` or before; both
+    None if the index does not reach so far.
+    """
+
+    position: int
+    indexed: int | None
+    beyond: int | None
+    beyond_indexed: int | None
+
+    def agrees(self, position: int, last_offset: int) -> bool:
+        """Whether a batch that begins at ``position`` may end in ``last_offset``."""
+        if position == self.position and self.indexed is not None:
+            return last_offset <= self.indexed
+        return position != self.beyond or self.beyond_indexed is None or last_offset <= self.beyond_indexed
 
 
 class OffsetIndex(IndexFile):
@@ -38,11 +58,17 @@ class OffsetIndex(IndexFile):
         slot = self.floor_by_first(offset - self.base_offset)
         return self[slot][1] if slot >= 0 else 0
 
-    def between(self, offset: int) -> tuple[int, int | None]:
-        """Two positions: the batch that holds ``offset`` begins at the first or later, and at the second at the latest,
-        None where the index does not reach so far."""
+    def between(self, offset: int) -> Place:
+        """Where the batch that holds ``offset`` begins."""
         slot = self.floor_by_first(offset - self.base_offset)
-        return self[slot][1] if slot >= 0 else 0, self[slot + 1][1] if slot + 1 < len(self) else None
+        position, indexed, beyond, beyond_indexed = 0, None, None, None
+        if slot >= 0:
+            relative, position = self[slot]
+            indexed = self.base_offset + relative
+        if slot + 1 < len(self):
+            relative, beyond = self[slot + 1]
+            beyond_indexed = self.base_offset + relative
+        return Place(position, indexed, beyond, beyond_indexed)
 
     def add(self, last_offset: int, position: int) -> None:
         """Index the batch that ends in ``last_offset``; greater than those before."""

@@ -18,6 +18,7 @@ from runtime.logging import get_logger
 from runtime.network import FileRange, Part
 from storage.batch_scan import LOOKUP_CHUNK, ScannedBatch, scan_batches
 from storage.index_file import CorruptIndex
+from storage.offset_index import Place
 from storage.txn_index import AbortedTxn, decode_aborted
 from tiered.index_cache import CorruptRemoteIndex, RemoteIndexCache
 from tiered.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorage, RemoteStorageError
@@ -55,6 +56,40 @@ class Window:
         return scan_batches(self, position, self.end, chunk=LOOKUP_CHUNK, whole=False)
 
 
+class BatchOrder:
+    """Checks that the batches of a stored log follow each other, within the offsets of its segment.
+
+    A base offset is not in the batch's checksum, and an object may be another segment's."""
+
+    __slots__ = ("_last", "_place", "_segment")
+
+    def __init__(self, segment: RemoteLogSegmentMetadata, place: Place | None = None) -> None:
+        """``place``: what the index says of some of them."""
+        self._segment = segment
+        self._place = place
+        self._last = -1
+
+    def check(self, batch: ScannedBatch) -> None:
+        """The next batch. Raises CorruptBatch."""
+        segment = self._segment
+        if batch.base_offset < segment.start_offset or batch.last_offset > segment.end_offset:
+            raise CorruptBatch(
+                f"the batch at {batch.position} has offsets {batch.base_offset} to {batch.last_offset}, "
+                f"segment {segment.id} has {segment.start_offset} to {segment.end_offset}"
+            )
+        if batch.base_offset <= self._last:
+            raise CorruptBatch(
+                f"the batch at {batch.position} of segment {segment.id} begins with offset {batch.base_offset}, "
+                f"the one before it ends with {self._last}"
+            )
+        if self._place is not None and not self._place.agrees(batch.position, batch.last_offset):
+            raise CorruptBatch(
+                f"the batch at {batch.position} of segment {segment.id} ends with offset {batch.last_offset}, "
+                "which its index contradicts"
+            )
+        self._last = batch.last_offset
+
+
 class SegmentReader:
     """All calls raise RemoteStorageError, CorruptBatch and OSError."""
 
@@ -66,7 +101,12 @@ class SegmentReader:
         self._log = get_logger("remote-log-reader")
 
     async def window(self, segment: RemoteLogSegmentMetadata, start: int, length: int) -> Window:
-        found = await self._storage.fetch(segment, start, start + max(length, HEADER_SIZE) - 1)
+        wanted = max(length, HEADER_SIZE)
+        found = await self._storage.fetch(segment, start, start + wanted - 1)
+        if found.length < min(wanted, segment.size - start):
+            raise CorruptBatch(
+                f"the log of segment {segment.id} ends at {start + found.length}, its metadata says {segment.size}"
+            )
         source = found.file if found.file is not None else memoryview(await found.read())
         return Window(start, start + found.length, source)
 
@@ -90,34 +130,63 @@ class SegmentReader:
         self, segment: RemoteLogSegmentMetadata, offset: Offset, wanted: int = 0
     ) -> tuple[Window, ScannedBatch] | None:
         """The first batch that ends at ``offset`` or later, and a window with its header and, as far as they are there,
-        ``wanted`` bytes from it on. None where the segment has no such batch."""
+        ``wanted`` bytes from it on. None where the segment has no such batch. Holes, as compaction leaves them, are
+        told from damage by their neighbours."""
         indexes = await self.indexes(segment)
-        if indexes is None:
+        place = None if indexes is None else indexes.offsets.between(offset)
+        order = BatchOrder(segment, place)
+        if place is None:
             position, length = self._scanned_to(segment, offset), SCAN
         else:
-            position, beyond = indexes.offsets.between(offset)
-            length = SCAN if beyond is None else beyond - position + HEADER_SIZE
+            position = place.position
+            length = SCAN if place.beyond is None else place.beyond - position + HEADER_SIZE
         while position < segment.size:
             window = await self.window(segment, position, length + wanted)
             for batch in window.headers(position):
+                order.check(batch)
+                position = batch.position + batch.size
                 if batch.last_offset >= offset:
-                    if indexes is None:
+                    if batch.base_offset > offset:
+                        await self._check_hole(segment, place, position)
+                    elif (following := _following(segment, window, batch)) is not None:
+                        order.check(following)
+                    if place is None:
                         self._note_scanned(segment, Offset(batch.base_offset), batch.position)
                     return window, batch
-                position = batch.position + batch.size
             if position == window.start:
                 raise CorruptBatch(f"{segment.size - position} bytes at {position} are less than a batch header")
             length = SCAN
+        if place is not None:
+            await self._check_hole(segment, place, segment.size)
         return None
+
+    async def _check_hole(self, segment: RemoteLogSegmentMetadata, place: Place | None, end: int) -> None:
+        """Look again, from before the indexed batch, at those up to ``end`` and the one after it. Raises CorruptBatch
+        where they do not follow each other: then it is no hole that was found."""
+        indexes = await self.indexes(segment)
+        position = 0
+        if indexes is not None and place is not None and place.indexed is not None:
+            position = indexes.offsets.between(place.indexed - 1).position
+        order = BatchOrder(segment)
+        while position < min(end + 1, segment.size):
+            window = await self.window(segment, position, end + HEADER_SIZE - position)
+            begun = position
+            for batch in window.headers(position):
+                order.check(batch)
+                position = batch.position + batch.size
+            if position == begun:
+                raise CorruptBatch(f"{segment.size - position} bytes at {position} are less than a batch header")
 
     async def batches(self, segment: RemoteLogSegmentMetadata, offset: Offset) -> AsyncIterator[ScannedBatch]:
         """Those that end at ``offset`` or later, in order."""
         found = await self.find(segment, offset, SCAN)
+        order = BatchOrder(segment)
         while found is not None:
             window, first = found
             found = None
             position = first.position
             for batch in window.headers(position):
+                order.check(batch)
                 yield batch
                 position = batch.position + batch.size
             if position < segment.size:
@@ -167,3 +236,9 @@ class SegmentReader:
         self._scanned.move_to_end(segment.id)
         if len(self._scanned) > MOST_SCANNED:
             self._scanned.popitem(last=False)
+
+
+def _following(segment: RemoteLogSegmentMetadata, window: Window, batch: ScannedBatch) -> ScannedBatch | None:
+    """The batch after ``batch``, if its header lies in the window."""
+    after = batch.position + batch.size
+    return None if after >= segment.size or after + HEADER_SIZE > window.end else next(window.headers(after), None)

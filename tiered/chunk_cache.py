@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from runtime.clock import Clock
 from runtime.tasks import Tasks
-from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError, cancelled_calls
 
 Load = Callable[[str, int, int], Awaitable[bytes]]
 """(path, start, length) -> exactly these bytes. Raises RemoteStorageError."""
@@ -153,7 +153,8 @@ class ChunkCache:
 
     async def _fill(self, chunk: Chunk, slot: Slot) -> None:
         try:
-            data = await self._load(chunk.path, chunk.number * self._chunk, slot.size)
+            with cancelled_calls():
+                data = await self._load(chunk.path, chunk.number * self._chunk, slot.size)
         except RemoteStorageError as error:
             self._fail(chunk, slot, error)
         else:

@@ -58,13 +58,15 @@ def modified_ms(info: Info, unknown: int) -> int:
 
 @contextmanager
 def library_errors(what: str) -> Iterator[None]:
-    """As ``remote_errors``; what a store's library raises beside OSErrors is about the way to the store."""
+    """As ``remote_errors``; what a store's library raises beside OSErrors is about the way to the store, such as the
+    ValueError of a proxy's page that is no JSON. That is so of anything it may raise: a CancelledError or StopIteration
+    that left the worker thread would leave the caller without an answer. For use in worker threads."""
     try:
         with remote_errors(what):
             yield
-    except (RemoteStorageError, ImportError, ValueError):
+    except RemoteStorageError:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise RetriableRemoteStorageError(f"{what}: {type(error).__name__}: {error}") from error
 
 
@@ -82,7 +84,7 @@ def list_folder(system: FileSystem, folder: str) -> list[tuple[str, Info]]:
         entries = system.ls(folder, detail=True)
     except FileNotFoundError:
         return []
-    return [(str(entry["name"]).rstrip("/").rpartition("/")[2], entry) for entry in entries]
+    return [(str(entry["name"]).rstrip("/").rpartition("/")[2], dict(entry)) for entry in entries]
 
 
 def remove_tree(system: FileSystem, folder: str) -> None:

@@ -20,6 +20,7 @@ from tiered import tier_names
 from tiered.chunk_cache import ChunkCache
 from tiered.fsspec_system import (
     FileSystem,
+    Info,
     is_object_store,
     library_errors,
     list_folder,
@@ -124,7 +125,7 @@ class FsspecTier:
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
         await self._connected()
         path = self._path(metadata, index.value)
-        return await self._do(f"cannot read {path}", lambda system: system.cat_file(path))
+        return await self._do(f"cannot read {path}", lambda system: bytes(memoryview(system.cat_file(path))))
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
         await self._delete(metadata.partition, metadata.start_offset, metadata.id)
@@ -180,14 +181,19 @@ class FsspecTier:
         """``work(system, *arguments)`` in a thread. Where a file system has not even the tier's root, as when it is not
         mounted, no object is missing in it: that is an error that may pass."""
         system = await self._connected()
-        try:
-            with library_errors(what):
-                return await self._disk.offload(work, system, *arguments)
-        except RemoteResourceNotFound:
-            root = f"{self._top}/{tier_names.ROOT}"
-            if is_object_store(system) or await self._disk.offload(system.exists, root):
-                raise
-            raise RetriableRemoteStorageError(f"{what}: {root} is not there") from None
+
+        def call() -> T:
+            try:
+                with library_errors(what):
+                    return work(system, *arguments)
+            except RemoteResourceNotFound:
+                root = f"{self._top}/{tier_names.ROOT}"
+                with library_errors(what):
+                    if is_object_store(system) or system.exists(root):
+                        raise
+                raise RetriableRemoteStorageError(f"{what}: {root} is not there") from None
+
+        return await self._disk.offload(call)
 
     async def _connected(self) -> FileSystem:
         """To be called before a path is made: it says what a path begins with."""
@@ -196,23 +202,24 @@ class FsspecTier:
 
     def _connect(self) -> FileSystem:
         url = self._settings.url
-        try:
-            from fsspec.core import url_to_fs
+        with library_errors(f"cannot reach {url}"):
+            try:
+                from fsspec.core import url_to_fs
 
-            with library_errors(f"cannot reach {url}"):
                 found, top = url_to_fs(url, **self._settings.options)
-        except (ImportError, ValueError) as error:
-            raise RemoteStorageError(f"cannot reach {url}: {error}") from error
+            except (ImportError, ValueError) as error:
+                raise RemoteStorageError(f"cannot reach {url}: {error}") from error
         self._top = str(top).rstrip("/")
         self._system = system = cast("FileSystem", found)
         return system
 
     async def _load(self, path: str, start: int, length: int) -> bytes:
-        data: bytes = await self._do(
-            f"cannot read {path}", lambda system: system.cat_file(path, start=start, end=start + length)
-        )
-        if len(data) < length:
-            raise RemoteStorageError(f"{path} ends at {start + len(data)}, before its segment does")
+        def read(system: FileSystem) -> bytes:
+            return bytes(memoryview(system.cat_file(path, start=start, end=start + length)))
+
+        data = await self._do(f"cannot read {path}", read)
+        if len(data) != length:
+            raise RemoteStorageError(f"{path} gives {len(data)} bytes from {start} on, where {length} were asked for")
         return data
 
     async def _check_sources(self, what: str, objects: list[tuple[str, str | bytes]], size: int) -> None:
@@ -263,16 +270,24 @@ class FsspecTier:
         self._chunks.forget(f"{home}/{tier_names.object_name(start_offset, segment, LOG_SUFFIX)}")
 
     async def _segments(self, partition: TopicIdPartition) -> list[StoredSegment]:
-        home = f"{self._top}/{tier_names.partition_folder(partition)}"
-        now = self._clock.time_ms()
-        found: dict[tuple[int, bytes], tuple[dict[str, int], list[int]]] = {}
-        for name, info in await self._do(f"cannot list {home}", list_folder, home):
-            parsed = tier_names.parse_object(name)
-            if parsed is not None:
-                sizes, times = found.setdefault((parsed.start_offset, parsed.id.bytes), ({}, []))
-                sizes[parsed.suffix] = int(info["size"])
-                times.append(modified_ms(info, now))
-        return [
-            StoredSegment(RemoteLogSegmentId(partition, UUID(bytes=segment)), start, sizes, max(times))
-            for (start, segment), (sizes, times) in sorted(found.items())
-        ]
+        home, now = f"{self._top}/{tier_names.partition_folder(partition)}", self._clock.time_ms()
+
+        def found(system: FileSystem) -> list[StoredSegment]:
+            return stored_segments(partition, list_folder(system, home), now)
+
+        return await self._do(f"cannot list {home}", found)
+
+
+def stored_segments(partition: TopicIdPartition, entries: list[tuple[str, Info]], now_ms: int) -> list[StoredSegment]:
+    """The segments of a partition's folder, by the names of their objects."""
+    found: dict[tuple[int, bytes], tuple[dict[str, int], list[int]]] = {}
+    for name, info in entries:
+        parsed = tier_names.parse_object(name)
+        if parsed is not None:
+            sizes, times = found.setdefault((parsed.start_offset, parsed.id.bytes), ({}, []))
+            sizes[parsed.suffix] = int(info["size"])
+            times.append(modified_ms(info, now_ms))
+    return [
+        StoredSegment(RemoteLogSegmentId(partition, UUID(bytes=segment)), start, sizes, max(times))
+        for (start, segment), (sizes, times) in sorted(found.items())
+    ]

@@ -26,6 +26,7 @@ from tiered.remote_storage import (
     RemoteStorage,
     RemoteStorageError,
     RetriableRemoteStorageError,
+    cancelled_calls,
 )
 from tiered.segment_indexes import SUFFIXES, Checked, IndexSet, SegmentIndexes, check, parse_name
 from tiered.segment_metadata import RemoteLogSegmentMetadata
@@ -130,7 +131,8 @@ class RemoteIndexCache:
         if metadata.id in self._leaving:
             await asyncio.shield(self._leaving[metadata.id])
         try:
-            checked = await self._cached(key, metadata) or await self._fetched(key, metadata)
+            with cancelled_calls():
+                checked = await self._cached(key, metadata) or await self._fetched(key, metadata)
             if self._loading.get(metadata.id) is not waiting:  # removed meanwhile
                 await self._disk.offload(self._remove_files, key, SUFFIXES)
                 return

@@ -13,6 +13,7 @@ from node.metrics import Metrics
 from protocol.errors import ErrorCode, KafkaError
 from runtime.tasks import TaskHandle
 from tiered.pool import Pool
+from tiered.remote_storage import cancelled_calls
 from tiered.tier import FAILURES, Tier
 
 _POOL: Final = "kafka_log_remote_remotestoragethreadpool"
@@ -91,7 +92,8 @@ class ReaderPool:
         async with self._places:
             reading.started = True
             try:
-                result = await work()
+                with cancelled_calls():
+                    result = await work()
             except FAILURES as error:
                 failure = error
         del self._readings[key]

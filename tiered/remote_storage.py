@@ -7,6 +7,7 @@ Adapters: ``tiered.local_tier`` (a folder, as Kafka's LocalTieredStorage keeps i
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,19 @@ def remote_errors(what: str) -> Iterator[None]:
         if error.errno in _FINAL or isinstance(error, PermissionError):
             raise RemoteStorageError(message) from error
         raise RetriableRemoteStorageError(message) from error
+
+
+@contextmanager
+def cancelled_calls() -> Iterator[None]:
+    """Turn a CancelledError into an error of the store, unless the current task really was cancelled: then a call into
+    the store was, and who waits for its result must hear of that."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RetriableRemoteStorageError("the remote storage gave the call up") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tiered.expiration import erase, expire_round, follow_round
 from tiered.gauges import TierGauges
 from tiered.metadata_manager import MetadataNotReady
 from tiered.pool import Pool
-from tiered.remote_storage import RemoteStorageError
+from tiered.remote_storage import RemoteStorageError, cancelled_calls
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from tiered.tier import FAILURES, Replica, Tier
@@ -233,7 +233,8 @@ class RemoteLogManager:
 
     async def _once(self, role: Role, job: Job) -> None:
         try:
-            await job.work(self.tier, role)
+            with cancelled_calls():
+                await job.work(self.tier, role)
         except FAILURES as error:
             self.tier.report(f"remote log: {job.name} failed", role.replica, error)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from milena.up import private_files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from milena.up.layout import ClusterDir
@@ -98,7 +100,7 @@ def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -
     properties.update(settings.overrides)
     os.makedirs(os.path.dirname(node.properties), exist_ok=True)
     text = "".join(f"{key}={escaped(value)}\n" for key, value in properties.items())
-    replace_properties(node.properties, f"# Written by `milena up` at each start.\n{text}")
+    private_files.replace(node.properties, f"# Written by `milena up` at each start.\n{text}")
 
 
 def read_properties(node: NodePlan) -> str | None:
@@ -108,13 +110,6 @@ def read_properties(node: NodePlan) -> str | None:
             return file.read()
     except FileNotFoundError:
         return None
-
-
-def replace_properties(path: str, text: str) -> None:
-    """Whole or not at all."""
-    with open(f"{path}.tmp", "w") as file:
-        file.write(text)
-    os.replace(f"{path}.tmp", path)
 
 
 def tier_properties(settings: Settings, node: NodePlan) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from milena.errors import UserError
+from milena.up import private_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,9 +154,7 @@ def save(cluster: ClusterDir, settings: Settings) -> None:
     keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port", "tier", "metrics")
     lines = [f"{key}={value}" for key in keys if (value := getattr(settings, key)) is not None]
     lines += [f"override={key}={value}" for key, value in settings.overrides]
-    with open(f"{cluster.settings}.tmp", "w") as file:
-        file.write("\n".join(lines) + "\n")
-    os.replace(f"{cluster.settings}.tmp", cluster.settings)
+    private_files.replace(cluster.settings, "\n".join(lines) + "\n")
 
 
 def draw_cluster_id() -> str:

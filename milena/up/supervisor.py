@@ -12,8 +12,8 @@ import signal
 import time
 
 from milena.errors import UserError, reason_of
-from milena.up import channel, locks, nodes_file, ports, processes, tier_place, topics
-from milena.up.plan import nodes_of, read_properties, replace_properties, write_properties
+from milena.up import channel, locks, nodes_file, ports, private_files, processes, tier_place, topics
+from milena.up.plan import nodes_of, read_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess
 from milena.up.settings import draw_cluster_id, save
 from milena.up.wakeups import ENDING, Wakeups
@@ -149,7 +149,7 @@ class Supervisor:
         if place is None:
             return
         former = tier_place.place_of(self._former, broker) if self._cluster.exists() else None
-        warnings = tier_place.check(place)
+        warnings = tier_place.check(place, self._settings.brokers)
         for warning in warnings + ([] if former is None else tier_place.moved(former, place, broker)):
             self._view.warn(warning)
 
@@ -157,7 +157,7 @@ class Supervisor:
         """What nodes are told by hand must not be what none could start with."""
         for path, text in self._former_properties.items():
             if text is not None:
-                replace_properties(path, text)
+                private_files.replace(path, text)
 
     def _mark_lab(self) -> None:
         """Nodes look for this file, also those that are brought back by hand."""

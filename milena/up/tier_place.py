@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 FOLDER, COPYING = "kafka-tiered-storage", "milena-copying"
 """As in tiered.tier_names: where LocalTieredStorage keeps the folders of partitions, and where copies are made."""
 
+BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2")
+
 
 def place_of(settings: Settings, broker: NodePlan) -> str | None:
     """The folder or URL that a broker is given; None without a tier."""
@@ -24,9 +26,11 @@ def place_of(settings: Settings, broker: NodePlan) -> str | None:
     return given.get("rsm.config.url") or given.get("rsm.config.dir")
 
 
-def check(place: str) -> list[str]:
-    """Raise UserError for a folder that is none, or can neither be found nor made. Returns warnings."""
+def check(place: str, brokers: int) -> list[str]:
+    """Raise UserError for a folder that is none, or can neither be found nor made, and for a store that ``brokers``
+    processes of this installation cannot use. Returns warnings."""
     if "://" in place:
+        _check_store(place, brokers)
         return []
     made, missing = "", place
     while missing != os.path.dirname(missing) and not os.path.lexists(missing):
@@ -44,6 +48,30 @@ def check(place: str) -> list[str]:
         if problem is not None:
             return [f"the remote tier's folder {place} can be read, but nothing can be copied to it: {problem}"]
     return []
+
+
+def _check_store(url: str, brokers: int) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("fsspec") is None:
+        raise UserError(f"the remote tier {url} needs the package fsspec: install milena[fsspec]")
+    from fsspec import get_filesystem_class
+
+    for part in url.split("::"):
+        protocol, _, rest = part.partition("://")
+        try:
+            get_filesystem_class(protocol)
+        except ImportError as error:
+            raise UserError(f"the remote tier {url} cannot be reached: {error}") from error
+        except ValueError as error:
+            raise UserError(f"the remote tier {url} is of no kind that fsspec knows: {error}") from error
+        if protocol == "memory" and brokers > 1:
+            raise UserError(
+                f"the remote tier {url} lies in the memory of each broker, so that no other one could read it: "
+                "use it with --brokers 1, or name a folder"
+            )
+        if protocol in BUCKETS and not rest.strip("/"):
+            raise UserError(f"the remote tier {url} names no bucket: write it as {protocol}://BUCKET/PREFIX")
 
 
 def moved(former: str, place: str, broker: NodePlan) -> list[str]:

@@ -201,3 +201,17 @@ def test_topics_of_the_command_line(text: str, parts: tuple[str, str, str]) -> N
 def test_what_is_no_topic(text: str) -> None:
     with pytest.raises(ValueError, match="name:partitions:replicas"):
         topic(text)
+
+
+def test_files_that_may_hold_keys_of_a_store_are_for_their_owner_alone(tmp_path: Path) -> None:
+    cluster = ClusterDir(str(tmp_path))
+    for path in (cluster.settings, f"{cluster.settings}.tmp"):
+        Path(path).write_text("override=rsm.config.key=secret\n")
+        Path(path).chmod(0o644)
+    settings = settings_of("--override", "rsm.config.key=secret")
+    save(cluster, settings)
+    controller, *brokers = nodes_of(cluster, settings)
+    for node in (controller, *brokers):
+        write_properties(settings, node, controller)
+    for path in (cluster.settings, *(node.properties for node in (controller, *brokers))):
+        assert Path(path).stat().st_mode & 0o777 == 0o600, path

@@ -50,7 +50,7 @@ def test_the_place_is_what_a_broker_is_told(tmp_path: Path, arguments: tuple[str
 
 
 def test_a_folder_that_is_there_or_can_be_made_is_left_as_it_is(tmp_path: Path) -> None:
-    assert check(str(tmp_path / "a" / "b")) == check(str(tmp_path)) == check("s3://bucket") == []
+    assert check(str(tmp_path / "a" / "b"), 3) == check(str(tmp_path), 3) == check("memory://x", 1) == []
     assert not list(tmp_path.iterdir())
 
 
@@ -58,11 +58,11 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(UserError, match=f"the remote tier's place {file} is no folder"):
-        check(str(file))
+        check(str(file), 3)
     with pytest.raises(UserError, match=f"the remote tier's folder {file}/x cannot be made: Not a directory"):
-        check(f"{file}/x")
+        check(f"{file}/x", 3)
     with pytest.raises(UserError, match="the remote tier's folder /proc/x/y cannot be made: "):
-        check("/proc/x/y")
+        check("/proc/x/y", 3)
 
 
 @pytest.mark.parametrize("closed", [".", FOLDER, COPYING])
@@ -81,7 +81,7 @@ def test_a_folder_that_cannot_be_written_is_warned_of(
         make(path, mode)
 
     monkeypatch.setattr(os, "mkdir", mkdir)
-    assert check(str(tmp_path)) == [
+    assert check(str(tmp_path), 3) == [
         f"the remote tier's folder {tmp_path} can be read, but nothing can be copied to it: Read-only file system"
     ]
 
@@ -117,3 +117,25 @@ def test_of_a_url_nobody_looks_what_is_there(tmp_path: Path) -> None:
         "the remote tier was s3://a before: what was copied there cannot be read in s3://b; start with --tier s3://a, "
         "or copy it over"
     ]
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("memory://tier", "lies in the memory of each broker"),
+        ("nonsense://bucket/x", "is of no kind that fsspec knows"),
+        ("dask://worker", "cannot be reached: "),
+        ("simplecache::nonsense://x", "is of no kind that fsspec knows"),
+    ],
+)
+def test_a_store_that_brokers_cannot_use_is_refused_in_a_sentence(url: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        check(url, 3)
+
+
+@pytest.mark.parametrize("url", ["s3://", "gs:///", "az://"])
+def test_a_store_without_a_bucket_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsspec.get_filesystem_class", lambda protocol: object)
+    with pytest.raises(UserError, match="names no bucket"):
+        check(url, 3)
+    assert check(f"{url.rstrip('/')}//bucket/prefix", 3) == []

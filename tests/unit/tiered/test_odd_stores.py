@@ -36,7 +36,16 @@ RAISED: Final = (
     RecursionError("too deep"),
     MemoryError(),
 )
-ANSWERS: Final[tuple[object, ...]] = (None, "<html>", 7, [None], [{}], [{"name": None, "size": "big"}], [{"name": "x.log"}], object())
+ANSWERS: Final[tuple[object, ...]] = (
+    None,
+    "<html>",
+    7,
+    [None],
+    [{}],
+    [{"name": None, "size": "big"}],
+    [{"name": "x.log"}],
+    object(),
+)
 CALLS: Final[dict[str, Callable[[FsspecTier, Path], Awaitable[object]]]] = {
     "copy": lambda tier, folder: tier.copy(segment(2), sources(folder)),
     "fetch": lambda tier, folder: fetched(tier),

@@ -8,7 +8,7 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check format test sim soak explore oracle chaos attack bench wheel clean
+.PHONY: help setup up down check format test sim soak explore oracle chaos attack endurance bench wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -61,6 +61,9 @@ chaos: $(READY) ## a minute of faults under load, and clients under kill -9 at f
 
 attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)
+
+endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
+	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)
 
 bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less work)
 	@SHORT=$(SHORT) $(BIN)/python -m benchmarks $(ARGS)

@@ -8,7 +8,7 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check format test sim soak explore oracle chaos bench wheel clean
+.PHONY: help setup up down check format test sim soak explore oracle chaos attack endurance bench wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -58,6 +58,12 @@ oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and
 chaos: $(READY) ## a minute of faults under load, and clients under kill -9 at full length (SHORT=1: 20 s, 5,000 records)
 	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q $(ARGS)
 	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill $(ARGS)
+
+attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
+	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)
+
+endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
+	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)
 
 bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less work)
 	@SHORT=$(SHORT) $(BIN)/python -m benchmarks $(ARGS)

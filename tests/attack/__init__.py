@@ -1,0 +1,1 @@
+"""`make attack`: mutated frames, hostile peers and abuse of resources, against nodes of its own."""

@@ -1,0 +1,78 @@
+"""Memory, descriptors and threads of a process over time, and whether they stay what they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tests.wire.memory import MIB, resident
+
+MEMORY_GROWTH: Final = 0.15
+"""By how much the last third may exceed the second one."""
+MEMORY_SLACK: Final = 6 * MIB
+DESCRIPTOR_SLACK: Final = 25
+"""Segments and connections come and go: so many more may be open in the last third."""
+
+
+class Sample(NamedTuple):
+    """One look at a process."""
+
+    minute: float
+    memory: int
+    threads: int
+    kinds: Counter[str]
+    """Descriptors by what they are."""
+
+    @property
+    def descriptors(self) -> int:
+        return self.kinds.total()
+
+
+def sample(pid: int, minute: float) -> Sample:
+    return Sample(minute, resident(pid), len(os.listdir(f"/proc/{pid}/task")), descriptor_kinds(pid))
+
+
+def descriptor_kinds(pid: int) -> Counter[str]:
+    """What a process has open: sockets, segments' logs and indexes by their suffix, and what else there is."""
+    kinds: Counter[str] = Counter()
+    folder = f"/proc/{pid}/fd"
+    for entry in os.listdir(folder):
+        try:
+            target = os.readlink(f"{folder}/{entry}")
+        except FileNotFoundError:
+            continue
+        kinds[_kind(target)] += 1
+    return kinds
+
+
+def _kind(target: str) -> str:
+    if target.startswith(("socket:", "pipe:", "anon_inode:")):
+        return target.partition(":[")[0]
+    gone = " (deleted)" if target.endswith(" (deleted)") else ""
+    name = os.path.basename(target.removesuffix(" (deleted)"))
+    place = "tier " if "/remote" in target else ""
+    suffix = re.search(r"\.(log|index|timeindex|txnindex|snapshot)(?=\.|$)", name)
+    return f"{place}{suffix.group() if suffix else name}{gone}"
+
+
+def verdict(name: str, samples: Sequence[Sample]) -> list[str]:
+    """What grew from the second third of the run to the last one; empty if all is flat."""
+    third = len(samples) // 3
+    if third < 3:
+        return []
+    second, last = samples[third : 2 * third], samples[2 * third :]
+    found = []
+    memory, later = (statistics.median(one.memory for one in part) for part in (second, last))
+    if later > memory * (1 + MEMORY_GROWTH) + MEMORY_SLACK:
+        found.append(f"{name}: memory grew from {memory / MIB:.0f} to {later / MIB:.0f} MiB")
+    open_, later = (statistics.median(one.descriptors for one in part) for part in (second, last))
+    if later > open_ + DESCRIPTOR_SLACK:
+        found.append(f"{name}: descriptors grew from {open_:.0f} to {later:.0f}")
+    threads, later = (statistics.median(one.threads for one in part) for part in (second, last))
+    if later > threads + 2:
+        found.append(f"{name}: threads grew from {threads:.0f} to {later:.0f}")
+    return found

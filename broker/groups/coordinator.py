@@ -6,8 +6,9 @@ in between, requests are answered COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINAT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
 
 from broker.groups import offsets, store
 from broker.groups.group import Group
@@ -29,7 +30,10 @@ from runtime.tasks import Tasks
 class _Led:
     leader_epoch: LeaderEpoch
     shard: Shard
+    offsets_log: PartitionOffsetsLog
     loaded: bool = False
+    deleted: list[dict[UUID, str]] = field(default_factory=list)
+    """Topics that were deleted while the partition was loaded, names by id."""
 
 
 class GroupCoordinator:
@@ -69,19 +73,19 @@ class GroupCoordinator:
         runtime = self._runtime
         offsets_log = PartitionOffsetsLog(partition, leader_epoch, runtime.clock, self._commit_timeout_ms)
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
-        led = _Led(leader_epoch, shard)
+        led = _Led(leader_epoch, shard, offsets_log)
         self._led[index] = led
-        self._tasks.spawn(self._load(index, led, offsets_log), name=f"group-load-{index}")
+        self._tasks.spawn(self._load(index, led), name=f"group-load-{index}")
 
     def resigned(self, index: int) -> None:
         led = self._led.pop(index, None)
         if led is not None:
             led.shard.close()
 
-    async def _load(self, partition: int, led: _Led, offsets_log: PartitionOffsetsLog) -> None:
+    async def _load(self, partition: int, led: _Led) -> None:
         loader = store.Loader(led.shard.new_group)
         try:
-            async for piece in offsets_log.read_all():
+            async for piece in led.offsets_log.read_all():
                 loader.apply(piece)
                 if self._led.get(partition) is not led:
                     return
@@ -94,11 +98,10 @@ class GroupCoordinator:
             return
         if self._led.get(partition) is not led:
             return
-        now = self._runtime.clock.time_ms()
-        for group in loader.finish(now):
-            led.shard.groups[group.group_id] = group
-            led.shard.arm(group)
+        led.shard.take_over(loader.finish(self._runtime.clock.time_ms()))
         led.loaded = True
+        for topics in led.deleted:
+            self._remove_offsets_of(led.shard, topics)
         if led.shard.groups:
             get_logger("groups").info(
                 "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
@@ -135,11 +138,18 @@ class GroupCoordinator:
 
     # -- offsets that nobody needs any more
 
-    def topics_deleted(self, topics: Iterable[str]) -> None:
-        names = list(topics)
+    def topics_deleted(self, topics: Mapping[UUID, str]) -> None:
+        """Remove the offsets of topics, names by id. A partition that is being loaded does so afterwards."""
         for led in self._led.values():
-            for group in list(led.shard.groups.values()):
-                led.shard.remove_offsets(group, offsets.of_topics(group, names), _logged(group, "offsets_removed"))
+            if led.loaded:
+                self._remove_offsets_of(led.shard, topics)
+            else:
+                led.deleted.append(dict(topics))
+
+    def _remove_offsets_of(self, shard: Shard, topics: Mapping[UUID, str]) -> None:
+        for group in list(shard.groups.values()):
+            if old := offsets.of_topics(group, topics):
+                shard.remove_offsets(group, old, _logged(group, "offsets_removed"))
 
     async def _expire_offsets(self) -> None:
         while True:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from broker.groups import offsets, store
-from broker.groups.group import Group
+from broker.groups import store
 from broker.groups.model import GroupSettings
 from broker.groups.offsets_log import PartitionOffsetsLog
 from broker.groups.shard import Shard
@@ -65,9 +64,14 @@ class GroupCoordinator:
     # -- leadership
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None:
-        """This broker leads a partition of ``__consumer_offsets``: load its groups. A newer epoch loads anew."""
+        """This broker leads a partition of ``__consumer_offsets``: load its groups. One that goes on leading in the
+        next epoch has them, as in Kafka: nobody who waits is sent away, nobody who is gone gets a new session."""
         known = self._led.get(index)
         if known is not None and known.leader_epoch == leader_epoch:
+            return
+        if known is not None and known.loaded and known.leader_epoch + 1 == leader_epoch:
+            known.leader_epoch = leader_epoch
+            known.offsets_log.go_on(leader_epoch)
             return
         self.resigned(index)
         runtime = self._runtime
@@ -101,7 +105,7 @@ class GroupCoordinator:
         led.shard.take_over(loader.finish(self._runtime.clock.time_ms()))
         led.loaded = True
         for topics in led.deleted:
-            self._remove_offsets_of(led.shard, topics)
+            led.shard.remove_offsets_of(topics)
         if led.shard.groups:
             get_logger("groups").info(
                 "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
@@ -142,33 +146,13 @@ class GroupCoordinator:
         """Remove the offsets of topics, names by id. A partition that is being loaded does so afterwards."""
         for led in self._led.values():
             if led.loaded:
-                self._remove_offsets_of(led.shard, topics)
+                led.shard.remove_offsets_of(topics)
             else:
                 led.deleted.append(dict(topics))
-
-    def _remove_offsets_of(self, shard: Shard, topics: Mapping[UUID, str]) -> None:
-        for group in list(shard.groups.values()):
-            if old := offsets.of_topics(group, topics):
-                shard.remove_offsets(group, old, _logged(group, "offsets_removed"))
 
     async def _expire_offsets(self) -> None:
         while True:
             await self._runtime.clock.sleep(self._check_interval_ms / 1000)
-            now = self._runtime.clock.time_ms()
             for led in list(self._led.values()):
-                for group in list(led.shard.groups.values()) if led.loaded else ():
-                    self._expire_group(led.shard, group, now)
-
-    def _expire_group(self, shard: Shard, group: Group, now_ms: int) -> None:
-        old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=self._retention_ms)
-        if len(old) == len(group.offsets) and offsets.is_vacant(group):
-            shard.remove_group(group, _logged(group, "group_expired"))
-        elif old:
-            shard.remove_offsets(group, old, _logged(group, "offsets_expired"))
-
-
-def _logged(group: Group, event: str) -> Callable[[ErrorCode], None]:
-    def done(error: ErrorCode) -> None:
-        get_logger("groups").debug(event, group=group.group_id, error=error.name)
-
-    return done
+                if led.loaded:
+                    led.shard.expire_offsets(self._retention_ms)

@@ -17,13 +17,17 @@ LOAD_PIECE: Final = 1 << 20
 
 
 class PartitionOffsetsLog:
-    """Appends as leader with acks=all, under the leader epoch of its election alone."""
+    """Appends as leader with acks=all, under its own leader epochs alone."""
 
     def __init__(self, partition: Partition, leader_epoch: LeaderEpoch, clock: Clock, commit_timeout_ms: int) -> None:
         self._partition = partition
         self._leader_epoch = leader_epoch
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
+
+    def go_on(self, leader_epoch: LeaderEpoch) -> None:
+        """The same leader goes on in a new epoch. Nobody else has led in between: the log is its own."""
+        self._leader_epoch = leader_epoch
 
     @property
     def end(self) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
+from uuid import UUID
 
-from broker.groups import rebalance, store
+from broker.groups import offsets, rebalance, store
 from broker.groups.group import Group, Persisted
 from broker.groups.journal import Changes, Journal, TopicPartition
 from broker.groups.model import CommittedOffset, GroupSettings, GroupState
@@ -153,9 +154,9 @@ class Shard:
 
     # -- writes
 
-    def commit(self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
+    def commit(self, group: Group, changes: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
         """Write offsets. ``done`` is called when they are committed, and shown from then on."""
-        self._write_offsets(group, offsets, [], done)
+        self._write_offsets(group, changes, [], done)
         self.settle(group)
 
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
@@ -166,6 +167,22 @@ class Shard:
         """Write tombstones for a group and all its offsets, and forget it."""
         if self._write_offsets(group, dict.fromkeys(group.offsets), [store.group_tombstone(group.group_id)], done):
             self._forget(group)
+
+    def remove_offsets_of(self, topics: Mapping[UUID, str]) -> None:
+        """Topics were deleted, names by id: so are the offsets of them."""
+        for group in list(self.groups.values()):
+            if old := offsets.of_topics(group, topics):
+                self.remove_offsets(group, old, _logged(group, "offsets_removed"))
+
+    def expire_offsets(self, retention_ms: int) -> None:
+        """Remove the offsets that nobody has needed for so long, and groups that nothing is left of."""
+        now_ms = self._clock.time_ms()
+        for group in list(self.groups.values()):
+            old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=retention_ms)
+            if len(old) == len(group.offsets) and offsets.is_vacant(group):
+                self.remove_group(group, _logged(group, "group_expired"))
+            elif old:
+                self.remove_offsets(group, old, _logged(group, "offsets_expired"))
 
     def when_settled(self, done: Persisted) -> None:
         """Call ``done`` when all that is written so far is committed: for answers that rest on it."""
@@ -242,3 +259,10 @@ class Shard:
         armed = self._timers.pop(group_id, None)
         if armed is not None:
             armed[1].cancel()
+
+
+def _logged(group: Group, event: str) -> Persisted:
+    def done(error: ErrorCode) -> None:
+        get_logger("groups").debug(event, group=group.group_id, error=error.name)
+
+    return done

@@ -36,6 +36,7 @@ class Groups:
     def __init__(self, bench: Bench) -> None:
         self.clock = bench.clock
         self.log = HandLog()
+        self._random = Randomness(1)
         self.shard = self._new_shard()
         self.elsewhere = False
         """Whether another broker is the coordinator."""
@@ -45,7 +46,7 @@ class Groups:
 
     def _new_shard(self) -> Shard:
         settings = GroupSettings(initial_delay_ms=0)
-        return Shard(self.log, clock=self.clock, random=Randomness(1), settings=settings)
+        return Shard(self.log, clock=self.clock, random=self._random, settings=settings)
 
     def _found(self, _: str) -> Shard:
         if self.elsewhere:

@@ -96,12 +96,12 @@ def end(group: Group, error: ErrorCode, now_ms: int) -> None:
     waiting = list(group.members.values())
     group.clear(now_ms)
     group.note_subscriptions()
-    _write_empty(group, now_ms)
     for member in waiting:
         # One that cannot be told, which may be what has happened, does not keep the others from hearing.
         with suppress(Exception):
             member.answer_join(JoinAnswer(error, member.member_id))
             member.answer_sync(SyncAnswer(error))
+    _write_empty(group, now_ms)
 
 
 def _elect_joined_leader(group: Group) -> bool:

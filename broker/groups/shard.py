@@ -105,11 +105,17 @@ class Shard:
         try:
             step()
         except Exception as error:
-            get_logger("groups").error("group_step_failed", group=group.group_id[:100], reason=repr(error)[:200])
-            if self.groups.get(group.group_id) is group:
-                rebalance.end(group, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.time_ms())
+            self._failed(group, error)
             return False
         return True
+
+    def _failed(self, group: Group, error: Exception) -> None:
+        get_logger("groups").error("group_step_failed", group=group.group_id[:100], reason=repr(error)[:200])
+        if self.groups.get(group.group_id) is group:
+            try:
+                rebalance.end(group, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.time_ms())
+            except Exception as further:
+                get_logger("groups").error("group_not_written", group=group.group_id[:100], reason=repr(further)[:200])
 
     def settle(self, group: Group) -> None:
         """After a request: meet the group's deadlines, and keep no group that nothing came of."""
@@ -156,8 +162,10 @@ class Shard:
 
     def commit(self, group: Group, changes: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
         """Write offsets. ``done`` is called when they are committed, and shown from then on."""
-        self._write_offsets(group, changes, [], done)
-        self.settle(group)
+        try:
+            self._write_offsets(group, changes, [], done)
+        finally:
+            self.settle(group)
 
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
         """Write tombstones for offsets. Without any, ``done`` is called when all that was decided on is committed."""

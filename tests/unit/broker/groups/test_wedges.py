@@ -9,6 +9,7 @@ import pytest
 
 from broker.groups.group import Group
 from broker.groups.model import GroupState
+from broker.groups.shard import Shard
 from protocol.errors import ErrorCode
 from tests.unit.broker.fixtures import Bench
 from tests.unit.broker.groups.served import Groups
@@ -78,6 +79,19 @@ def test_an_answer_that_cannot_be_given_is_given_as_an_error(groups: Groups, mon
     monkeypatch.setattr(Group, "joined_members", _once_broken(Group.joined_members))
     assert groups.joining(version=3).response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert groups.joining(version=3).response.error_code == ErrorCode.NONE
+
+
+def test_a_group_that_cannot_be_written_at_all_ends_too(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = groups.joining(version=3).response.member_id
+    monkeypatch.setattr(Shard, "persist", broken)
+    assert groups.syncing(member, 1, {}).response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert groups.heartbeat(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_commit_that_cannot_be_written_leaves_no_group(groups: Groups) -> None:
+    with pytest.raises(ValueError, match="longer than"):
+        groups.commit(9, 0, group="x" * 40_000)
+    assert not groups.shard.groups
 
 
 def _once_broken(real: Callable[..., Any]) -> Callable[..., Any]:

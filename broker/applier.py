@@ -8,7 +8,7 @@ before anybody hears of it. Many are done in slices, with the loop free in betwe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -45,7 +45,7 @@ class Coordinator(Protocol):
 
     def resigned(self, index: int) -> None: ...
 
-    def topics_deleted(self, topics: list[str]) -> None: ...
+    def topics_deleted(self, topics: Mapping[UUID, str]) -> None: ...
 
 
 class Applier:
@@ -121,7 +121,7 @@ class Applier:
             for partition in list(self._partitions):
                 partition.review()
         if delta.deleted_topics:
-            self._groups.topics_deleted([topic.name for topic in delta.deleted_topics])
+            self._groups.topics_deleted({topic.id: topic.name for topic in delta.deleted_topics})
         self._note_progress()
 
     def _led_here(self, delta: Delta) -> set[tuple[UUID, int]]:

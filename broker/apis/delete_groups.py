@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
-    """Answers when the tombstones of all groups are committed, or were refused."""
+    """Answers when the tombstones of all groups are committed, or were refused; a refusal that rests on what is not
+    committed yet waits for that."""
     names = list(dict.fromkeys(request.groups_names))
     results: dict[str, ErrorCode] = {}
 
@@ -36,9 +37,8 @@ def _delete(node: Broker, group_id: str, done: Any) -> None:
         done(error.code)
         return
     group = shard.get(group_id)
-    if group is None:
-        done(ErrorCode.GROUP_ID_NOT_FOUND)
-    elif (refusal := delete_refusal(group)) is not None:
-        done(refusal)
-    else:
+    refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else delete_refusal(group)
+    if group is not None and refusal is None:
         shard.remove_group(group, done)
+    else:
+        shard.when_settled(lambda error: done(error or refusal))

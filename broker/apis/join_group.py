@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from broker.groups.joining import join
-from broker.groups.model import JoinAnswer, JoinRequest
+from broker.groups.model import JoinAnswer, JoinRequest, Once
 from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
@@ -32,8 +32,9 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     if group is None and wanted.member_id:
         return _fields(ctx, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, wanted.member_id))
     group = group or shard.get_or_create(request.group_id)
-    join(group, wanted, lambda answer: ctx.respond_fields(**_fields(ctx, answer)), node.runtime.clock.time_ms())
-    shard.settle(group)
+    reply = Once[JoinAnswer](lambda answer: ctx.respond_fields(**_fields(ctx, answer)))
+    if not shard.attempt(group, lambda: join(group, wanted, reply, node.runtime.clock.time_ms())):
+        reply(JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, wanted.member_id))
     return None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from broker.groups.group import Group
 from broker.groups.membership import leave
+from broker.groups.shard import Shard
 from node.api import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages import get
@@ -22,19 +24,9 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
         leaving = [(member.member_id, member.group_instance_id) for member in request.members]
     else:
         leaving = [(get(request, "member_id", ""), None)]
-    now_ms = node.runtime.clock.time_ms()
     results = [
-        (
-            member_id,
-            instance_id,
-            ErrorCode.UNKNOWN_MEMBER_ID
-            if group is None
-            else leave(group, member_id=member_id, instance_id=instance_id, now_ms=now_ms),
-        )
-        for member_id, instance_id in leaving
+        (*one, ErrorCode.UNKNOWN_MEMBER_ID if group is None else _leave(node, shard, group, *one)) for one in leaving
     ]
-    if group is not None:
-        shard.settle(group)
     return {
         "error_code": ErrorCode.NONE if ctx.version >= 3 else results[0][2],
         "members": [
@@ -42,3 +34,13 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
             for member_id, instance_id, error in results
         ],
     }
+
+
+def _leave(node: Broker, shard: Shard, group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+    results: list[ErrorCode] = []
+
+    def step() -> None:
+        now_ms = node.runtime.clock.time_ms()
+        results.append(leave(group, member_id=member_id, instance_id=instance_id, now_ms=now_ms))
+
+    return results[0] if shard.attempt(group, step) else ErrorCode.UNKNOWN_SERVER_ERROR

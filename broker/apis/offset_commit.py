@@ -6,40 +6,50 @@ Limit: ``offset.metadata.max.bytes`` for each partition's metadata.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from broker.groups.group import Group
+from broker.groups.journal import TopicPartition
 from broker.groups.model import CommittedOffset
-from broker.groups.offsets import TopicPartition, commit_refusal
+from broker.groups.offsets import commit_refusal
 from broker.groups.shard import Shard
 from node.api import RequestContext
+from node.image import TopicImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
 
 if TYPE_CHECKING:
     from broker.server import Broker
 
+Refused: TypeAlias = dict[tuple[Any, int], ErrorCode]
+"""Errors of single partitions, by the request's key of the topic and the index."""
+
 DEFAULT_RETENTION: Final = -1
 _GROUP_NOT_FOUND_SINCE: Final = 9
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
-    errors = _topic_errors(node, ctx, request)
+    """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
+    is not even looked for where nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
+    refused = _unknown(node, ctx, request)
+    partitions = [(_key(ctx, topic), one.partition_index) for topic in request.topics for one in topic.partitions]
+    if all(key in refused for key in partitions):
+        return _fields(ctx, request, refused, ErrorCode.NONE)
     try:
         shard = node.groups.shard_for_offsets(request.group_id)
         group = _committing_group(node, ctx, request, shard)
     except KafkaError as error:
-        code = error.code
-        return _fields(ctx, request, lambda *_: code, errors)
-    accepted, refused = _split(node, ctx, request, errors)
+        return _fields(ctx, request, refused, error.code)
+    accepted = _accepted(node, ctx, request, refused)
 
     def committed(error: ErrorCode) -> None:
-        ctx.respond_fields(**_fields(ctx, request, lambda topic, index: refused.get((topic, index), error), errors))
+        ctx.respond_fields(**_fields(ctx, request, refused, error))
 
     if accepted:
         shard.commit(group, accepted, committed)
     else:
+        shard.settle(group)
         committed(ErrorCode.NONE)
     return None
 
@@ -68,62 +78,68 @@ def _key(ctx: RequestContext, topic: Any) -> Any:
     return topic.topic_id if ctx.version >= 10 else topic.name
 
 
-def _topic_errors(node: Broker, ctx: RequestContext, request: Any) -> dict[Any, ErrorCode]:
-    """Topics of the request that do not exist, by the key that the request has for them."""
+def _image(node: Broker, ctx: RequestContext, topic: Any) -> TopicImage | None:
     by_id = ctx.version >= 10
-    known: Container[Any] = node.image.topics_by_id if by_id else node.image.topics
-    error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return {_key(ctx, topic): error for topic in request.topics if _key(ctx, topic) not in known}
+    return node.image.topics_by_id.get(topic.topic_id) if by_id else node.image.topics.get(topic.name)
 
 
-def _split(
-    node: Broker, ctx: RequestContext, request: Any, errors: Mapping[Any, ErrorCode]
-) -> tuple[dict[TopicPartition, CommittedOffset], dict[tuple[Any, int], ErrorCode]]:
+def _unknown(node: Broker, ctx: RequestContext, request: Any) -> Refused:
+    """The partitions of the request that do not exist."""
+    no_topic = ErrorCode.UNKNOWN_TOPIC_ID if ctx.version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refused: Refused = {}
+    for topic in request.topics:
+        image = _image(node, ctx, topic)
+        for partition in topic.partitions:
+            if image is None:
+                refused[_key(ctx, topic), partition.partition_index] = no_topic
+            elif partition.partition_index not in image.partitions:
+                refused[_key(ctx, topic), partition.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
+
+
+def _accepted(
+    node: Broker, ctx: RequestContext, request: Any, refused: Refused
+) -> dict[TopicPartition, CommittedOffset]:
+    """What is to be committed. Adds to ``refused`` those whose metadata are too large."""
     now_ms = node.runtime.clock.time_ms()
     limit = node.config.get("offset.metadata.max.bytes")
     retention_ms = get(request, "retention_time", DEFAULT_RETENTION)
     expire_ms = now_ms + retention_ms if retention_ms != DEFAULT_RETENTION else -1
     accepted: dict[TopicPartition, CommittedOffset] = {}
-    refused: dict[tuple[Any, int], ErrorCode] = {}
     for topic in request.topics:
-        key = _key(ctx, topic)
-        if key in errors:
-            continue
-        image = node.image.topics_by_id[key] if ctx.version >= 10 else node.image.topics[key]
+        image = _image(node, ctx, topic)
         for partition in topic.partitions:
-            index = partition.partition_index
-            if index not in image.partitions:
-                refused[key, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            key = _key(ctx, topic), partition.partition_index
+            if image is None or key in refused:
                 continue
             metadata = partition.committed_metadata or ""
-            if len(metadata.encode()) > limit:
-                refused[key, index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if len(metadata) > limit or _java_length(metadata) > limit:
+                refused[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             leader_epoch = get(partition, "committed_leader_epoch", -1)
-            accepted[image.name, index] = CommittedOffset(
-                partition.committed_offset, leader_epoch, metadata, now_ms, expire_ms
+            accepted[image.name, partition.partition_index] = CommittedOffset(
+                partition.committed_offset, leader_epoch, metadata, now_ms, expire_ms, image.id
             )
-    return accepted, refused
+    return accepted
 
 
-def _fields(
-    ctx: RequestContext,
-    request: Any,
-    error_of: Callable[[Any, int], ErrorCode],
-    topic_errors: Mapping[Any, ErrorCode],
-) -> dict[str, Any]:
-    def code(topic: Any, index: int) -> ErrorCode:
-        unknown = topic_errors.get(_key(ctx, topic))
-        return error_of(_key(ctx, topic), index) if unknown is None else unknown
+def _java_length(text: str) -> int:
+    """What Kafka counts: UTF-16 units, whatever the config's name says."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
+
+def _fields(ctx: RequestContext, request: Any, refused: Refused, error: ErrorCode) -> dict[str, Any]:
     return {
         "topics": [
             {
                 "name": get(topic, "name", ""),
                 "topic_id": get(topic, "topic_id", None),
                 "partitions": [
-                    {"partition_index": p.partition_index, "error_code": code(topic, p.partition_index)}
-                    for p in topic.partitions
+                    {
+                        "partition_index": one.partition_index,
+                        "error_code": refused.get((_key(ctx, topic), one.partition_index), error),
+                    }
+                    for one in topic.partitions
                 ],
             }
             for topic in request.topics

@@ -18,11 +18,10 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
-    if group is None:
-        return {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}
-    refusal = offset_delete_refusal(group)
-    if refusal is not None:
-        return {"error_code": refusal}
+    refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else offset_delete_refusal(group)
+    if group is None or refusal is not None:
+        shard.when_settled(lambda error: ctx.respond_fields(error_code=error or refusal, topics=[]))
+        return None
     errors = {}
     for topic in request.topics:
         subscribed = group.state is not GroupState.EMPTY and group.subscribes_to(topic.name)

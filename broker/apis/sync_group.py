@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.groups.membership import sync
-from broker.groups.model import SyncAnswer
+from broker.groups.model import Once, SyncAnswer
 from node.api import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
@@ -32,18 +32,23 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     group = shard.get(request.group_id)
     if group is None:
         return _fields(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-    sync(
-        group,
-        member_id=request.member_id,
-        instance_id=get(request, "group_instance_id", None),
-        generation=request.generation_id,
-        protocol_type=get(request, "protocol_type", None),
-        protocol_name=get(request, "protocol_name", None),
-        assignments={share.member_id: bytes(share.assignment) for share in request.assignments},
-        reply=lambda answer: ctx.respond_fields(**_fields(answer)),
-        now_ms=node.runtime.clock.time_ms(),
-    )
-    shard.settle(group)
+    reply = Once[SyncAnswer](lambda answer: ctx.respond_fields(**_fields(answer)))
+
+    def step() -> None:
+        sync(
+            group,
+            member_id=request.member_id,
+            instance_id=get(request, "group_instance_id", None),
+            generation=request.generation_id,
+            protocol_type=get(request, "protocol_type", None),
+            protocol_name=get(request, "protocol_name", None),
+            assignments={share.member_id: bytes(share.assignment) for share in request.assignments},
+            reply=reply,
+            now_ms=node.runtime.clock.time_ms(),
+        )
+
+    if not shard.attempt(group, step):
+        reply(SyncAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
     return None
 
 

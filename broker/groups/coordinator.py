@@ -6,11 +6,11 @@ in between, requests are answered COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINAT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
 
-from broker.groups import offsets, store
-from broker.groups.group import Group
+from broker.groups import store
 from broker.groups.model import GroupSettings
 from broker.groups.offsets_log import PartitionOffsetsLog
 from broker.groups.shard import Shard
@@ -29,7 +29,10 @@ from runtime.tasks import Tasks
 class _Led:
     leader_epoch: LeaderEpoch
     shard: Shard
+    offsets_log: PartitionOffsetsLog
     loaded: bool = False
+    deleted: list[dict[UUID, str]] = field(default_factory=list)
+    """Topics that were deleted while the partition was loaded, names by id."""
 
 
 class GroupCoordinator:
@@ -61,27 +64,32 @@ class GroupCoordinator:
     # -- leadership
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None:
-        """This broker leads a partition of ``__consumer_offsets``: load its groups. A newer epoch loads anew."""
+        """This broker leads a partition of ``__consumer_offsets``: load its groups. One that goes on leading in the
+        next epoch has them, as in Kafka: nobody who waits is sent away, nobody who is gone gets a new session."""
         known = self._led.get(index)
         if known is not None and known.leader_epoch == leader_epoch:
+            return
+        if known is not None and known.loaded and known.leader_epoch + 1 == leader_epoch:
+            known.leader_epoch = leader_epoch
+            known.offsets_log.go_on(leader_epoch)
             return
         self.resigned(index)
         runtime = self._runtime
         offsets_log = PartitionOffsetsLog(partition, leader_epoch, runtime.clock, self._commit_timeout_ms)
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
-        led = _Led(leader_epoch, shard)
+        led = _Led(leader_epoch, shard, offsets_log)
         self._led[index] = led
-        self._tasks.spawn(self._load(index, led, offsets_log), name=f"group-load-{index}")
+        self._tasks.spawn(self._load(index, led), name=f"group-load-{index}")
 
     def resigned(self, index: int) -> None:
         led = self._led.pop(index, None)
         if led is not None:
             led.shard.close()
 
-    async def _load(self, partition: int, led: _Led, offsets_log: PartitionOffsetsLog) -> None:
+    async def _load(self, partition: int, led: _Led) -> None:
         loader = store.Loader(led.shard.new_group)
         try:
-            async for piece in offsets_log.read_all():
+            async for piece in led.offsets_log.read_all():
                 loader.apply(piece)
                 if self._led.get(partition) is not led:
                     return
@@ -94,11 +102,10 @@ class GroupCoordinator:
             return
         if self._led.get(partition) is not led:
             return
-        now = self._runtime.clock.time_ms()
-        for group in loader.finish(now):
-            led.shard.groups[group.group_id] = group
-            led.shard.arm(group)
+        led.shard.take_over(loader.finish(self._runtime.clock.time_ms()))
         led.loaded = True
+        for topics in led.deleted:
+            led.shard.remove_offsets_of(topics)
         if led.shard.groups:
             get_logger("groups").info(
                 "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
@@ -135,30 +142,17 @@ class GroupCoordinator:
 
     # -- offsets that nobody needs any more
 
-    def topics_deleted(self, topics: Iterable[str]) -> None:
-        names = list(topics)
+    def topics_deleted(self, topics: Mapping[UUID, str]) -> None:
+        """Remove the offsets of topics, names by id. A partition that is being loaded does so afterwards."""
         for led in self._led.values():
-            for group in list(led.shard.groups.values()):
-                led.shard.remove_offsets(group, offsets.of_topics(group, names), _logged(group, "offsets_removed"))
+            if led.loaded:
+                led.shard.remove_offsets_of(topics)
+            else:
+                led.deleted.append(dict(topics))
 
     async def _expire_offsets(self) -> None:
         while True:
             await self._runtime.clock.sleep(self._check_interval_ms / 1000)
-            now = self._runtime.clock.time_ms()
             for led in list(self._led.values()):
-                for group in list(led.shard.groups.values()) if led.loaded else ():
-                    self._expire_group(led.shard, group, now)
-
-    def _expire_group(self, shard: Shard, group: Group, now_ms: int) -> None:
-        old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=self._retention_ms)
-        if len(old) == len(group.offsets) and offsets.is_vacant(group):
-            shard.remove_group(group, _logged(group, "group_expired"))
-        elif old:
-            shard.remove_offsets(group, old, _logged(group, "offsets_expired"))
-
-
-def _logged(group: Group, event: str) -> Callable[[ErrorCode], None]:
-    def done(error: ErrorCode) -> None:
-        get_logger("groups").debug(event, group=group.group_id, error=error.name)
-
-    return done
+                if led.loaded:
+                    led.shard.expire_offsets(self._retention_ms)

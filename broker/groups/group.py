@@ -20,6 +20,8 @@ from broker.groups.model import (
     Member,
     SyncAnswer,
 )
+from protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
+from protocol.coordinator_records import GroupMetadataValue
 from protocol.errors import ErrorCode
 
 Persisted = Callable[[ErrorCode], None]
@@ -28,8 +30,14 @@ Persisted = Callable[[ErrorCode], None]
 class Effects(Protocol):
     """What a group asks of its coordinator."""
 
-    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> None:
-        """Write the group's metadata, with these assignments where given, and call ``done`` once it is committed."""
+    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
+        """Write the group's metadata, with these assignments where given. NONE: it is in the log, and ``done`` is
+        called once it is committed, or is not waited for any longer. Otherwise nothing is written or called."""
+        ...
+
+    def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
+        """See to it that no record gives a static member another id than this one, as ``persist`` does. A member that
+        knew an id before the log did would be fenced for good by a coordinator that reads the log (KAFKA-10284)."""
         ...
 
     def new_member_id(self, prefix: str) -> str: ...
@@ -39,12 +47,18 @@ class Group:
     """The state of one group. Invariant: a leader is always a member; the protocol is one that all members support."""
 
     __slots__ = (
+        "_subscribed",
+        "_subscriptions",
+        "assigning",
         "effects",
+        "empty_unwritten_ms",
         "generation",
         "group_id",
         "initial_remaining_ms",
         "join_deadline_ms",
         "leader_id",
+        "logged",
+        "logged_end",
         "members",
         "newcomer",
         "offsets",
@@ -80,11 +94,21 @@ class Group:
         self.sync_deadline_ms: int | None = None
         self.unsynced: dict[str, None] = {}
         """Members of this generation that have not asked for their assignment yet, in order."""
+        self.assigning = False
+        """Whether the assignment of this generation is on its way to the log: the first one counts."""
+        self.empty_unwritten_ms: int | None = None
+        """Set while the log does not know that the group is empty: when to write that again."""
+        self.logged: GroupMetadataValue | None = None
+        """The group's last record in the log, committed once the high watermark is at ``logged_end``."""
+        self.logged_end = 0
+        self._subscriptions: tuple[bytes, ...] | None = None
+        self._subscribed: frozenset[str] | None = None
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
         self.state = state
         self.state_since_ms = now_ms
+        self.assigning = False
 
     def add(self, member: Member) -> None:
         if not self.members:
@@ -102,6 +126,15 @@ class Group:
             del self.static_members[member.instance_id]
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), None)
+
+    def clear(self, now_ms: int) -> None:
+        """Nobody is in the group any more, whatever state it was in, and its generation is over."""
+        self.state, self.state_since_ms = GroupState.EMPTY, now_ms
+        self.generation += 1
+        self.protocol_name = self.leader_id = None
+        self.members, self.static_members, self.pending_members, self.unsynced = {}, {}, {}, {}
+        self.join_deadline_ms = self.initial_remaining_ms = self.sync_deadline_ms = None
+        self.newcomer = self.assigning = False
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
         """Give a static member a new id in its old place; whoever waits under the old id is fenced."""
@@ -145,6 +178,14 @@ class Group:
         )
         return max(candidates, key=lambda name: votes[name])
 
+    def vote_with(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str:
+        """What the vote would be if one member had these protocols."""
+        own, member.protocols = member.protocols, protocols
+        try:
+            return self.vote()
+        finally:
+            member.protocols = own
+
     def joined_members(self) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
@@ -182,9 +223,27 @@ class Group:
                 return ErrorCode.FENCED_INSTANCE_ID
         return self.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def subscribes_to(self, topic: str) -> bool:
-        """Whether a live member of a consumer group is subscribed to a topic; all of them where that is unreadable."""
-        from protocol.consumer_protocol import subscribed_topics
+    def answer_all(self, error: ErrorCode) -> None:
+        """Answer everybody who waits."""
+        for member in list(self.members.values()):
+            member.answer_join(JoinAnswer(error, member.member_id))
+            member.answer_sync(SyncAnswer(error))
 
-        read = (subscribed_topics(data) for member in self.members.values() for _, data in member.protocols)
-        return any(topics is None or topic in topics for topics in read)
+    def note_subscriptions(self) -> None:
+        """A generation begins: its subscriptions are those that its members have under the protocol it chose."""
+        self._subscriptions = tuple(member.metadata(self.protocol_name) for member in self.members.values())
+        self._subscribed = None
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member of this generation is subscribed to a topic, as ClassicGroup.isSubscribedToTopic has it: of
+        a group of consumers all topics count, where a subscription is unreadable or no generation was begun."""
+        if self.protocol_type != PROTOCOL_TYPE:
+            return False
+        if self._subscriptions is None:
+            return True
+        if self._subscribed is None:
+            read = [subscribed_topics(metadata) for metadata in self._subscriptions]
+            if None in read:
+                return True
+            self._subscribed = frozenset().union(*(topics for topics in read if topics is not None))
+        return topic in self._subscribed

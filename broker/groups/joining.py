@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
 from broker.groups.group import Group
 from broker.groups.model import GroupState, JoinAnswer, JoinReply, JoinRequest, Member
 from broker.groups.rebalance import prepare
@@ -10,6 +13,9 @@ from protocol.errors import ErrorCode
 
 def join(group: Group, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
     """Let a member in, or say why not. ``reply`` is called exactly once: now, or when the generation begins."""
+    if len(names := {name for name, _ in request.protocols}) < len(request.protocols):
+        # A name that stands twice counts once, as its first place has it: two votes of one member elect nothing.
+        request = replace(request, protocols=tuple(_first_of_each(request.protocols, names)))
     error = _refusal(group, request)
     if error is not None:
         reply(JoinAnswer(error, "" if error is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id))
@@ -17,6 +23,13 @@ def join(group: Group, request: JoinRequest, reply: JoinReply, now_ms: int) -> N
         _join_without_id(group, request, reply, now_ms)
     else:
         _join_with_id(group, request, reply, now_ms)
+
+
+def _first_of_each(protocols: Iterable[tuple[str, bytes]], names: set[str]) -> Iterator[tuple[str, bytes]]:
+    for name, metadata in protocols:
+        if name in names:
+            names.discard(name)
+            yield name, metadata
 
 
 def _refusal(group: Group, request: JoinRequest) -> ErrorCode | None:
@@ -46,8 +59,8 @@ def _join_without_id(group: Group, request: JoinRequest, reply: JoinReply, now_m
         new_id = group.effects.new_member_id(request.instance_id)
         if request.instance_id in group.static_members:
             _rejoin_static(group, request, new_id, reply, now_ms)
-        else:
-            _enter(group, request, new_id, reply, now_ms)
+        elif (told := _claim(group, request, new_id, reply)) is not None:
+            _enter(group, request, new_id, told, now_ms)
         return
     new_id = group.effects.new_member_id(request.client_id)
     if request.needs_known_member_id:
@@ -116,29 +129,79 @@ def _update(member: Member, request: JoinRequest) -> None:
     member.session_timeout_ms = request.session_timeout_ms
 
 
+def _claim(group: Group, request: JoinRequest, new_id: str, reply: JoinReply) -> JoinReply | None:
+    """Have the log know a static member by its new id before the member does (KAFKA-10284, where Kafka does so in
+    Stable alone). The reply that waits for it, or None: it cannot be written, and the member has been told."""
+    assert request.instance_id is not None
+    held: list[JoinAnswer] = []
+    outcome: list[ErrorCode] = []
+
+    def answer() -> None:
+        if held and outcome:
+            error = outcome[0]
+            reply(held[0] if error is ErrorCode.NONE else JoinAnswer(error, request.member_id))
+
+    def told(found: JoinAnswer) -> None:
+        held.append(found)
+        answer()
+
+    def written(error: ErrorCode) -> None:
+        outcome.append(error)
+        answer()
+
+    error = group.effects.claim(group, request.instance_id, new_id, written)
+    if error is ErrorCode.NONE:
+        return told
+    reply(JoinAnswer(error, request.member_id))
+    return None
+
+
 def _rejoin_static(group: Group, request: JoinRequest, new_id: str, reply: JoinReply, now_ms: int) -> None:
     """A static member came back under a new id: the generation goes on unless the protocol would change."""
     assert request.instance_id is not None
-    old_leader = group.leader_id
-    member = group.replace_static(request.instance_id, new_id)
+    member = group.members[group.static_members[request.instance_id]]
+    if group.state is GroupState.STABLE and group.vote_with(member, request.protocols) == group.protocol_name:
+        _keep_generation(group, member, request, new_id, reply, now_ms)
+        return
+    told = _claim(group, request, new_id, reply)
+    if told is None:
+        return
+    group.replace_static(request.instance_id, new_id)
     _update(member, request)
     group.touch(member, now_ms)
-    if group.state is GroupState.STABLE and group.vote() == group.protocol_name:
-        _keep_generation(group, member, request, old_leader, reply)
-        return
-    member.join_reply = reply
+    member.join_reply = told
     prepare(group, now_ms)
 
 
 def _keep_generation(
-    group: Group, member: Member, request: JoinRequest, old_leader: str | None, reply: JoinReply
+    group: Group, member: Member, request: JoinRequest, new_id: str, reply: JoinReply, now_ms: int
 ) -> None:
-    generation = group.generation
+    assert request.instance_id is not None
+    old_id = member.member_id
+    before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+    old_leader = group.leader_id
+    group.replace_static(request.instance_id, new_id)
+    _update(member, request)
+    answer = _kept(group, member, request, old_leader)
+
+    def written(error: ErrorCode) -> None:
+        reply(answer if error is ErrorCode.NONE else JoinAnswer(error, request.member_id))
+
+    error = group.effects.persist(group, None, written)
+    if error is ErrorCode.NONE:
+        group.touch(member, now_ms)
+        return
+    group.replace_static(request.instance_id, old_id)
+    member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+    reply(JoinAnswer(error, request.member_id))
+
+
+def _kept(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> JoinAnswer:
     leads = group.is_leader(member)
-    answer = JoinAnswer(
+    return JoinAnswer(
         ErrorCode.NONE,
         member.member_id,
-        generation,
+        group.generation,
         group.protocol_type,
         group.protocol_name,
         # Before KIP-814 the returning leader is shown its old id as the leader's, so that it assigns nothing.
@@ -146,8 +209,3 @@ def _keep_generation(
         group.joined_members() if leads and request.can_skip_assignment else (),
         skip_assignment=leads and request.can_skip_assignment,
     )
-
-    def written(error: ErrorCode) -> None:
-        reply(answer if error is ErrorCode.NONE else JoinAnswer(error, request.member_id))
-
-    group.effects.persist(group, None, written)

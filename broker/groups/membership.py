@@ -46,7 +46,7 @@ def sync(
         case GroupState.COMPLETING:
             member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
             member.sync_reply = reply
-            if group.is_leader(member):
+            if group.is_leader(member) and not group.assigning:
                 _assign(group, assignments, now_ms)
         case _:
             reply(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -56,13 +56,16 @@ def _assign(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> None
     generation = group.generation
     shares = {member_id: assignments.get(member_id, b"") for member_id in group.members}
 
+    def failed(error: ErrorCode) -> None:
+        fail_syncs(group, error)
+        prepare(group, now_ms)
+
     def written(error: ErrorCode) -> None:
         # Another rebalance may have begun while the assignment was on its way to the log.
         if group.state is not GroupState.COMPLETING or group.generation != generation:
             return
         if error is not ErrorCode.NONE:
-            fail_syncs(group, error)
-            prepare(group, now_ms)
+            failed(error)
             return
         group.move_to(GroupState.STABLE, now_ms)
         for member in list(group.members.values()):
@@ -71,7 +74,10 @@ def _assign(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> None
                 group.touch(member, now_ms)
                 member.answer_sync(group.sync_answer(member))
 
-    group.effects.persist(group, shares, written)
+    group.assigning = True
+    error = group.effects.persist(group, shares, written)
+    if error is not ErrorCode.NONE:
+        failed(error)
 
 
 def heartbeat(group: Group, *, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
+from uuid import UUID
 
 from protocol.errors import ErrorCode
+from protocol.types import ZERO_UUID
 
 NO_GENERATION: Final = -1
 
@@ -82,6 +84,24 @@ class SyncAnswer:
     assignment: bytes = b""
 
 
+A = TypeVar("A")
+
+
+class Once(Generic[A]):
+    """A reply that is given at most once: the first answer that could be given counts."""
+
+    __slots__ = ("_given", "_reply")
+
+    def __init__(self, reply: Callable[[A], None]) -> None:
+        self._reply = reply
+        self._given = False
+
+    def __call__(self, answer: A) -> None:
+        if not self._given:
+            self._reply(answer)
+            self._given = True
+
+
 JoinReply: TypeAlias = Callable[[JoinAnswer], None]
 SyncReply: TypeAlias = Callable[[SyncAnswer], None]
 
@@ -135,14 +155,24 @@ class Member:
         return b""
 
     def answer_join(self, answer: JoinAnswer) -> None:
+        """Answer the JoinGroup that waits, if one does. It goes on waiting where the answer could not be given."""
         reply, self.join_reply = self.join_reply, None
         if reply is not None:
-            reply(answer)
+            try:
+                reply(answer)
+            except Exception:
+                self.join_reply = reply
+                raise
 
     def answer_sync(self, answer: SyncAnswer) -> None:
+        """As ``answer_join`` for SyncGroup."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is not None:
-            reply(answer)
+            try:
+                reply(answer)
+            except Exception:
+                self.sync_reply = reply
+                raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +184,5 @@ class CommittedOffset:
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
+    topic_id: UUID = ZERO_UUID
+    """Of the topic that it was committed for; zero where a record of old does not say (before Kafka 4.1)."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from uuid import UUID
 
 from broker.groups.group import Group
+from broker.groups.journal import TopicPartition
 from broker.groups.model import CommittedOffset, GroupState
+from protocol.consumer_protocol import PROTOCOL_TYPE
 from protocol.errors import ErrorCode
-
-TopicPartition = tuple[str, int]
+from protocol.types import ZERO_UUID
 
 
 def commit_refusal(
@@ -48,7 +50,7 @@ def offset_delete_refusal(group: Group) -> ErrorCode | None:
     """Why no offset of a group may be deleted. A live group must be one of consumers, whose subscriptions are known."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if group.state is not GroupState.EMPTY and group.protocol_type != "consumer":
+    if group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
         return ErrorCode.NON_EMPTY_GROUP
     return None
 
@@ -71,7 +73,7 @@ def _is_old(
     if committed.expire_timestamp_ms >= 0:
         return now_ms >= committed.expire_timestamp_ms
     live = group.state is GroupState.STABLE
-    if live and (group.protocol_type != "consumer" or group.subscribes_to(partition[0])):
+    if live and (group.protocol_type != PROTOCOL_TYPE or group.subscribes_to(partition[0])):
         return False
     emptied_ms = group.state_since_ms if group.protocol_type is not None and not live else 0
     return now_ms - max(committed.commit_timestamp_ms, emptied_ms) >= retention_ms
@@ -82,7 +84,11 @@ def is_vacant(group: Group) -> bool:
     return group.state is GroupState.EMPTY and not group.pending_members
 
 
-def of_topics(group: Group, topics: Iterable[str]) -> list[TopicPartition]:
-    """The committed partitions of some topics (which were deleted)."""
-    names = set(topics)
-    return [partition for partition in group.offsets if partition[0] in names]
+def of_topics(group: Group, topics: Mapping[UUID, str]) -> list[TopicPartition]:
+    """The committed partitions of topics that were deleted, names by id; not those of later topics of their names."""
+    names = set(topics.values())
+    return [
+        partition
+        for partition, committed in group.offsets.items()
+        if committed.topic_id in topics or (committed.topic_id == ZERO_UUID and partition[0] in names)
+    ]

@@ -17,7 +17,7 @@ LOAD_PIECE: Final = 1 << 20
 
 
 class PartitionOffsetsLog:
-    """Appends as leader with acks=all, under the leader epoch of its election alone."""
+    """Appends as leader with acks=all, under its own leader epochs alone."""
 
     def __init__(self, partition: Partition, leader_epoch: LeaderEpoch, clock: Clock, commit_timeout_ms: int) -> None:
         self._partition = partition
@@ -25,21 +25,37 @@ class PartitionOffsetsLog:
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
 
-    def append(self, batch: bytes, done: Callable[[ErrorCode], None]) -> None:
+    def go_on(self, leader_epoch: LeaderEpoch) -> None:
+        """The same leader goes on in a new epoch. Nobody else has led in between: the log is its own."""
+        self._leader_epoch = leader_epoch
+
+    @property
+    def end(self) -> int:
+        log = self._partition.log
+        return log.log_end_offset if log is not None else 0
+
+    @property
+    def high_watermark(self) -> int:
+        log = self._partition.log
+        return log.high_watermark if log is not None else 0
+
+    def append(self, batch: bytes) -> int:
+        """The offset after the batch. Raises KafkaError where nothing was written."""
+        if self._partition.leader_epoch != self._leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._partition.append(memoryview(bytearray(batch)), ACKS_ALL, origin=Origin.COORDINATOR).last_offset + 1
+
+    def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
+        """Call ``done`` when the high watermark is at ``end``, when this leadership is over or the time is up."""
         partition = self._partition
         if partition.leader_epoch != self._leader_epoch:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return
-        try:
-            info = partition.append(memoryview(bytearray(batch)), ACKS_ALL, origin=Origin.COORDINATOR)
-        except KafkaError as error:
-            done(error.code)
             return
 
         def committed(reached: bool) -> None:
             done(ErrorCode.NONE if reached else self._missed())
 
-        partition.on_high_watermark(Offset(info.last_offset + 1), committed, seconds=self._commit_timeout_ms / 1000)
+        partition.on_high_watermark(Offset(end), committed, seconds=self._commit_timeout_ms / 1000)
 
     def _missed(self) -> ErrorCode:
         leads = self._partition.is_leader and self._partition.leader_epoch == self._leader_epoch

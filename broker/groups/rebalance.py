@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Final
+
 from broker.groups.group import Group
 from broker.groups.model import GroupState, JoinAnswer, Member, SyncAnswer
 from protocol.errors import ErrorCode
+
+EMPTY_AGAIN_MS: Final = 5_000
+"""How long after a refused write of an empty generation the next is tried."""
 
 
 def prepare(group: Group, now_ms: int) -> None:
@@ -63,10 +69,12 @@ def complete_join(group: Group, now_ms: int) -> None:
         group.protocol_name = None
         group.leader_id = None
         group.move_to(GroupState.EMPTY, now_ms)
-        group.effects.persist(group, {}, _ignore)
+        group.note_subscriptions()
+        _write_empty(group, now_ms)
         return
     group.protocol_name = group.vote()
     group.move_to(GroupState.COMPLETING, now_ms)
+    group.note_subscriptions()
     group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms()
     group.unsynced = dict.fromkeys(group.members)
     for member in list(group.members.values()):
@@ -75,8 +83,25 @@ def complete_join(group: Group, now_ms: int) -> None:
         member.answer_join(group.join_answer(member))
 
 
-def _ignore(error: ErrorCode) -> None:
-    """An empty generation that was not written is found again as the one before it: nothing is lost by that."""
+def _write_empty(group: Group, now_ms: int) -> None:
+    """A log that still has the last generation gives its members a new session wherever it is read again: what was
+    refused is written again after a while."""
+    refused = group.effects.persist(group, {}, lambda error: None) is not ErrorCode.NONE
+    group.empty_unwritten_ms = now_ms + EMPTY_AGAIN_MS if refused else None
+
+
+def end(group: Group, error: ErrorCode, now_ms: int) -> None:
+    """Something that must not happen has: end the generation and tell all who wait. The group is empty then, with its
+    offsets; its members join anew when they hear that they are unknown."""
+    waiting = list(group.members.values())
+    group.clear(now_ms)
+    group.note_subscriptions()
+    for member in waiting:
+        # One that cannot be told, which may be what has happened, does not keep the others from hearing.
+        with suppress(Exception):
+            member.answer_join(JoinAnswer(error, member.member_id))
+            member.answer_sync(SyncAnswer(error))
+    _write_empty(group, now_ms)
 
 
 def _elect_joined_leader(group: Group) -> bool:
@@ -116,6 +141,10 @@ def expire(group: Group, now_ms: int) -> None:
         _end_join_wait(group, now_ms)
     if group.sync_deadline_ms is not None and group.sync_deadline_ms <= now_ms:
         _drop_unsynced(group, now_ms)
+    if group.empty_unwritten_ms is not None and group.empty_unwritten_ms <= now_ms:
+        group.empty_unwritten_ms = None
+        if group.state is GroupState.EMPTY:
+            _write_empty(group, now_ms)
 
 
 def _end_join_wait(group: Group, now_ms: int) -> None:
@@ -141,7 +170,8 @@ def _drop_unsynced(group: Group, now_ms: int) -> None:
 
 def next_deadline_ms(group: Group) -> int | None:
     """When ``expire`` has something to do next."""
-    deadlines = [deadline for deadline in (group.join_deadline_ms, group.sync_deadline_ms) if deadline is not None]
+    single = (group.join_deadline_ms, group.sync_deadline_ms, group.empty_unwritten_ms)
+    deadlines = [deadline for deadline in single if deadline is not None]
     deadlines += group.pending_members.values()
     deadlines += [member.deadline_ms for member in group.members.values() if not member.waits]
     return min(deadlines, default=None)

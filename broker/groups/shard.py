@@ -4,28 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
+from uuid import UUID
 
-from broker.groups import store
+from broker.groups import offsets, rebalance, store
 from broker.groups.group import Group, Persisted
-from broker.groups.model import CommittedOffset, GroupSettings, GroupState, JoinAnswer, SyncAnswer
-from broker.groups.rebalance import expire, next_deadline_ms
-from protocol.errors import ErrorCode
+from broker.groups.journal import Changes, Journal, TopicPartition
+from broker.groups.model import CommittedOffset, GroupSettings, GroupState
+from protocol.coordinator_records import GroupMetadataValue
+from protocol.errors import ErrorCode, KafkaError
 from runtime.clock import Clock, Timer
+from runtime.logging import get_logger
 from runtime.randomness import Randomness
-
-TopicPartition = tuple[str, int]
 
 
 class OffsetsLog(Protocol):
     """The partition of ``__consumer_offsets`` behind a shard."""
 
-    def append(self, batch: bytes, done: Callable[[ErrorCode], None]) -> None:
-        """Append one batch as leader and call ``done`` when it is committed, or when it will not be. Never raises."""
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+        ...
+
+    @property
+    def high_watermark(self) -> int:
+        """All before this offset is committed."""
+        ...
+
+    def append(self, batch: bytes) -> int:
+        """Append one batch as leader; the offset after it. Raises KafkaError where nothing was written."""
+        ...
+
+    def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
+        """Call ``done`` when all before ``end`` is committed, or when that is not to be waited for any longer."""
         ...
 
 
 class Shard:
-    """All groups that hash to one partition, for one leadership of it."""
+    """All groups that hash to one partition, for one leadership of it.
+
+    The state in memory follows the log at the append, as Kafka's does with its replay: groups and offsets are at any
+    time what a reader of the whole log finds, and the next write is decided on that. Answers wait until the write
+    is committed. A write that the log refuses changes nothing; one that is not committed in time stays in memory as
+    it stays in the log; one that a new leader has not is forgotten with the shard.
+    """
 
     def __init__(
         self,
@@ -41,6 +62,7 @@ class Shard:
         self._random = random
         self._settings = settings
         self._timers: dict[str, tuple[int, Timer]] = {}
+        self._journal = Journal()
         self.closed = False
 
     # -- groups
@@ -58,17 +80,50 @@ class Shard:
     def new_group(self, group_id: str) -> Group:
         return Group(group_id, now_ms=self._clock.time_ms(), settings=self._settings, effects=self)
 
-    def forget(self, group: Group) -> None:
-        """The group is gone for good."""
-        group.move_to(GroupState.DEAD, self._clock.time_ms())
-        self.groups.pop(group.group_id, None)
-        self._disarm(group.group_id)
+    def take_over(self, groups: Iterable[Group]) -> None:
+        """Groups that were found in the log."""
+        for group in groups:
+            group.logged_end = self._log.end
+            self.groups[group.group_id] = group
+            self.arm(group)
+
+    def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """What readers may see. All that was loaded counts as committed: what the leader before had answered for is
+        among it, wherever the high watermark of the new one may still be."""
+        self._journal.advance(self._log.high_watermark)
+        group = self.groups.get(group_id)
+        return self._journal.committed(group_id, group.offsets if group is not None else {})
+
+    def attempt(self, group: Group, step: Callable[[], None]) -> bool:
+        """Carry out a step of a group and meet its deadlines. An error in it ends the group's membership, so that
+        nobody waits for ever for what will not come."""
+        done = self._try(group, step)
+        self.settle(group)
+        return done
+
+    def _try(self, group: Group, step: Callable[[], None]) -> bool:
+        try:
+            step()
+        except Exception as error:
+            self._failed(group, error)
+            return False
+        return True
+
+    def _failed(self, group: Group, error: Exception) -> None:
+        get_logger("groups").error("group_step_failed", group=group.group_id[:100], reason=repr(error)[:200])
+        if self.groups.get(group.group_id) is group:
+            try:
+                rebalance.end(group, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.time_ms())
+            except Exception as further:
+                get_logger("groups").error("group_not_written", group=group.group_id[:100], reason=repr(further)[:200])
 
     def settle(self, group: Group) -> None:
         """After a request: meet the group's deadlines, and keep no group that nothing came of."""
+        if self.groups.get(group.group_id) is not group:
+            return
         nobody = not group.members and not group.pending_members
         if nobody and not group.offsets and group.generation == 0 and group.state is GroupState.EMPTY:
-            self.groups.pop(group.group_id, None)
+            del self.groups[group.group_id]
             self._disarm(group.group_id)
         else:
             self.arm(group)
@@ -78,75 +133,123 @@ class Shard:
         self.closed = True
         for group in list(self.groups.values()):
             self._disarm(group.group_id)
-            for member in list(group.members.values()):
-                member.answer_join(JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id))
-                member.answer_sync(SyncAnswer(ErrorCode.NOT_COORDINATOR))
+            group.answer_all(ErrorCode.NOT_COORDINATOR)
         self.groups.clear()
+
+    def _forget(self, group: Group) -> None:
+        """The group is gone for good."""
+        group.move_to(GroupState.DEAD, self._clock.time_ms())
+        del self.groups[group.group_id]
+        self._disarm(group.group_id)
+        group.answer_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # -- effects of a group
 
-    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> None:
-        def committed(error: ErrorCode) -> None:
-            done(error)
-            self.arm(group)
+    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
+        return self._write_group(group, store.group_value(group, assignments), done)
 
-        self.append([store.group_record(group, assignments)], committed)
+    def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
+        renamed = store.with_static_member(group.logged, instance_id, member_id)
+        if renamed is not None:
+            return self._write_group(group, renamed, done)
+        self._when_committed(group.logged_end, lambda error: self._written(group, done, error))
+        return ErrorCode.NONE
 
     def new_member_id(self, prefix: str) -> str:
         return f"{prefix}-{self._random.uuid()}"
 
     # -- writes
 
-    def append(self, records: list[store.KeyValue], done: Persisted) -> None:
-        """Append records as one batch; ``done`` gets the error in the terms of a coordinator's client."""
-        if self.closed:
-            done(ErrorCode.NOT_COORDINATOR)
-            return
-        batch = store.batch(records, self._clock.time_ms())
-        self._log.append(batch, lambda error: done(store.client_error(error)))
-
-    def commit(self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
-        """Write offsets; they are shown once they are committed."""
-
-        def committed(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE:
-                group.offsets.update(offsets)
+    def commit(self, group: Group, changes: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
+        """Write offsets. ``done`` is called when they are committed, and shown from then on."""
+        try:
+            self._write_offsets(group, changes, [], done)
+        finally:
             self.settle(group)
-            done(error)
-
-        self.append(store.offset_records(group.group_id, offsets), committed)
 
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
-        """Write tombstones for offsets and forget them."""
-        doomed = list(partitions)
-
-        def committed(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE:
-                for partition in doomed:
-                    group.offsets.pop(partition, None)
-            done(error)
-
-        if doomed:
-            self.append(store.offset_records(group.group_id, dict.fromkeys(doomed)), committed)
-        else:
-            done(ErrorCode.NONE)
+        """Write tombstones for offsets. Without any, ``done`` is called when all that was decided on is committed."""
+        self._write_offsets(group, dict.fromkeys(partitions), [], done)
 
     def remove_group(self, group: Group, done: Persisted) -> None:
         """Write tombstones for a group and all its offsets, and forget it."""
+        if self._write_offsets(group, dict.fromkeys(group.offsets), [store.group_tombstone(group.group_id)], done):
+            self._forget(group)
 
-        def committed(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and self.groups.get(group.group_id) is group:
-                self.forget(group)
-            done(error)
+    def remove_offsets_of(self, topics: Mapping[UUID, str]) -> None:
+        """Topics were deleted, names by id: so are the offsets of them."""
+        for group in list(self.groups.values()):
+            if old := offsets.of_topics(group, topics):
+                self.remove_offsets(group, old, _logged(group, "offsets_removed"))
 
-        tombstones = store.offset_records(group.group_id, dict.fromkeys(group.offsets))
-        self.append([*tombstones, store.group_tombstone(group.group_id)], committed)
+    def expire_offsets(self, retention_ms: int) -> None:
+        """Remove the offsets that nobody has needed for so long, and groups that nothing is left of."""
+        now_ms = self._clock.time_ms()
+        for group in list(self.groups.values()):
+            old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=retention_ms)
+            if len(old) == len(group.offsets) and offsets.is_vacant(group):
+                self.remove_group(group, _logged(group, "group_expired"))
+            elif old:
+                self.remove_offsets(group, old, _logged(group, "offsets_expired"))
+
+    def when_settled(self, done: Persisted) -> None:
+        """Call ``done`` when all that is written so far is committed: for answers that rest on it."""
+        self._when_committed(self._log.end, done)
+
+    def _write_offsets(self, group: Group, changes: Changes, more: list[store.KeyValue], done: Persisted) -> bool:
+        if not changes and not more:
+            self.when_settled(done)
+            return True
+        try:
+            end = self._append([*store.offset_records(group.group_id, changes), *more])
+        except KafkaError as error:
+            done(error.code)
+            return False
+        self._journal.wrote(end, group.group_id, group.offsets, changes)
+        for partition, committed in changes.items():
+            if committed is None:
+                group.offsets.pop(partition, None)
+            else:
+                group.offsets[partition] = committed
+        self._when_committed(end, done)
+        return True
+
+    def _write_group(self, group: Group, value: GroupMetadataValue, done: Persisted) -> ErrorCode:
+        try:
+            end = self._append([store.group_record(group.group_id, value)])
+        except KafkaError as error:
+            return error.code
+        group.logged, group.logged_end = value, end
+        self._when_committed(end, lambda error: self._written(group, done, error))
+        return ErrorCode.NONE
+
+    def _written(self, group: Group, done: Persisted, error: ErrorCode) -> None:
+        # This may be within a step of the group, which will settle it.
+        self._try(group, lambda: done(error))
+        self.arm(group)
+
+    def _append(self, records: list[store.KeyValue]) -> int:
+        """Append records as one batch. Raises KafkaError in the terms of a coordinator's client."""
+        if self.closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        try:
+            end = self._log.append(store.batch(records, self._clock.time_ms()))
+        except KafkaError as error:
+            raise KafkaError(store.client_error(error.code), error.message) from error
+        self._journal.advance(self._log.high_watermark)
+        return end
+
+    def _when_committed(self, end: int, done: Persisted) -> None:
+        if self.closed:
+            done(ErrorCode.NOT_COORDINATOR)
+        else:
+            self._log.when_committed(end, lambda error: done(store.client_error(error)))
 
     # -- time
 
     def arm(self, group: Group) -> None:
         """See to it that the group's next deadline is met. Needed after all that can bring it nearer."""
-        deadline = next_deadline_ms(group)
+        deadline = rebalance.next_deadline_ms(group)
         armed = self._timers.get(group.group_id)
         if self.closed or deadline is None or self.groups.get(group.group_id) is not group:
             return
@@ -158,10 +261,16 @@ class Shard:
 
     def _due(self, group: Group) -> None:
         self._timers.pop(group.group_id, None)
-        expire(group, self._clock.time_ms())
-        self.arm(group)
+        self.attempt(group, lambda: rebalance.expire(group, self._clock.time_ms()))
 
     def _disarm(self, group_id: str) -> None:
         armed = self._timers.pop(group_id, None)
         if armed is not None:
             armed[1].cancel()
+
+
+def _logged(group: Group, event: str) -> Persisted:
+    def done(error: ErrorCode) -> None:
+        get_logger("groups").debug(event, group=group.group_id, error=error.name)
+
+    return done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from broker.groups.group import Group
@@ -52,13 +53,13 @@ def offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffs
     ]
 
 
-def group_record(group: Group, assignments: Mapping[str, bytes] | None) -> KeyValue:
-    """The record of a group's generation, with new assignments where given, else with those that its members have."""
+def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> records.GroupMetadataValue:
+    """A group's generation, with new assignments where given, else with those that its members have."""
     members = tuple(
         _member(group, member, member.assignment if assignments is None else assignments.get(member.member_id, b""))
         for member in group.members.values()
     )
-    value = records.GroupMetadataValue(
+    return records.GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
         protocol=group.protocol_name,
@@ -66,7 +67,23 @@ def group_record(group: Group, assignments: Mapping[str, bytes] | None) -> KeyVa
         current_state_timestamp=group.state_since_ms,
         members=members,
     )
-    return records.encode_key(records.GroupMetadataKey(group=group.group_id)), records.encode_value(value)
+
+
+def with_static_member(
+    value: records.GroupMetadataValue | None, instance_id: str, member_id: str
+) -> records.GroupMetadataValue | None:
+    """The same generation with a static member under a new id; None where it has no other id there."""
+    old_ids = [one.member_id for one in value.members if one.group_instance_id == instance_id] if value else []
+    if value is None or not old_ids or old_ids == [member_id]:
+        return None
+    members = tuple(
+        replace(one, member_id=member_id) if one.group_instance_id == instance_id else one for one in value.members
+    )
+    return replace(value, members=members, leader=member_id if value.leader in old_ids else value.leader)
+
+
+def group_record(group_id: str, value: records.GroupMetadataValue) -> KeyValue:
+    return records.encode_key(records.GroupMetadataKey(group=group_id)), records.encode_value(value)
 
 
 def group_tombstone(group_id: str) -> KeyValue:
@@ -93,6 +110,7 @@ def _offset_value(committed: CommittedOffset) -> records.OffsetCommitValue:
         metadata=committed.metadata,
         commit_timestamp=committed.commit_timestamp_ms,
         expire_timestamp=committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
     )
 
 
@@ -118,7 +136,12 @@ class Loader:
         match key, value:
             case records.OffsetCommitKey(), records.OffsetCommitValue():
                 self._offsets.setdefault(key.group, {})[key.topic, key.partition] = CommittedOffset(
-                    value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+                    value.offset,
+                    value.leader_epoch,
+                    value.metadata,
+                    value.commit_timestamp,
+                    value.expire_timestamp,
+                    value.topic_id,
                 )
             case records.OffsetCommitKey(), None:
                 self._offsets.get(key.group, {}).pop((key.topic, key.partition), None)
@@ -138,6 +161,7 @@ class Loader:
         value = self._metadata.get(name)
         if value is None:
             return group
+        group.logged = value
         for member in value.members:
             group.add(_restored(member, value, now_ms))
         group.protocol_type = value.protocol_type or None
@@ -146,6 +170,7 @@ class Loader:
         if value.leader in group.members:
             group.leader_id = value.leader
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        group.note_subscriptions()
         group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
         return group
 

@@ -41,11 +41,11 @@ def sides(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     ):
         host, _, port = cluster.bootstrap.rpartition(":")
         found = Side("Kafka", *node.broker, node.node_id), Side("Milena", host, int(port), cluster.brokers[0].id)
-        _make_ready(Pair(found))
+        make_ready(Pair(found))
         yield found
 
 
-def _make_ready(pair: Pair) -> None:
+def make_ready(pair: Pair) -> None:
     """Learn the cluster ids, and have the groups and the first producer ids loaded."""
     answers = pair.ask(ApiKey.METADATA, 12, topics=[])
     for side, answer in zip(pair.sides, answers.both, strict=True):

@@ -67,6 +67,8 @@ def test_commits_of_no_member(pair: Pair, topic: str, version: int) -> None:
     commit(pair, version, group, topic, (0, 8), metadata=None)
     commit(pair, version, group, topic, (0, 8), metadata="x" * 4096)
     commit(pair, version, group, topic, (0, 9), metadata="x" * 4097)
+    commit(pair, version, group, topic, (0, 9), metadata="ä" * 4096)
+    commit(pair, version, group, topic, (0, 9), metadata="\N{PILE OF POO}" * 2049)
     commit(pair, version, group, topic, (0, 9), metadata="")
     commit(pair, version, group, "nowhere", (0, 9), topic_id=UNKNOWN_ID)
     commit(pair, version, "", topic, (0, 9))
@@ -91,6 +93,9 @@ def test_commits_of_members(pair: Pair, topic: str, version: int) -> None:
     for generation in (1, 0, 2, -1):
         for who in (member, "stranger", ""):
             commit(pair, version, group, topic, (0, 1), member_id=who, generation_id_or_member_epoch=generation)
+    commit(pair, version, group, topic, (8, 1), (0, 1), member_id="stranger", generation_id_or_member_epoch=1)
+    commit(pair, version, group, topic, (8, 1), member_id="stranger", generation_id_or_member_epoch=1)
+    commit(pair, version, f"{topic}-new", topic, (8, 1), (0, 1), generation_id_or_member_epoch=3)
     mine: dict[str, Any] = {"member_id": member, "generation_id_or_member_epoch": 1}
     commit(pair, version, group, topic, (0, 1), **mine, group_instance_id="i")
     commit(pair, version, group, topic, (0, 2), (8, 1), **mine)
@@ -147,6 +152,15 @@ def test_offset_delete(pair: Pair, topic: str) -> None:
     commit(pair, 9, group, other, (0, 5), member_id=member, generation_id_or_member_epoch=1)
     delete(group, (topic, [1]), (other, [0]))
     fetch(pair, 9, group, None)
+    other_name = f"{topic}-unchosen"
+    for metadata in (b"", _subscription(topic)):
+        two = [{"name": "range", "metadata": _subscription(other)}, {"name": "unchosen", "metadata": metadata}]
+        member = enter(pair, other_name, protocols=two)
+        settle(pair, other_name, member)
+        commit(pair, 9, other_name, topic, (0, 5), member_id=member, generation_id_or_member_epoch=1)
+        delete(other_name, (topic, [0]), (other, [0]))
+        pair.same(ApiKey.LEAVE_GROUP, 5, group_id=other_name, members=[{"member_id": member}])
+        pair.same(ApiKey.DELETE_GROUPS, 2, groups_names=[other_name])
     strange = f"{topic}-strange"
     member = enter(pair, strange, protocol_type="connect", protocols=[{"name": "x", "metadata": b""}])
     delete(strange, (topic, [0]))

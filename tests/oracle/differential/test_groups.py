@@ -17,11 +17,11 @@ NEW: Final = {"member_id": "", "group_instance_id": None}
 
 
 def join(pair: Pair, version: int, group: str, **fields: Any) -> Answers:
-    pair.send(ApiKey.JOIN_GROUP, version, **_joining(group, fields))
+    pair.send(ApiKey.JOIN_GROUP, version, **joining(group, **fields))
     return pair.receive(ApiKey.JOIN_GROUP, version).check(f"JoinGroup v{version} {fields}")
 
 
-def _joining(group: str, fields: dict[str, Any]) -> dict[str, Any]:
+def joining(group: str, **fields: Any) -> dict[str, Any]:
     return {
         "group_id": group, "session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000, "protocol_type": "consumer",
         "protocols": RANGE, "reason": None, **NEW, **fields,
@@ -201,6 +201,15 @@ def test_static_members(pair: Pair, group: str, version: int) -> None:
     heartbeat(pair, 4, group, member_id=member_of(third, "third"), group_instance_id="i", generation_id=2)
 
 
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_rebalance_timeout_of_0(pair: Pair, group: str, version: int) -> None:
+    """There is no time to sync: who has joined is out again."""
+    member = enter(pair, group, version=version, rebalance_timeout_ms=0)
+    eventually(lambda: _in_state(pair, group, "Empty"))
+    sync(pair, 5, group, member_id=member, assignments=[{"member_id": member, "assignment": b"mine"}])
+    heartbeat(pair, 4, group, member_id=member)
+
+
 def test_a_second_member(pair: Pair, others: list[Pair], group: str) -> None:
     """It waits for the first; the generation has the leader, the members and the protocol that both know."""
     both = [{"name": "range", "metadata": b"r"}, {"name": "sticky", "metadata": b"s"}]
@@ -208,11 +217,11 @@ def test_a_second_member(pair: Pair, others: list[Pair], group: str) -> None:
     settle(pair, group, first)
     entering, waiting, _ = others
     second = member_of(join(entering, 9, group, protocols=both[1:]), "second")
-    waiting.send(ApiKey.JOIN_GROUP, 9, **_joining(group, {"member_id": second, "protocols": both[1:]}))
+    waiting.send(ApiKey.JOIN_GROUP, 9, **joining(group, member_id=second, protocols=both[1:]))
     eventually(lambda: _in_state(pair, group, "PreparingRebalance"))
     heartbeat(pair, 4, group, member_id=first)
     sync(pair, 5, group, member_id=first)
-    answers = pair.ask(ApiKey.JOIN_GROUP, 9, **_joining(group, {"member_id": first, "protocols": both}))
+    answers = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(group, member_id=first, protocols=both))
     waiting.receive(ApiKey.JOIN_GROUP, 9).check("the follower joins")
     answers.check("the leader joins")
     sync(pair, 5, group, member_id=first, generation_id=2, protocol_name="range")
@@ -238,12 +247,12 @@ def _in_state(pair: Pair, group: str, state: str) -> None:
 
 def test_a_full_group(pair: Pair, others: list[Pair], group: str) -> None:
     members = [member_of(join(client, 9, group), f"member {index}") for index, client in enumerate(others)]
-    others[0].send(ApiKey.JOIN_GROUP, 9, **_joining(group, {"member_id": members[0]}))
+    others[0].send(ApiKey.JOIN_GROUP, 9, **joining(group, member_id=members[0]))
     others[0].receive(ApiKey.JOIN_GROUP, 9).check("the first of three")
     for client, member in zip(others[1:], members[1:], strict=True):
-        client.send(ApiKey.JOIN_GROUP, 9, **_joining(group, {"member_id": member}))
+        client.send(ApiKey.JOIN_GROUP, 9, **joining(group, member_id=member))
         eventually(lambda: _in_state(pair, group, "PreparingRebalance"))
-    others[0].send(ApiKey.JOIN_GROUP, 9, **_joining(group, {"member_id": members[0]}))
+    others[0].send(ApiKey.JOIN_GROUP, 9, **joining(group, member_id=members[0]))
     for client in others:
         client.receive(ApiKey.JOIN_GROUP, 9).check("all three")
     join(pair, 9, group)

@@ -2,50 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from broker.apis import delete_groups, describe_groups, offset_commit, sync_group
-from broker.groups.model import GroupSettings
-from broker.groups.shard import Shard
-from protocol import messages
+from broker.apis import delete_groups, describe_groups, sync_group
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from runtime.randomness import Randomness
-from tests.unit.broker.fixtures import ME, Bench, Request, led_by
-from tests.unit.broker.groups.test_shard import MemoryLog
-
-
-class Groups:
-    """A bench whose broker coordinates every group."""
-
-    def __init__(self, bench: Bench) -> None:
-        settings = GroupSettings(initial_delay_ms=0)
-        shard = Shard(MemoryLog(), clock=bench.clock, random=Randomness(1), settings=settings)
-        found = SimpleNamespace(shard=lambda _: shard, shard_for_offsets=lambda _: shard)
-        self.node = SimpleNamespace(groups=found, image=bench.image, config=bench.config, runtime=bench.runtime)
-        self.topic = bench.topic("t", led_by(ME))
-
-    def ask(self, handle: Callable[..., Any], key: ApiKey, version: int, /, **fields: Any) -> Any:
-        request = Request(key, version)
-        decoded = messages.decode_request(key, version, messages.encode_request(key, version, **fields))
-        answer = handle(self.node, request.ctx, decoded)
-        if answer is not None:
-            request.ctx.respond_fields(**answer)
-        return request.response
-
-    def commit(self, version: int = 9, *indexes: int, group: str = "g", generation: int = -1) -> Any:
-        given = [{"partition_index": index, "committed_offset": 5, "committed_metadata": ""} for index in indexes]
-        topics = [{"name": "t", "topic_id": self.topic.id, "partitions": given}]
-        fields = {"group_id": group, "generation_id_or_member_epoch": generation, "member_id": "", "topics": topics}
-        return self.ask(offset_commit.handle, ApiKey.OFFSET_COMMIT, version, **fields)
-
-    def describe(self, version: int, group: str) -> Any:
-        asked: dict[str, Any] = {"groups": [group], "include_authorized_operations": True}
-        return self.ask(describe_groups.handle, ApiKey.DESCRIBE_GROUPS, version, **asked).groups[0]
+from tests.unit.broker.fixtures import Bench
+from tests.unit.broker.groups.served import Groups
 
 
 @pytest.fixture

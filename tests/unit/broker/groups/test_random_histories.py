@@ -57,6 +57,10 @@ class RandomGroup(RuleBasedStateMachine):
         self.world.hold_writes = hold
         self.world.commit(error)
 
+    @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE]))
+    def writes_are_refused_or_not(self, error: ErrorCode) -> None:
+        self.world.refused = error
+
     @invariant()
     def nobody_is_answered_twice(self) -> None:
         assert max(map(len, self.joins), default=0) <= 1
@@ -85,6 +89,7 @@ class RandomGroup(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """When all fall silent the group becomes empty, and everyone who waited was told something."""
+        self.world.refused = ErrorCode.NONE
         self.world.hold_writes = False
         self.world.commit()
         self.world.advance(20 * REBALANCE_MS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker.groups import store
 from broker.groups.joining import join
 from broker.groups.membership import sync
@@ -11,28 +9,16 @@ from broker.groups.model import CommittedOffset, GroupSettings, GroupState, Join
 from broker.groups.shard import Shard
 from protocol.errors import ErrorCode
 from runtime.randomness import Randomness
+from tests.unit.broker.groups.hand_log import HandLog
 from tests.unit.broker.hand_clock import HandClock
 
 ANSWER_ONE = CommittedOffset(41, 3, "note", 1_000)
 
 
-class MemoryLog:
-    """Batches in memory; an append fails where ``error`` is set."""
-
-    def __init__(self) -> None:
-        self.batches: list[bytes] = []
-        self.error = ErrorCode.NONE
-
-    def append(self, batch: bytes, done: Callable[[ErrorCode], None]) -> None:
-        if self.error is ErrorCode.NONE:
-            self.batches.append(batch)
-        done(self.error)
-
-
 class World:
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.log = MemoryLog()
+        self.log = HandLog()
         self.shard = self.new_shard()
 
     def new_shard(self) -> Shard:
@@ -63,9 +49,7 @@ class World:
         loader = store.Loader(shard.new_group)
         for batch in self.log.batches:
             loader.apply(memoryview(batch))
-        for group in loader.finish(self.clock.time_ms()):
-            shard.groups[group.group_id] = group
-            shard.arm(group)
+        shard.take_over(loader.finish(self.clock.time_ms()))
         return shard
 
 

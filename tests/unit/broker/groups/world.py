@@ -22,16 +22,27 @@ class GroupWorld:
         self.now_ms = 1_000_000
         self.written: list[dict[str, bytes] | None] = []
         self.hold_writes = False
+        self.refused = ErrorCode.NONE
+        """The error of every write, which is not made then."""
         self._held: list[Persisted] = []
         self._ids = 0
         self.group = Group("readers", now_ms=self.now_ms, settings=GroupSettings(**settings), effects=self)
 
-    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> None:
+    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
+        if self.refused is not ErrorCode.NONE:
+            return self.refused
         self.written.append(None if assignments is None else dict(assignments))
+        return self._wrote(done)
+
+    def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
+        return self._wrote(done) if self.refused is ErrorCode.NONE else self.refused
+
+    def _wrote(self, done: Persisted) -> ErrorCode:
         if self.hold_writes:
             self._held.append(done)
         else:
             done(ErrorCode.NONE)
+        return ErrorCode.NONE
 
     def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
         held, self._held = self._held, []

@@ -1,0 +1,168 @@
+"""The APIs of groups over one shard, whose log is moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from broker.apis import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
+from broker.groups import store
+from broker.groups.model import GroupSettings
+from broker.groups.shard import Shard
+from protocol import messages
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from runtime.randomness import Randomness
+from tests.unit.broker.fixtures import ME, Bench, Request, led_by
+from tests.unit.broker.groups.hand_log import HandLog
+
+RANGE = (("range", b"topics"),)
+
+
+class Groups:
+    """A bench whose broker coordinates every group."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.clock = bench.clock
+        self.log = HandLog()
+        self._random = Randomness(1)
+        self.shard = self._new_shard()
+        self.elsewhere = False
+        """Whether another broker is the coordinator."""
+        found = SimpleNamespace(shard=self._found, shard_for_offsets=self._found, settings=self.shard._settings)
+        self.node = SimpleNamespace(groups=found, image=bench.image, config=bench.config, runtime=bench.runtime)
+        self.topic = bench.topic("t", led_by(ME), led_by(ME))
+
+    def _new_shard(self) -> Shard:
+        settings = GroupSettings(initial_delay_ms=0)
+        return Shard(self.log, clock=self.clock, random=self._random, settings=settings)
+
+    def _found(self, _: str) -> Shard:
+        if self.elsewhere:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return self.shard
+
+    def reload(self) -> None:
+        """The next leader reads the log, of which it has what is committed."""
+        del self.log.batches[self.log.high_watermark :]
+        self.shard.close()
+        self.shard = self._new_shard()
+        loader = store.Loader(self.shard.new_group)
+        for batch in self.log.batches:
+            loader.apply(memoryview(batch))
+        self.shard.take_over(loader.finish(self.clock.time_ms()))
+
+    # -- requests
+
+    def send(self, handle: Callable[..., Any], key: ApiKey, version: int, /, **fields: Any) -> Request:
+        """A request that may be answered later."""
+        request = Request(key, version)
+        decoded = messages.decode_request(key, version, messages.encode_request(key, version, **fields))
+        answer = handle(self.node, request.ctx, decoded)
+        if answer is not None:
+            request.ctx.respond_fields(**answer)
+        return request
+
+    def ask(self, handle: Callable[..., Any], key: ApiKey, version: int, /, **fields: Any) -> Any:
+        return self.send(handle, key, version, **fields).response
+
+    def committing(
+        self,
+        version: int = 9,
+        *indexes: int,
+        group: str = "g",
+        generation: int = -1,
+        offset: int = 5,
+        member: str = "",
+        metadata: str = "",
+    ) -> Request:
+        given = [
+            {"partition_index": index, "committed_offset": offset, "committed_metadata": metadata} for index in indexes
+        ]
+        topics = [{"name": "t", "topic_id": self.topic.id, "partitions": given}]
+        fields = {"group_id": group, "generation_id_or_member_epoch": generation, "member_id": member, "topics": topics}
+        return self.send(offset_commit.handle, ApiKey.OFFSET_COMMIT, version, **fields)
+
+    def commit(self, version: int = 9, *indexes: int, **fields: Any) -> Any:
+        return self.committing(version, *indexes, **fields).response
+
+    def fetching(self, group: str = "g", *, index: int = 0, stable: bool = False, version: int = 9) -> Request:
+        asked = [{"name": "t", "topic_id": self.topic.id, "partition_indexes": [index]}]
+        groups = [{"group_id": group, "topics": asked, "member_id": None, "member_epoch": -1}]
+        return self.send(offset_fetch.handle, ApiKey.OFFSET_FETCH, version, groups=groups, require_stable=stable)
+
+    def fetched(self, group: str = "g", **fields: Any) -> int:
+        return int(self.fetching(group, **fields).response.groups[0].topics[0].partitions[0].committed_offset)
+
+    def deleting(self, *groups: str) -> Request:
+        return self.send(delete_groups.handle, ApiKey.DELETE_GROUPS, 2, groups_names=list(groups or ("g",)))
+
+    def deleting_offset(self, index: int = 0, group: str = "g") -> Request:
+        topics = [{"name": "t", "partitions": [{"partition_index": index}]}]
+        return self.send(offset_delete.handle, ApiKey.OFFSET_DELETE, 0, group_id=group, topics=topics)
+
+    def joining(
+        self,
+        member: str = "",
+        *,
+        instance: str | None = None,
+        protocols: Any = RANGE,
+        version: int = 9,
+        group: str = "g",
+    ) -> Request:
+        listed = [{"name": name, "metadata": metadata} for name, metadata in protocols]
+        fields: dict[str, Any] = {
+            "group_id": group, "session_timeout": 10_000, "rebalance_timeout": 60_000, "member_id": member,
+            "group_instance_id": instance, "protocol_type": "consumer", "protocols": listed, "reason": None,
+        }  # fmt: skip
+        return self.send(join_group.handle, ApiKey.JOIN_GROUP, version, **fields)
+
+    def syncing(
+        self, member: str, generation: int, shares: dict[str, bytes], *, instance: str | None = None
+    ) -> Request:
+        given = [{"member_id": name, "assignment": share} for name, share in shares.items()]
+        fields: dict[str, Any] = {
+            "group_id": "g", "generation_id": generation, "member_id": member, "group_instance_id": instance,
+            "protocol_type": "consumer", "protocol_name": "range", "assignments": given,
+        }  # fmt: skip
+        return self.send(sync_group.handle, ApiKey.SYNC_GROUP, 5, **fields)
+
+    def heartbeat(self, member: str, generation: int, *, instance: str | None = None) -> ErrorCode:
+        fields = {"group_id": "g", "generation_id": generation, "member_id": member, "group_instance_id": instance}
+        return ErrorCode(self.ask(heartbeat.handle, ApiKey.HEARTBEAT, 4, **fields).error_code)
+
+    def leave(self, member: str) -> Any:
+        members = [{"member_id": member, "group_instance_id": None, "reason": None}]
+        return self.ask(leave_group.handle, ApiKey.LEAVE_GROUP, 5, group_id="g", members=members)
+
+    def describe(self, version: int, group: str) -> Any:
+        asked: dict[str, Any] = {"groups": [group], "include_authorized_operations": True}
+        return self.ask(describe_groups.handle, ApiKey.DESCRIBE_GROUPS, version, **asked).groups[0]
+
+    def state(self) -> str:
+        return str(self.describe(5, "g").group_state)
+
+    # -- what most tests begin with
+
+    def member(self, **fields: Any) -> str:
+        """Bring a new group to Stable with one member."""
+        joined = self.joining(version=3, **fields) if "instance" not in fields else self.joining(**fields)
+        member, generation = joined.response.member_id, joined.response.generation_id
+        self.syncing(member, generation, {member: b"share"}, instance=fields.get("instance"))
+        return str(member)
+
+
+def code_of(request: Request) -> ErrorCode:
+    """The first error in an OffsetCommit's answer."""
+    return ErrorCode(request.response.topics[0].partitions[0].error_code)

@@ -1,0 +1,149 @@
+"""Partitions of ``__consumer_offsets`` under their coordinator: loading them, and topics that go meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.model import CommittedOffset, GroupSettings
+from broker.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import OFFSETS_TOPIC, ZERO_UUID, LeaderEpoch
+from tests.unit.broker.fixtures import ME, Bench, led_by
+from tests.unit.broker.groups.served import Groups
+
+OLD, NEW = UUID(int=7), UUID(int=8)
+
+
+class Turn:
+    def __await__(self) -> Generator[None, None, None]:
+        yield None
+
+
+class Tasks:
+    """Runs what is spawned one turn at a time."""
+
+    def __init__(self) -> None:
+        self.running: list[Coroutine[Any, Any, None]] = []
+
+    def spawn(self, task: Coroutine[Any, Any, None], name: str) -> None:
+        self.running.append(task)
+
+    def run(self) -> None:
+        for task in self.running:
+            for _ in task.__await__():
+                pass
+        self.running.clear()
+
+
+class Coordinated:
+    """A coordinator of one partition of ``__consumer_offsets``, which this broker leads alone."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.tasks = Tasks()
+        self.partition: Partition = bench.led(OFFSETS_TOPIC)
+        runtime: Any = SimpleNamespace(clock=bench.clock, random=bench.runtime.random)
+        tasks: Any = self.tasks
+        self.groups = GroupCoordinator(
+            runtime,
+            tasks,
+            partition_count=lambda: 1,
+            settings=GroupSettings(initial_delay_ms=0),
+            commit_timeout_ms=5_000,
+            retention_ms=1_000,
+            check_interval_ms=1_000,
+        )
+        self.epoch = 0
+        self.elect()
+        self.tasks.run()
+
+    def elect(self, epochs: int = 2) -> None:
+        """A new leader epoch of the same broker; in the ones passed over, another may have led."""
+        self.epoch += epochs
+        self.partition.become(led_by(ME, leader_epoch=self.epoch))
+        self.groups.elected(0, LeaderEpoch(self.epoch), self.partition)
+
+    def commit(self, offset: int, topic_id: UUID = ZERO_UUID, topic: str = "t") -> ErrorCode:
+        shard = self.groups.shard("g")
+        errors: list[ErrorCode] = []
+        committed = CommittedOffset(offset, -1, "", 0, -1, topic_id)
+        shard.commit(shard.get_or_create("g"), {(topic, 0): committed}, errors.append)
+        return errors[0]
+
+    def offsets(self) -> dict[str, int]:
+        found = self.groups.shard("g").committed_offsets("g")
+        return {topic: committed.offset for (topic, _), committed in found.items()}
+
+
+@pytest.fixture
+def coordinated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Coordinated:
+    async def turn(_: float) -> None:
+        await Turn()
+
+    monkeypatch.setattr(bench.clock, "sleep", turn)
+    return Coordinated(bench)
+
+
+def test_offsets_come_back_with_the_next_leader_epoch(coordinated: Coordinated) -> None:
+    assert coordinated.commit(5, OLD) is ErrorCode.NONE
+    coordinated.elect()
+    with pytest.raises(KafkaError):
+        coordinated.groups.shard("g")
+    coordinated.tasks.run()
+    assert coordinated.offsets() == {"t": 5}
+
+
+@pytest.mark.parametrize("known", [ZERO_UUID, OLD])
+def test_a_topic_deleted_while_its_offsets_are_loaded_leaves_none(coordinated: Coordinated, known: UUID) -> None:
+    coordinated.commit(5, known)
+    coordinated.commit(6, NEW, "u")
+    coordinated.elect()
+    coordinated.groups.topics_deleted({OLD: "t"})
+    coordinated.tasks.run()
+    assert coordinated.offsets() == {"u": 6}
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert coordinated.offsets() == {"u": 6}, "for good"
+
+
+def test_the_offsets_of_a_later_topic_of_the_name_stay(coordinated: Coordinated) -> None:
+    coordinated.commit(9, NEW)
+    coordinated.groups.topics_deleted({OLD: "t"})
+    assert coordinated.offsets() == {"t": 9}
+
+
+def test_a_topic_made_again_shows_no_offset_of_the_one_before(bench: Bench) -> None:
+    """The one who should have removed it was down, say, when the topic was deleted."""
+    groups = Groups(bench)
+    groups.commit(9, 0)
+    bench.image.topics_by_id.pop(groups.topic.id)
+    bench.topic("other")
+    groups.topic = bench.topic("t", led_by(ME), led_by(ME))
+    assert [groups.fetched(version=version) for version in (8, 9, 10)] == [-1, -1, -1]
+    groups.commit(9, 0, offset=1)
+    assert [groups.fetched(version=version) for version in (8, 9, 10)] == [1, 1, 1]
+
+
+def test_a_leader_that_goes_on_in_the_next_epoch_keeps_its_groups(coordinated: Coordinated) -> None:
+    coordinated.commit(5)
+    group = coordinated.groups.shard("g").groups["g"]
+    coordinated.elect(1)
+    assert coordinated.groups.shard("g").groups["g"] is group
+    assert coordinated.commit(6) is ErrorCode.NONE and coordinated.offsets() == {"t": 6}
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert coordinated.offsets() == {"t": 6}
+
+
+def test_a_coordinator_that_lost_its_epoch_writes_and_promises_nothing(coordinated: Coordinated) -> None:
+    shard = coordinated.groups.shard("g")
+    coordinated.partition.become(led_by(ME, leader_epoch=9))
+    assert coordinated.commit(5) is ErrorCode.NOT_COORDINATOR
+    errors: list[ErrorCode] = []
+    shard.when_settled(errors.append)
+    assert errors == [ErrorCode.NOT_COORDINATOR]

@@ -1,0 +1,244 @@
+"""Random interleavings of all that touches groups: after every step memory is what a reader of the log finds.
+
+Beside the coordinator stands a dumb oracle, the last record of each key: of the whole log for what the next request is
+decided on, of what is below the high watermark for what readers are shown.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.groups import rebalance, store
+from broker.groups.group import Group
+from broker.groups.model import GroupState
+from protocol import coordinator_records as records
+from protocol.batch import iter_batches
+from protocol.errors import ErrorCode
+from protocol.records import iter_records
+from tests.fixtures.properties import examples
+from tests.unit.broker.fixtures import Bench, Request
+from tests.unit.broker.groups.served import Groups
+
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+"""Histories are short: shrinking one takes minutes."""
+RETENTION_MS = 60_000
+PROTOCOLS = st.sampled_from([(("range", b"a"),), (("range", b"b"),), (("range", b"c"), ("sticky", b"d"))])
+INSTANCES = st.sampled_from([None, "i1", "i1", "i2"])
+PARTITIONS = st.sampled_from([(0,), (1,), (0, 1)])
+
+
+@lru_cache(maxsize=1_000)
+def pairs(batch: bytes) -> dict[Any, Any]:
+    """The keys and values of a batch, which has no key twice."""
+    read = [record for view in iter_batches(memoryview(batch)) for record in iter_records(view)]
+    keys = [records.decode_key(record.key or b"") for record in read]
+    return {key: records.decode_value(key, record.value) for key, record in zip(keys, read, strict=True)}
+
+
+def replay(batches: list[bytes]) -> tuple[dict[tuple[str, int], int], dict[str, records.GroupMetadataValue]]:
+    """The offsets of topic ``t`` and the generations that a log says."""
+    last: dict[Any, Any] = {}
+    for batch in batches:
+        last.update(pairs(batch))
+    found = {key: value for key, value in last.items() if value is not None}
+    offsets = {(k.group, k.partition): v.offset for k, v in found.items() if isinstance(k, records.OffsetCommitKey)}
+    return offsets, {k.group: v for k, v in found.items() if isinstance(k, records.GroupMetadataKey)}
+
+
+def described(group: Group) -> tuple[object, ...]:
+    members = {one.member_id: (one.instance_id, one.assignment) for one in group.members.values()}
+    return group.state, group.generation, group.protocol_type, group.protocol_name, group.leader_id, members
+
+
+class Interleavings(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = Bench(Path("unused"))
+        self.groups = Groups(self.bench)
+        self.sent: list[Request] = []
+        self.joins: list[tuple[str | None, Request]] = []
+        self.told: dict[str, list[str]] = {}
+        self.offset = 0
+        self.broken: list[object] = []
+        self._end = rebalance.end
+        rebalance.end = lambda *found: self.broken.append(found)
+
+    def _keep(self, request: Request) -> Request:
+        self.sent.append(request)
+        return request
+
+    # -- requests
+
+    @initialize()
+    def somebody_is_in_the_group(self) -> None:
+        self.somebody_joins("i1", (("range", b"a"),))
+        self.a_member_syncs(0, b"s")
+
+    @rule(partitions=PARTITIONS)
+    def a_simple_consumer_commits(self, partitions: tuple[int, ...]) -> None:
+        self.offset += 1
+        self._keep(self.groups.committing(9, *partitions, offset=self.offset))
+
+    @rule(pick=st.integers(0, 9), partitions=PARTITIONS)
+    def a_member_commits(self, pick: int, partitions: tuple[int, ...]) -> None:
+        for instance, member, generation in self._pick(pick):
+            self.offset += 1
+            fields: dict[str, Any] = {"member": member, "generation": generation, "offset": self.offset}
+            if instance is None:
+                self._keep(self.groups.committing(9, *partitions, **fields))
+
+    @rule()
+    def the_group_is_deleted(self) -> None:
+        self._keep(self.groups.deleting())
+
+    @rule(index=st.integers(0, 1))
+    def an_offset_is_deleted(self, index: int) -> None:
+        self._keep(self.groups.deleting_offset(index))
+
+    @rule(instance=INSTANCES, protocols=PROTOCOLS)
+    def somebody_joins(self, instance: str | None, protocols: Any) -> None:
+        version = 9 if instance else 3
+        request = self._keep(self.groups.joining(instance=instance, protocols=protocols, version=version))
+        self.joins.append((instance, request))
+
+    @rule(pick=st.integers(0, 9), protocols=PROTOCOLS)
+    def a_member_joins_again(self, pick: int, protocols: Any) -> None:
+        for instance, member, _ in self._pick(pick):
+            request = self.groups.joining(member, instance=instance, protocols=protocols, version=9 if instance else 3)
+            self.joins.append((instance, self._keep(request)))
+
+    @rule(pick=st.integers(0, 9), share=st.binary(min_size=1, max_size=2))
+    def a_member_syncs(self, pick: int, share: bytes) -> None:
+        for instance, member, generation in self._pick(pick):
+            group = self.groups.shard.groups.get("g")
+            shares = dict.fromkeys(group.members if group is not None else (), share)
+            self._keep(self.groups.syncing(member, generation, shares, instance=instance))
+
+    @rule(pick=st.integers(0, 1), share=st.binary(min_size=1, max_size=2))
+    def the_last_who_joined_sync(self, pick: int, share: bytes) -> None:
+        self.a_member_syncs(pick, share)
+
+    @rule(instance=INSTANCES, protocols=PROTOCOLS, share=st.binary(min_size=1, max_size=1))
+    def somebody_joins_and_syncs(self, instance: str | None, protocols: Any, share: bytes) -> None:
+        self.somebody_joins(instance, protocols)
+        self.a_member_syncs(0, share)
+
+    @rule(pick=st.integers(0, 9))
+    def a_member_leaves(self, pick: int) -> None:
+        for _, member, _ in self._pick(pick):
+            self.groups.leave(member)
+
+    # -- the world
+
+    @rule(ms=st.sampled_from([0, 1_000, 1_000, 10_000, 60_000]))
+    def time_passes(self, ms: int) -> None:
+        self.groups.clock.advance(ms / 1000)
+
+    @rule(retention_ms=st.sampled_from([0, RETENTION_MS]))
+    def offsets_expire(self, retention_ms: int) -> None:
+        self.groups.shard.expire_offsets(retention_ms)
+
+    @rule(hold=st.booleans())
+    def followers_lag_or_do_not(self, hold: bool) -> None:
+        self.groups.log.hold = hold
+        if not hold:
+            self.groups.log.commit()
+
+    @rule(count=st.integers(1, 2))
+    def followers_fetch(self, count: int) -> None:
+        self.groups.log.commit(count)
+
+    @rule()
+    def writes_take_too_long(self) -> None:
+        self.groups.log.give_up()
+
+    @rule(refused=st.sampled_from([False, False, True]))
+    def writes_are_refused_or_not(self, refused: bool) -> None:
+        self.groups.log.error = ErrorCode.NOT_ENOUGH_REPLICAS if refused else ErrorCode.NONE
+
+    @rule()
+    def another_leader_reads_what_is_committed(self) -> None:
+        self.groups.log.give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.groups.reload()
+
+    def _pick(self, pick: int) -> list[tuple[str | None, str, int]]:
+        """One who was told that it is a member, if anybody was."""
+        joined = [
+            (instance, str(request.response.member_id), int(request.response.generation_id))
+            for instance, request in self.joins
+            if request.answered and request.response.error_code == ErrorCode.NONE
+        ]
+        return [joined[-1 - pick % len(joined)]] if joined else []
+
+    # -- what holds
+
+    @invariant()
+    def offsets_in_memory_are_those_of_the_log(self) -> None:
+        written, generations = replay(self.groups.log.batches)
+        shard = self.groups.shard
+        in_memory = {
+            (name, key[1]): committed.offset
+            for name, group in shard.groups.items()
+            for key, committed in group.offsets.items()
+        }
+        assert in_memory == written
+        assert {name: group.logged for name, group in shard.groups.items() if group.logged} == generations
+
+    @invariant()
+    def readers_see_what_is_committed(self) -> None:
+        committed, _ = replay(self.groups.log.batches[: self.groups.log.high_watermark])
+        seen = {("g", index): self.groups.fetched(index=index) for index in (0, 1)}
+        assert {key: offset for key, offset in seen.items() if offset >= 0} == committed
+
+    @invariant()
+    def a_reload_finds_the_same_groups(self) -> None:
+        """Between generations there is only memory: the log has the last one that was assigned, or the emptied one."""
+        loader = store.Loader(self.groups.shard.new_group)
+        for batch in self.groups.log.batches:
+            loader.apply(memoryview(batch))
+        found = {group.group_id: group for group in loader.finish(self.groups.clock.time_ms())}
+        for name, group in self.groups.shard.groups.items():
+            settled = group.state is GroupState.STABLE or (group.state is GroupState.EMPTY and group.generation)
+            if settled and group.empty_unwritten_ms is None:
+                assert described(group) == described(found[name])
+
+    @invariant()
+    def no_id_of_old_is_in_the_log_once_a_newer_one_was_told(self) -> None:
+        for instance, request in self.joins:
+            if instance is None or not request.answered or request.response.error_code != ErrorCode.NONE:
+                continue
+            told = self.told.setdefault(instance, [])
+            if request.response.member_id not in told:
+                told.append(request.response.member_id)
+        _, committed = replay(self.groups.log.batches[: self.groups.log.high_watermark])
+        for value in committed.values():
+            for member in value.members:
+                if member.group_instance_id is not None:
+                    assert member.member_id not in self.told.get(member.group_instance_id, [])[:-1]
+
+    @invariant()
+    def nothing_breaks(self) -> None:
+        assert not self.broken
+
+    def teardown(self) -> None:
+        """In the end everybody has been answered."""
+        try:
+            self.groups.log.error = ErrorCode.NONE
+            self.groups.log.hold = False
+            self.groups.log.commit()
+            for _ in range(20):
+                self.groups.clock.advance(60.0)
+            assert all(request.answered for request in self.sent)
+        finally:
+            rebalance.end = self._end
+            self.bench.close()
+
+
+TestInterleavings = Interleavings.TestCase
+TestInterleavings.settings = settings(max_examples=examples(150), stateful_step_count=30, phases=PHASES)

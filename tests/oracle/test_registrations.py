@@ -34,7 +34,7 @@ def listener(name: str = "PLAINTEXT", host: str = "h", port: int = 1, protocol: 
     return {"name": name, "host": host, "port": port, "security_protocol": protocol}
 
 
-TAKEN_BY_BOTH: Final = {
+TAKEN_BY_BOTH: Final[dict[str, dict[str, Any]]] = {
     "the last port": {"listeners": [listener(port=65_535)]},
     "the controller's own id": {"broker_id": CONTROLLER},
     "the largest id": {"broker_id": 2**31 - 1},
@@ -47,11 +47,11 @@ TAKEN_BY_BOTH: Final = {
     "an IPv6 address": {"listeners": [listener(host="::1")]},
     "an empty rack": {"rack": ""},
 }
-TAKEN_BY_KAFKA: Final = {
+TAKEN_BY_KAFKA: Final[dict[str, dict[str, Any]]] = {
     "a negative id": {"broker_id": -5},
     **{f"host {host[:8]!a}": {"listeners": [listener(host=host)]} for host in ("a..b", "h" * 64, "x" * 30_000, "a\0b")},
 }
-FATAL_IN_KAFKA: Final = {
+FATAL_IN_KAFKA: Final[dict[str, dict[str, Any]]] = {
     "port 0": {"listeners": [listener(port=0)]},
     "an empty host": {"listeners": [listener(host="")]},
     "an unknown protocol": {"listeners": [listener(protocol=4)]},

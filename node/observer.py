@@ -142,15 +142,17 @@ class Observer:
                 await self._append(data, high_watermark)
             case Diverged(epoch=epoch, end_offset=end_offset):
                 self._turns += 1
-                if not self._truncate(epoch, end_offset) or self._turns > TURNS_AT_ONCE:
-                    await self._try_elsewhere("its log is not the one that was committed")
+                if not self._truncate(epoch, end_offset):
+                    await self._try_elsewhere("its log lacks what was committed")
+                elif self._turns > TURNS_AT_ONCE:
+                    await self._pause()
             case NewLeader(quorum, endpoint):
                 self._turns += 1
                 self._follow(quorum, endpoint)
                 if quorum.leader is None:
                     await self._try_elsewhere("the leader is not known there")
                 elif self._turns > TURNS_AT_ONCE:
-                    await self._try_elsewhere("it names one leader after the other")
+                    await self._pause()  # it names one leader after the other
             case Stale(epoch):
                 await self._try_elsewhere(f"epoch {epoch} is behind ours")
             case Refused(code):
@@ -260,13 +262,17 @@ class Observer:
 
     async def _try_elsewhere(self, reason: str) -> None:
         """After a failure: forget the leader's address for now, and ask the next one after a pause."""
-        self._failures += 1
-        if self._failures == 1:
+        if not self._failures:
             self._logger.debug("metadata fetch failed", reason=reason)
         leader = self.leader_address
         self._drop_channel_unless_only()
         if leader is not None:
             self.quorum = Quorum(None, self.quorum.epoch)
+        await self._pause()
+
+    async def _pause(self) -> None:
+        """Longer after each failure."""
+        self._failures += 1
         longest = min(FIRST_PAUSE * 2 ** min(self._failures, 10), LAST_PAUSE)
         await self._runtime.clock.sleep(longest * self._runtime.random.uniform(0.5, 1.0))
 

@@ -50,6 +50,13 @@ class Unreachable(ChannelError):
     """There was no connection: nothing has been sent."""
 
 
+def only(items: Sequence[T]) -> T:
+    """The one item of an answer to a question about one thing. Raises ChannelError where it has more or none."""
+    if len(items) != 1:
+        raise ChannelError(f"the answer speaks of {len(items)} things, not of the one that was asked for")
+    return items[0]
+
+
 @dataclass(slots=True)
 class _Pending:
     key: int

@@ -27,6 +27,7 @@ from protocol.errors import KafkaError
 from protocol.features import DIRECTORY_ASSIGNMENT
 from protocol.types import LOST_DIR, OFFSETS_TOPIC, LeaderEpoch, NodeId
 from runtime.clock import Clock
+from runtime.containment import Containment
 from runtime.logging import get_logger
 from runtime.tasks import Tasks
 from storage.log_manager import LogManager
@@ -68,6 +69,7 @@ class Applier:
         mover: LogMover,
         tier: RemoteLogManager | None,
         clock: Clock,
+        contained: Containment,
     ) -> None:
         self.applied_offset = -1
         """The image is carried out up to here."""
@@ -87,6 +89,7 @@ class Applier:
         self._mover = mover
         self._tier = tier
         self._clock = clock
+        self._contained = contained
         self._todo: dict[tuple[str, int], None] = {}
         self._led_when_deleted: set[tuple[UUID, int]] = set()
         self._work = asyncio.Event()
@@ -96,7 +99,7 @@ class Applier:
     def start(self, tasks: Tasks) -> None:
         """The logs are loaded: carry out the whole image, and from now on what changes."""
         self.started = True
-        tasks.spawn(self._run(), name="metadata applier")
+        tasks.keep(self._run, name="metadata applier")
         self._set_strays_aside()
         for topic, index, _ in self._image().partitions_of(self._node_id):
             self._todo[topic.name, index] = None
@@ -158,7 +161,10 @@ class Applier:
     def _slice(self) -> None:
         for key in list(self._todo)[:AT_ONCE]:
             del self._todo[key]
-            self._reconcile(*key)
+            try:
+                self._reconcile(*key)
+            except Exception as error:
+                self._contained.note("role of a partition", error, topic=key[0], partition=key[1])
 
     def _note_progress(self) -> None:
         if self._todo:

@@ -46,7 +46,7 @@ class AutoCreation:
         wanted = [name for name in names if name not in self._in_flight]
         for name in wanted[: MAX_IN_FLIGHT - len(self._in_flight)]:
             self._in_flight.add(name)
-            self._tasks.spawn(self._create(name), name=f"create {name}")
+            self._tasks.attempt(self._create(name), name=f"create {name}")
         return bool(wanted) or bool(self._in_flight)
 
     async def _create(self, name: str) -> None:
@@ -58,7 +58,10 @@ class AutoCreation:
                 validate_only=False,
                 timeout=self._get("request.timeout.ms") / 1000,
             )
-            (topic,) = response.topics
+            if len(response.topics) != 1:
+                self._failed(name, f"the controller answered for {len(response.topics)} topics")
+                return
+            topic = response.topics[0]
             error = ErrorCode(int(topic.error_code))
             if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 self._failures.pop(name, None)

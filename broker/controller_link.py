@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from node.outgoing import Channel, ChannelError
+from node.outgoing import Channel, ChannelError, Unreachable
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from runtime.context import Runtime
@@ -15,6 +15,9 @@ from runtime.logging import get_logger
 
 RETRY_PAUSE: Final = 0.02
 """Seconds between attempts; a channel that cannot connect adds its own, growing pause."""
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between attempts where connections break again and again before the answer, as with a peer that talks
+rubbish."""
 PATIENCE: Final = 3.0
 """Seconds without a controller before the log says so: at a start, all nodes come up at once."""
 
@@ -40,6 +43,8 @@ class ControllerLink:
         self._closed = False
         self._missing_since: float | None = None
         self._told = False
+        self._broken = 0
+        """Connections in a row that came about and brought no answer."""
         self._log = get_logger("controller-link")
 
     @cached_property
@@ -77,13 +82,15 @@ class ControllerLink:
                 if self._closed:
                     raise
                 self._note_missing(error)
+                self._broken += not isinstance(error, Unreachable)
             else:
                 self._missing_since = None
+                self._broken = 0
                 if int(getattr(response, "error_code", 0)) != ErrorCode.NOT_CONTROLLER:
                     return response
             if self._channel is channel:
                 self._rotate()
-            await clock.sleep(RETRY_PAUSE)
+            await clock.sleep(min(RETRY_PAUSE * 2.0 ** min(self._broken, 10), LONGEST_PAUSE))
 
     def offered(self, key: ApiKey) -> int | None:
         """The highest version of an API that both sides have, None while there is no connection to know it from."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from broker.controller_link import ControllerLink
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import KafkaError, error_name
 from protocol.types import BrokerEpoch, NodeId
 from runtime.clock import Clock
 from runtime.logging import get_logger
@@ -32,10 +32,11 @@ class DirectoryAssigner:
         self._broker_epoch = broker_epoch
         self._pending: dict[tuple[UUID, int], UUID] = {}
         self._work = asyncio.Event()
+        self._trouble: str | None = None
         self._log = get_logger("directories")
 
     def start(self, tasks: Tasks) -> None:
-        tasks.spawn(self._run(), name="directory assigner")
+        tasks.keep(self._run, name="directory assigner")
 
     def assign(self, topic_id: UUID, index: int, directory: UUID) -> None:
         self._pending[topic_id, index] = directory
@@ -65,11 +66,18 @@ class DirectoryAssigner:
                 directories=_by_directory(batch),
             )
         except (KafkaError, ConnectionError) as error:
-            self._log.warning("directories not assigned", error=str(error))
-            return False
+            return self._failed(str(error))
         if response.error_code:
-            self._log.warning("directories not assigned", error=ErrorCode(int(response.error_code)).name)
-        return not response.error_code
+            return self._failed(error_name(int(response.error_code)))
+        self._trouble = None
+        return True
+
+    def _failed(self, reason: str) -> bool:
+        """It is tried again all the time: say each reason once."""
+        if reason != self._trouble:
+            self._trouble = reason
+            self._log.warning("directories not assigned", error=reason)
+        return False
 
 
 def _by_directory(batch: Mapping[tuple[UUID, int], UUID]) -> list[dict[str, Any]]:

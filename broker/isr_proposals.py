@@ -15,7 +15,7 @@ from uuid import UUID
 from broker.isr import Isr, Reaction, reaction
 from node.outgoing import ChannelError
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, error_name
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 from runtime.clock import Clock
 from runtime.logging import get_logger
@@ -73,7 +73,7 @@ class IsrProposals:
         self._log = get_logger("isr")
 
     def start(self, tasks: Tasks) -> None:
-        tasks.spawn(self._run(), name="isr proposals")
+        tasks.keep(self._run, name="isr proposals")
 
     def submit(self, proposal: Proposal) -> bool:
         """False where an earlier proposal for the partition is not answered yet: this one is not sent."""
@@ -106,7 +106,7 @@ class IsrProposals:
         except (KafkaError, ChannelError) as error:
             return self._failed(str(error))
         if response.error_code:
-            return self._failed(ErrorCode(int(response.error_code)).name)
+            return self._failed(error_name(int(response.error_code)))
         self._trouble = None
         return self._answered(batch, response)
 

@@ -23,7 +23,7 @@ from uuid import UUID
 from broker.controller_link import ControllerLink
 from node.outgoing import ChannelError
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, error_name
 from protocol.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, RANGES
 from protocol.types import BrokerEpoch, NodeId
 from runtime.clock import Timer
@@ -103,7 +103,7 @@ class Lifecycle:
 
     def start(self, tasks: Tasks) -> None:
         self.state = BrokerState.STARTING
-        tasks.spawn(self._run(), name="broker lifecycle")
+        tasks.keep(self._run, name="broker lifecycle")
 
     def ready_to_unfence(self) -> None:
         """Logs are loaded and the metadata is applied: ask for clients."""
@@ -135,7 +135,8 @@ class Lifecycle:
         return self._consented
 
     async def _run(self) -> None:
-        await self._register()
+        if self.epoch < 0:
+            await self._register()
         while not self.may_stop.is_set():
             pause = await self._beat()
             await self._sleep(pause)
@@ -198,7 +199,7 @@ class Lifecycle:
                 self.may_stop.set()
             return self._no_heartbeat(str(error))
         if response.error_code:
-            return self._no_heartbeat(ErrorCode(int(response.error_code)).name)
+            return self._no_heartbeat(error_name(int(response.error_code)))
         if self._trouble is not None:
             self._log.info("heartbeats are answered again", broker_epoch=self.epoch)
             self._trouble = None
@@ -221,7 +222,7 @@ class Lifecycle:
 
     def _understand(self, response: Any) -> None:
         """What a heartbeat's answer means for the state."""
-        if response.should_shut_down:
+        if response.should_shut_down and self._wants_shutdown:
             self._consented = True
             self.may_stop.set()
         if self.state is BrokerState.STARTING and response.is_caught_up:

@@ -117,7 +117,7 @@ class LogMover:
         self._log = get_logger("log-mover", node=logs.node_id)
 
     def start(self, tasks: Tasks) -> None:
-        tasks.spawn(self._run(), name="log mover")
+        tasks.keep(self._run, name="log mover")
 
     def move(self, partition: Partition, target: LogDir) -> None:
         """Begin to move, or go on; a move to elsewhere ends. To where the log is already there is no move.

@@ -15,6 +15,7 @@ from node.image import MetadataImage
 from node.loader import MetadataLoader, Subscriber
 from node.snapshots import SnapshotStore
 from protocol.types import Offset
+from runtime.containment import Containment
 from runtime.tasks import Tasks
 from storage.partition_log import PartitionLog
 
@@ -46,9 +47,9 @@ class SharedLog:
 class SharedMetadata:
     """Follows the commits of the controller beside it. Its writer also keeps its snapshots."""
 
-    def __init__(self, shared: SharedLog) -> None:
+    def __init__(self, shared: SharedLog, contained: Containment) -> None:
         self._shared = shared
-        self._loader = MetadataLoader(shared.log, shared.snapshots)
+        self._loader = MetadataLoader(shared.log, shared.snapshots, contained)
 
     @property
     def image(self) -> MetadataImage:

@@ -36,7 +36,7 @@ class ObservedMetadata:
         latest = snapshots.latest()
         recovery_point = Offset(0) if latest is None else latest.end_offset
         self._log = log = open_metadata_log(runtime, config, recovery_point=recovery_point)
-        self._loader = MetadataLoader(log, snapshots)
+        self._loader = MetadataLoader(log, snapshots, runtime.contained)
         policy = SnapshotPolicy(
             record_bytes=config.get("metadata.log.max.record.bytes.between.snapshots"),
             interval_ms=config.get("metadata.log.max.snapshot.interval.ms"),
@@ -63,7 +63,7 @@ class ObservedMetadata:
         self._loader.subscribe(subscriber)
 
     def start(self, tasks: Tasks) -> None:
-        tasks.spawn(self._observe(), name="metadata observer")
+        tasks.keep(self._observe, name="metadata observer")
 
     async def _observe(self) -> None:
         """Without its metadata a broker ends, as Kafka's does, whatever other directories it has."""

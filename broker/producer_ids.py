@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from broker.controller_link import ControllerLink
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, NodeId, ProducerId
+
+LAST_ID: Final = 2**63 - 1
+MAX_BLOCK: Final = 1_000_000
+"""Ids in one answer. Kafka's controllers give 1,000."""
 
 
 class ProducerIds:
@@ -41,4 +46,7 @@ class ProducerIds:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids from the controller") from error
         if response.error_code:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller refused a block of producer ids")
-        return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
+        first, count = int(response.producer_id_start), int(response.producer_id_len)
+        if not (0 <= first <= LAST_ID - MAX_BLOCK and 0 < count <= MAX_BLOCK):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller's block of producer ids is none")
+        return range(first, first + count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from broker.isr_proposals import Proposal
@@ -69,7 +70,7 @@ class Replication:
     def start(self, tasks: Tasks, partitions: Iterable[Partition]) -> None:
         """Send proposals from now on, and look for followers that lag, every half of ``lag_ms``."""
         self.proposals.start(tasks)
-        tasks.spawn(self._watch(partitions), name="isr expiration")
+        tasks.keep(partial(self._watch, partitions), name="isr expiration")
 
     async def _watch(self, partitions: Iterable[Partition]) -> None:
         while True:

@@ -189,6 +189,7 @@ class Broker:
             self.log_mover,
             self.tier,
             self.runtime.clock,
+            self.runtime.contained,
         )
 
     def _listening(self, config: NodeConfig, rules: Rules, apis: ApiTable) -> Server:
@@ -333,7 +334,7 @@ class Broker:
 
     def _open_metadata(self, cluster_id: str) -> MetadataSource:
         if self._shared is not None:
-            return SharedMetadata(self._shared())
+            return SharedMetadata(self._shared(), self.runtime.contained)
         from broker.observed_metadata import ObservedMetadata  # a combined node has no use for it
 
         directory = next((one for one in self.logs.dirs if one.path == self.config.metadata_log_dir), None)

@@ -8,6 +8,7 @@ As in Kafka, ``leader.imbalance.per.broker.percentage`` has no effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.brokers import Registration
@@ -44,12 +45,12 @@ class Background:
         get = self._controller.config.get
         if get("broker.connection.loss.fencing.enable"):
             self._watch = ProcessWatch(self._controller.runtime, self._tasks, self._state, self._fence)
-        self._tasks.spawn(self._watch_sessions(), name="broker sessions")
+        self._tasks.keep(self._watch_sessions, name="broker sessions")
         unclean = get("unclean.leader.election.interval.ms") / 1000
-        self._tasks.spawn(self._repeat(elect_unclean, unclean), name="unclean elections")
+        self._tasks.keep(partial(self._repeat, elect_unclean, unclean), name="unclean elections")
         if get("auto.leader.rebalance.enable"):
             interval = get("leader.imbalance.check.interval.seconds")
-            self._tasks.spawn(self._repeat(balance, interval), name="preferred leaders")
+            self._tasks.keep(partial(self._repeat, balance, interval), name="preferred leaders")
 
     def stop(self) -> None:
         """Connections end from now on because this node ends them."""
@@ -72,7 +73,7 @@ class Background:
         if self._state.index.leaderless_count and any(
             isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTIONS for record in records
         ):
-            self._tasks.spawn(self._sweep(elect_unclean), name="unclean elections")
+            self._tasks.attempt(self._sweep(elect_unclean), name="unclean elections")
 
     async def _watch_sessions(self) -> None:
         """Fence brokers whose sessions have run out, one after the other."""

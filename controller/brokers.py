@@ -19,6 +19,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.features import KRAFT_VERSION, METADATA_VERSION
 from protocol.metadata_records import Endpoint, FeatureRange, RegisterBrokerRecord
 from protocol.types import BrokerEpoch, NodeId
+from runtime.config.listeners import SECURITY_PROTOCOLS
+from runtime.hosts import LAST_PORT, fault_of, shown
 
 KRAFT_LEVEL = 0
 """Static voters: kraft.version is 0 and no record says so."""
@@ -61,6 +63,7 @@ def register(state: ControllerState, request: Registration, now: float) -> Resul
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Brokers that migrate from ZooKeeper cannot register.")
     if state.directories_supported:
         _check_directories(state, request)
+    _check_address(request)
     _check_features(state.image.features, request.features)
     if existing is not None and same:
         return Result((_record(state, request, existing.epoch, existing),), existing.epoch)
@@ -89,6 +92,24 @@ def _check_directories(state: ControllerState, request: Registration) -> None:
     for other in state.image.brokers.values():
         if other.id != request.broker_id and not set(other.log_dirs).isdisjoint(directories):
             raise _invalid(f"one of its directories belongs to broker {other.id}")
+
+
+def _check_address(request: Registration) -> None:
+    """What would make no sense to clients and other brokers. Kafka stores a negative id and any host that is not
+    empty; an unknown protocol, port 0 and an empty host cost its controller the leadership, a listener without a name
+    ends it."""
+    if request.broker_id < 0:
+        raise _invalid(f"{request.broker_id} is no broker id")
+    for endpoint in request.endpoints:
+        if not endpoint.name:
+            raise _invalid("it has a listener without a name")
+        if not 0 <= endpoint.security_protocol < len(SECURITY_PROTOCOLS):
+            raise _invalid(f"security protocol {endpoint.security_protocol} is unknown")
+        if not 0 < endpoint.port <= LAST_PORT:
+            raise _invalid(f"{endpoint.port} is no port")
+        fault = fault_of(endpoint.host)
+        if fault is not None:
+            raise _invalid(f"{shown(endpoint.host)} is no host name: {fault}")
 
 
 def _check_features(finalized: Mapping[str, int], offered: Mapping[str, tuple[int, int]]) -> None:

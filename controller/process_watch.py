@@ -80,7 +80,7 @@ class ProcessWatch:
         broker = self._unfenced(watched)
         if broker is not None and not watched.proving:
             watched.proving = True
-            self._tasks.spawn(self._prove(watched, broker), name=f"see broker {broker_id} listening")
+            self._tasks.attempt(self._prove(watched, broker), name=f"see broker {broker_id} listening")
 
     def succeeds(self, request: Registration, host: str) -> bool:
         """Whether a registering incarnation is the successor of the registered one, which has gone."""
@@ -117,7 +117,7 @@ class ProcessWatch:
             return
         watched.gone = True
         if self._watched.get(watched.broker) is watched and watched.seen_listening and self._unfenced(watched):
-            self._tasks.spawn(self._look(watched), name=f"look for broker {watched.broker}")
+            self._tasks.attempt(self._look(watched), name=f"look for broker {watched.broker}")
 
     async def _look(self, watched: _Watched) -> None:
         refused = 0

@@ -163,7 +163,7 @@ class Controller:
         self._keeper = SnapshotKeeper(self.runtime, self._metadata, log, snapshots, policy, node_id=self.node_id)
         self._metadata.on_commit(self._committed)
         self._committed()
-        self._tasks.spawn(self._beat(), name="idle records and snapshots")
+        self._tasks.keep(self._beat, name="idle records and snapshots")
         self._background = Background(self, self._tasks)
         self._background.start()
         register_gauges(self, self.metrics)

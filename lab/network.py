@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from lab.life import Life
 from lab.pipe import SimulatedConnection
-from runtime.network import Connection, ConnectionHandler, Framer, Listener
+from runtime.hosts import LAST_PORT, fault_of
+from runtime.network import Connection, ConnectionHandler, Framer, Listener, UnresolvedHost
 from runtime.randomness import Randomness
 
 LATENCY = (0.00005, 0.0005)
@@ -129,7 +130,7 @@ class SimulatedNetwork:
 
     async def listen(self, host: str, port: int, accept: Accept) -> Listener:
         self.life.check()
-        if self.fabric.machine_of(host, self.life.name) != self.life.name:
+        if not 0 <= port <= LAST_PORT or self.fabric.machine_of(host, self.life.name) != self.life.name:
             raise _error(errno.EADDRNOTAVAIL, f"cannot listen on {host}:{port}")
         port = port or self.fabric.free_port()
         if (self.life.name, port) in self.fabric.listeners:
@@ -144,9 +145,12 @@ class SimulatedNetwork:
         await self.life.go_on()
         self.life.check()
         fabric = self.fabric
-        machine = fabric.machine_of(host, self.life.name)
+        if not 0 <= port <= LAST_PORT:
+            raise OSError(errno.EADDRNOTAVAIL, f"{port} is no port")
+        fault = fault_of(host)
+        machine = None if fault else fabric.machine_of(host, self.life.name)
         if machine is None:
-            raise OSError(errno.EADDRNOTAVAIL, f"cannot resolve {host!r}")
+            raise UnresolvedHost(host, fault or "no machine has this name")
         there, back = (self.life.name, machine), (machine, self.life.name)
         latency = 2 * fabric.delay(*there)
         if latency > timeout or not fabric.is_up(machine) or fabric.is_cut(*there) or fabric.is_cut(*back):

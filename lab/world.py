@@ -11,6 +11,7 @@ from lab.disk import SimulatedDisk, Storage
 from lab.life import Life, SimulatedClock
 from lab.loop import SimulatedLoop
 from lab.network import Fabric, SimulatedNetwork
+from runtime.containment import Containment
 from runtime.context import Runtime
 from runtime.randomness import Randomness
 from runtime.task_scope import TaskScope
@@ -47,7 +48,7 @@ class Machine:
         clock = SimulatedClock(world.loop, life)
 
         def new_tasks(name: str) -> TaskScope:
-            scope = TaskScope(name, fatal)
+            scope = TaskScope(name, fatal, contained)
             self._scopes.append(scope)
             return scope
 
@@ -56,6 +57,7 @@ class Machine:
                 self.failures.append((description, error))
                 self.kill()
 
+        contained = Containment(clock, fatal)
         random, disk_random = (Randomness(world.random.below(1 << 62)) for _ in range(2))
         return Runtime(
             clock=clock,
@@ -64,6 +66,7 @@ class Machine:
             disk=SimulatedDisk(self.storage, clock, disk_random, life),
             tier_disk=SimulatedDisk(world.tier, clock, disk_random, life),
             new_tasks=new_tasks,
+            contained=contained,
             fatal=fatal,
         )
 

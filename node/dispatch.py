@@ -7,7 +7,7 @@ embedded in an Envelope.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from node.api import ApiTable, Fields, RequestContext, ServedApi
 from node.metrics import Metrics
@@ -19,9 +19,6 @@ from protocol.primitives import DecodeError
 from protocol.registry import Role, served
 from runtime.context import Runtime
 from runtime.tasks import Tasks
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
 
 DECODED_BODY_LIMIT: Final = 8 << 20
 """Bytes of a decoded request. Decoding takes about 1 us an element on the loop, so what ``socket.request.max.bytes``
@@ -41,7 +38,6 @@ class Dispatcher:
         apis: ApiTable,
         metrics: Metrics,
         tasks: Tasks,
-        log: FilteringBoundLogger,
         rules: Rules,
     ) -> None:
         self.runtime = runtime
@@ -51,7 +47,6 @@ class Dispatcher:
         self._apis = apis
         self._metrics = metrics
         self._tasks = tasks
-        self._log = log
         self._ranges = {int(key): versions for key, versions in served(role).items() if key in apis}
         self._bound: dict[int, ServedApi] = {}
 
@@ -109,7 +104,7 @@ class Dispatcher:
         except Exception as error:
             self._refuse(ctx, error)
         else:
-            self._tasks.spawn(self._finish(ctx, answer), name=f"answer {api.name}")
+            self._tasks.attempt(self._finish(ctx, answer), name=f"answer {api.name}")
 
     async def _finish(self, ctx: RequestContext, answer: Awaitable[Fields | None]) -> None:
         try:
@@ -136,12 +131,9 @@ class Dispatcher:
             self._refuse(ctx, error)
 
     def _refuse(self, ctx: RequestContext, error: Exception) -> None:
-        """Answer with the error's code. What is no KafkaError is ours: logged, or the end of the node."""
-        if isinstance(error, AssertionError):
-            self.runtime.fatal(f"broken invariant in {ctx.api.name}", error)
-            return
+        """Answer with the error's code. What is no KafkaError is ours, a broken invariant too: this request fails."""
         if not isinstance(error, KafkaError):
-            self._log.error("request failed", api=ctx.api.name, version=ctx.version, exc_info=error)
+            self.runtime.contained.note(f"request {ctx.api.name}", error, version=ctx.version)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if ctx.closed or ctx.answered:
             return

@@ -16,6 +16,7 @@ from node.snapshots import SnapshotStore, batch_records, load_image
 from protocol.batch import BatchView, iter_batches
 from protocol.metadata_records import MetadataRecord
 from protocol.types import Offset
+from runtime.containment import Containment
 from storage.partition_log import PartitionLog
 
 STEP_BYTES: Final = 1 << 20
@@ -24,12 +25,15 @@ STEP_BYTES: Final = 1 << 20
 K = TypeVar("K")
 V = TypeVar("V")
 Subscriber: TypeAlias = Callable[[MetadataImage, Delta], None]
+Skipped: TypeAlias = Callable[[Exception, Offset], None]
 
 
 class MetadataLoader:
     """Owner of one image. ``log`` is read, never written."""
 
-    def __init__(self, log: PartitionLog, snapshots: SnapshotStore) -> None:
+    def __init__(self, log: PartitionLog, snapshots: SnapshotStore, contained: Containment) -> None:
+        """``contained`` hears of records that cannot be replayed, and of subscribers that fail: as in Kafka's brokers,
+        what comes after them counts all the same."""
         self.image = MetadataImage()
         self.high_watermark = Offset(-1)
         """The first offset that is not known to be committed; -1 while nothing is known."""
@@ -37,6 +41,7 @@ class MetadataLoader:
         """Of the log, since the last snapshot was loaded or ``snapshot_taken`` was called."""
         self._log = log
         self._snapshots = snapshots
+        self._contained = contained
         self._replayer = Replayer(self.image)
         self._subscribers: list[Subscriber] = []
 
@@ -76,7 +81,7 @@ class MetadataLoader:
     def step(self) -> bool:
         """Replay and publish up to STEP_BYTES; True where more is left.
 
-        Raises ReplayError, CorruptBatch, KafkaError.
+        Raises KafkaError, and CorruptBatch where the log is damaged.
         """
         if self.high_watermark <= self.next_offset:
             return False
@@ -92,21 +97,42 @@ class MetadataLoader:
         self.bytes_replayed = 0
 
     def _replay(self, batch: BatchView) -> None:
-        replay_batch(self._replayer, batch)
+        replay_batch(self._replayer, batch, self._skipped)
         self.bytes_replayed += batch.size_in_bytes
+
+    def _skipped(self, error: Exception, offset: Offset) -> None:
+        self._contained.note("replay of metadata", error, offset=offset)
 
     def _publish(self, delta: Delta) -> None:
         for subscriber in self._subscribers:
-            subscriber(self.image, delta)
+            try:
+                subscriber(self.image, delta)
+            except Exception as error:
+                self._contained.note("publication of metadata", error, offset=self.image.offset)
 
 
-def replay_batch(replayer: Replayer, batch: BatchView) -> None:
-    """What of a batch is not in the image yet. Raises ReplayError, CorruptBatch, DecodeError."""
+def replay_batch(replayer: Replayer, batch: BatchView, skipped: Skipped | None = None) -> None:
+    """What of a batch is not in the image yet. Raises ReplayError, CorruptBatch, DecodeError.
+
+    With ``skipped`` nothing is raised: it hears of a record that contradicts the image, which is passed over alone, and
+    of one that cannot be read, which is passed over with the rest of its batch.
+    """
     image, epoch, timestamp = replayer.image, batch.leader_epoch, batch.max_timestamp
-    for position, record in enumerate(batch_records(batch)):
-        offset = Offset(batch.base_offset + position)
-        if isinstance(record, MetadataRecord) and offset > image.offset:
-            replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp)
+    offset = batch.base_offset
+    try:
+        for position, record in enumerate(batch_records(batch)):
+            offset = Offset(batch.base_offset + position)
+            if isinstance(record, MetadataRecord) and offset > image.offset:
+                try:
+                    replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp)
+                except Exception as error:
+                    if skipped is None:
+                        raise
+                    skipped(error, offset)
+    except Exception as error:
+        if skipped is None:
+            raise
+        skipped(error, offset)
     replayer.passed(offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
 
 

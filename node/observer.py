@@ -37,7 +37,6 @@ from node.snapshots import SnapshotStore
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError, error_name
 from protocol.fetch import FetchPartition, decode_fetch_response, encode_fetch_request
-from protocol.primitives import DecodeError
 from protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from runtime.context import Runtime
 from runtime.logging import get_logger
@@ -47,6 +46,8 @@ MAX_WAIT_MS: Final = 500
 MAX_BYTES: Final = 1 << 20
 NEWEST_FETCH: Final = 18
 OLDEST_FETCH: Final = 12
+TURNS_AT_ONCE: Final = 8
+"""New leaders and truncations in a row that are followed without a pause."""
 FIRST_PAUSE: Final = 0.02
 LAST_PAUSE: Final = 1.0
 
@@ -91,6 +92,8 @@ class Observer:
         self._endpoints: dict[int, tuple[str, int]] = dict(options.voters)
         self._channel: Channel | None = None
         self._failures = 0
+        self._turns = 0
+        """New leaders and truncations since records came."""
         self._logger = get_logger("observer", node=options.node_id)
 
     @property
@@ -109,7 +112,7 @@ class Observer:
                     outcome: Outcome | None = await self._fetch(channel)
                     if isinstance(outcome, NeedsSnapshot):
                         outcome = await self._fetch_snapshot(channel, outcome)
-                except (ChannelError, DecodeError) as error:
+                except ChannelError as error:
                     await self._try_elsewhere(str(error))
                 except KafkaError as error:
                     if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -133,16 +136,23 @@ class Observer:
     async def _act(self, outcome: Outcome | None) -> None:
         match outcome:
             case None:
-                self._failures = 0
+                self._failures = self._turns = 0
             case Records(data, high_watermark):
-                self._failures = 0
+                self._turns = 0
                 await self._append(data, high_watermark)
             case Diverged(epoch=epoch, end_offset=end_offset):
-                self._truncate(epoch, end_offset)
+                self._turns += 1
+                if not self._truncate(epoch, end_offset):
+                    await self._try_elsewhere("its log lacks what was committed")
+                elif self._turns > TURNS_AT_ONCE:
+                    await self._pause()
             case NewLeader(quorum, endpoint):
+                self._turns += 1
                 self._follow(quorum, endpoint)
                 if quorum.leader is None:
                     await self._try_elsewhere("the leader is not known there")
+                elif self._turns > TURNS_AT_ONCE:
+                    await self._pause()  # it names one leader after the other
             case Stale(epoch):
                 await self._try_elsewhere(f"epoch {epoch} is behind ours")
             case Refused(code):
@@ -151,7 +161,7 @@ class Observer:
                 raise AssertionError("a snapshot was asked for and fetched already")
 
     async def _fetch(self, channel: Channel) -> Outcome:
-        """One fetch from the end of our log. Raises ChannelError, KafkaError, DecodeError."""
+        """One fetch from the end of our log. Raises ChannelError, KafkaError."""
         options, log = self._options, self._log
         await channel.connect()
         version = channel.choose(ApiKey.FETCH, at_most=NEWEST_FETCH)
@@ -187,6 +197,8 @@ class Observer:
 
     async def _fetch_snapshot(self, channel: Channel, needed: NeedsSnapshot) -> Outcome | None:
         """Fetch, then start the log and the image over from it; None when that is done."""
+        if needed.snapshot.end_offset < max(self._loader.high_watermark, 1) or needed.snapshot.epoch < 0:
+            return Refused(ErrorCode.SNAPSHOT_NOT_FOUND)
         self._logger.info("fetching a snapshot", end_offset=needed.snapshot.end_offset, epoch=needed.snapshot.epoch)
         outcome = await fetch_snapshot(
             channel,
@@ -211,6 +223,7 @@ class Observer:
                     raise
                 await self._try_elsewhere(f"its records cannot follow ours: {error}")
                 return
+        self._failures = 0
         committed = Offset(min(high_watermark, self._log.log_end_offset))
         if committed > self._loader.high_watermark:
             self._log.set_high_watermark(committed)
@@ -219,17 +232,24 @@ class Observer:
                 await self._runtime.clock.sleep(0)
             await self._keeper.tend()
 
-    def _truncate(self, epoch: LeaderEpoch, end_offset: Offset) -> None:
-        """KIP-595: to where our log and the leader's last agree, which is never below what was committed."""
+    def _truncate(self, epoch: LeaderEpoch, end_offset: Offset) -> bool:
+        """KIP-595: to where our log and the leader's last agree; False where that is below what was committed."""
         log = self._log
         ours, our_end = log.leader_epoch_end_offset(epoch)
         target = end_offset if our_end is None else min(our_end, end_offset) if ours == epoch else our_end
         target = Offset(min(target, log.log_end_offset))
-        assert target >= self._loader.high_watermark, (
-            f"the leader's log diverges at {target}, below the high watermark {self._loader.high_watermark}"
-        )
+        if target < max(self._loader.high_watermark, 0):
+            # What was applied cannot be taken back. A leader that has lost it, or lies, is not followed.
+            (self._logger.debug if self._failures else self._logger.error)(
+                "the leader's metadata log lacks what was committed",
+                diverges_at=target,
+                high_watermark=self._loader.high_watermark,
+                epoch=epoch,
+            )
+            return False
         self._logger.warning("truncating the metadata log", offset=target, log_end=log.log_end_offset, epoch=epoch)
         log.truncate_to(target)
+        return True
 
     def _follow(self, quorum: Quorum, endpoint: tuple[str, int] | None) -> None:
         self.quorum = quorum
@@ -242,13 +262,17 @@ class Observer:
 
     async def _try_elsewhere(self, reason: str) -> None:
         """After a failure: forget the leader's address for now, and ask the next one after a pause."""
-        self._failures += 1
-        if self._failures == 1:
+        if not self._failures:
             self._logger.debug("metadata fetch failed", reason=reason)
         leader = self.leader_address
         self._drop_channel_unless_only()
         if leader is not None:
             self.quorum = Quorum(None, self.quorum.epoch)
+        await self._pause()
+
+    async def _pause(self) -> None:
+        """Longer after each failure."""
+        self._failures += 1
         longest = min(FIRST_PAUSE * 2 ** min(self._failures, 10), LAST_PAUSE)
         await self._runtime.clock.sleep(longest * self._runtime.random.uniform(0.5, 1.0))
 

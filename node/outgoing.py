@@ -28,6 +28,7 @@ from protocol.frames import FrameBudget, ReceiveBuffers
 from protocol.headers import parse_response_header, request_header
 from protocol.primitives import DecodeError
 from protocol.registry import REGISTRY, VersionRange
+from runtime.containment import Containment
 from runtime.context import Runtime
 from runtime.network import Connection, FileRange, Part
 
@@ -47,6 +48,13 @@ class ChannelError(ConnectionError):
 
 class Unreachable(ChannelError):
     """There was no connection: nothing has been sent."""
+
+
+def only(items: Sequence[T]) -> T:
+    """The one item of an answer to a question about one thing. Raises ChannelError where it has more or none."""
+    if len(items) != 1:
+        raise ChannelError(f"the answer speaks of {len(items)} things, not of the one that was asked for")
+    return items[0]
 
 
 @dataclass(slots=True)
@@ -100,7 +108,8 @@ class Channel:
         """Send a request built from plain fields and return the decoded response.
 
         ``version`` None takes the highest that both sides know. Raises ChannelError, KafkaError UNSUPPORTED_VERSION
-        where there is no common version, REQUEST_TIMED_OUT after ``timeout`` seconds.
+        where there is no common version, REQUEST_TIMED_OUT after ``timeout`` seconds. An answer that cannot be read
+        costs the connection, and is a ChannelError.
         """
         link = await self._connected()
         chosen = self.choose(key, version)
@@ -229,13 +238,13 @@ class Channel:
         wait = self._not_before - clock.monotonic()
         if wait > 0:
             await clock.sleep(wait)
-        link = _Link(self._client_id)
+        link = _Link(self._client_id, self._runtime.contained, f"{self.host}:{self.port}")
         framer = KafkaFramer(self._buffers, MAX_RESPONSE_BYTES)
         try:
             await self._runtime.network.connect(self.host, self.port, framer, link, timeout=self._connect_timeout)
             async with asyncio.timeout(self._connect_timeout):
                 self.versions = await self._ask_versions(link)
-        except (OSError, DecodeError) as error:
+        except OSError as error:
             link.abort()
             factor = self._runtime.random.uniform(1 - JITTER, 1 + JITTER)
             self._not_before = clock.monotonic() + self._backoff * factor
@@ -251,9 +260,9 @@ class Channel:
         self._link = link
         return link
 
-    def _why_not(self, error: OSError | DecodeError) -> str:
+    def _why_not(self, error: OSError) -> str:
         """The network's own sentences name the address; what came after the connect does not."""
-        if isinstance(error, OSError) and error.strerror:
+        if error.strerror:
             return error.strerror
         said = str(error) or f"no answer within {self._connect_timeout:g} s"
         return f"cannot connect to {self.host}:{self.port}: {said}"
@@ -279,11 +288,13 @@ class Channel:
 class _Link:
     """One transport connection: correlation ids to waiting futures."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, contained: Containment, address: str) -> None:
         self.alive = False
         self.answered = 0
         """How many answers have come."""
         self._client_id = client_id
+        self._contained = contained
+        self._address = address
         self._connection: Connection | None = None
         self._next_id = 0
         self._pending: dict[int, _Pending] = {}
@@ -323,7 +334,7 @@ class _Link:
     def frame_received(self, frame: memoryview) -> None:
         pending = self._pending.pop(int.from_bytes(frame[:4], "big"), None)
         if pending is None:
-            self.abort()
+            self._reject("sent an answer that nobody waits for")
             return
         self.answered += 1
         if pending.future.done():
@@ -334,14 +345,26 @@ class _Link:
             if pending.again and result is not None and not pending.future.done():
                 self._send(pending.key, pending.version, result, pending)
                 return
-        except Exception as error:
+        except DecodeError as error:
+            self._reject(f"answered {ApiKey(pending.key).name} with what cannot be read: {error}", pending)
+        except (KafkaError, ChannelError) as error:
             if not pending.future.done():
                 pending.future.set_exception(error)
-            if isinstance(error, DecodeError):
-                self.abort()
+        except Exception as error:
+            self._contained.note(f"answer to {ApiKey(pending.key).name}", error, peer=self._address)
+            self._reject(f"answered {ApiKey(pending.key).name} with what cannot be used: {error}", pending)
         else:
             if not pending.future.done():
                 pending.future.set_result(result)
+
+    def _reject(self, what: str, pending: _Pending | None = None) -> None:
+        """Nothing that comes over this connection can be trusted any more: all that wait fail, with the reason."""
+        reason = ChannelError(f"{self._address} {what}")
+        if pending is not None and not pending.future.done():
+            pending.future.set_exception(reason)
+        if self._connection is not None:
+            self._connection.abort()
+        self._fail(reason)
 
     def writable(self) -> None:
         """Requests are bounded by those who wait for them: nothing is held back here."""
@@ -360,4 +383,4 @@ class _Link:
         for pending in waiting:
             if not pending.future.done():
                 reason = "the connection was closed" if error is None else f"the connection broke: {error}"
-                pending.future.set_exception(ChannelError(reason))
+                pending.future.set_exception(error if isinstance(error, ChannelError) else ChannelError(reason))

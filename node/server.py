@@ -107,7 +107,7 @@ class Server:
         self._apis = apis
         self._limits = limits
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
-        self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, self._log, rules)
+        self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, rules)
         self._buffers = ReceiveBuffers(FrameBudget(limits.queued_bytes))
         self._listeners: list[Listener] = []
         self._connections: dict[ServerConnection, None] = {}
@@ -117,6 +117,11 @@ class Server:
             "kafka_server_socketservermetrics_connections_closed_for_cause_total",
             "Connections that were closed because of what the client sent, or because of a limit.",
             role=role.name.lower(),
+        )
+        metrics.gauge(
+            "milena_contained_errors",
+            lambda: runtime.contained.count,
+            "Errors that nobody foresaw, each of which failed one request, connection, partition or task.",
         )
         metrics.gauge(
             "kafka_server_socketservermetrics_connection_count",

@@ -12,6 +12,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.leaders import CurrentLeader, NodeEndpoint
 from protocol.types import METADATA_TOPIC, NodeId
+from runtime.logging import get_logger
 
 PIECE_BYTES: Final = 1 << 20
 
@@ -43,6 +44,11 @@ async def fetch_snapshot(
             piece = response.topics[0].partitions[0]
             partial.append(bytes(piece.unaligned_records or b""))
             if partial.size == piece.size:
+                try:
+                    partial.check()
+                except ValueError as error:  # damaged batches and records that contradict each other are of this kind
+                    get_logger("observer").error("a fetched snapshot cannot be used", reason=str(error))
+                    return Refused(ErrorCode.CORRUPT_MESSAGE)
                 finished = True
                 partial.finish()
                 return None

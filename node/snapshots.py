@@ -157,6 +157,10 @@ class PartialSnapshot:
     def append(self, data: bytes) -> None:
         self._file.append([data])
 
+    def check(self) -> None:
+        """Whether what was written makes an image. Raises CorruptSnapshot, ReplayError."""
+        image_of(self.id, self._file.pread(self._file.size, 0))
+
     def finish(self) -> None:
         self._file.sync()
         self._file.close()
@@ -206,11 +210,16 @@ def image_id(image: MetadataImage) -> SnapshotId:
 
 def load_image(store: SnapshotStore, snapshot: SnapshotId) -> MetadataImage:
     """The image that a snapshot holds. Raises CorruptSnapshot, and ReplayError for records that contradict."""
+    return image_of(snapshot, store.read(snapshot))
+
+
+def image_of(snapshot: SnapshotId, data: bytes) -> MetadataImage:
+    """The image that the bytes of a snapshot hold. Raises as ``load_image``."""
     image = MetadataImage()
     replayer = Replayer(image)
     last_timestamp = -1
     try:
-        for found in read_records(memoryview(store.read(snapshot))):
+        for found in read_records(memoryview(data)):
             if isinstance(found, SnapshotHeader):
                 last_timestamp = found.last_contained_log_timestamp
             elif isinstance(found, MetadataRecord):

@@ -166,6 +166,8 @@ def api_of(name: str) -> ApiKey:
 def error_of(error: str | int) -> ErrorCode:
     """An error code by name or number. Raises ValueError."""
     if isinstance(error, int):
+        if error not in ErrorCode.__members__.values():
+            raise ValueError(f"no error code {error}")
         return ErrorCode(error)
     if error not in ErrorCode.__members__:
         raise ValueError(f"no error code {error!r}")

@@ -145,6 +145,11 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        """What a peer of another version, or one that talks rubbish, calls an error: as Kafka's ``Errors.forCode``."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+
 
 _RETRIABLE: Final = frozenset(
     {
@@ -191,10 +196,7 @@ def retriable(code: int) -> bool:
 
 def error_name(code: int) -> str:
     """The name of a code, or ``code 12345`` for one that we do not know."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"code {code}"
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"code {code}"
 
 
 class KafkaError(Exception):

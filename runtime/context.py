@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runtime.clock import Clock
+from runtime.containment import Containment
 from runtime.disk import Disk
 from runtime.network import Network
 from runtime.randomness import Randomness
@@ -25,5 +26,7 @@ class Runtime:
     simulation all nodes see the same files there."""
     new_tasks: Callable[[str], Tasks]
     """Makes a task scope with a name. The node stops its scopes in order."""
+    contained: Containment
+    """Where errors go that fail one request, connection, partition or step and nothing else."""
     fatal: Callable[[str, BaseException | None], None]
     """Ends the node at once: a broken invariant. (process: log and exit; simulation: the node dies)"""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from runtime.disk import File, Handle
+from runtime.hosts import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,13 @@ Part: TypeAlias = bytes | bytearray | memoryview | FileRange
 
 HIGH_WATER: Final = 1 << 20
 """Bytes. Once more than this are unsent, ``writable`` tells when they have gone."""
+
+
+class UnresolvedHost(OSError):
+    """The name of an address that cannot be looked up, whatever is wrong with it."""
+
+    def __init__(self, host: str, why: str) -> None:
+        super().__init__(errno.EADDRNOTAVAIL, f"cannot resolve {shown(host)}: {why}")
 
 
 class FrameError(Exception):
@@ -134,5 +143,6 @@ class Network(Protocol):
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float
     ) -> Connection:
-        """Connect; connection_made has been called when this returns. Raises OSError (TimeoutError is one)."""
+        """Connect; connection_made has been called when this returns. Raises OSError whatever the address is, among
+        them UnresolvedHost and TimeoutError."""
         ...

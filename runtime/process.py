@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn
 
+from runtime.containment import Containment
 from runtime.context import Runtime
 from runtime.files import RealDisk
 from runtime.logging import get_logger
@@ -53,13 +55,15 @@ def real_runtime(fatal: Callable[[str, BaseException | None], None] | None = Non
     """The ports on the real machine. Call it inside of the running loop."""
     ending = fatal or end_process
     clock = SystemClock()
+    contained = Containment(clock)
     return Runtime(
         clock=clock,
         random=Randomness(),
         network=TcpNetwork(clock),
         disk=RealDisk(),
         tier_disk=RealDisk(TIER_THREADS),
-        new_tasks=lambda name: TaskScope(name, ending),
+        new_tasks=lambda name: TaskScope(name, ending, contained),
+        contained=contained,
         fatal=ending,
     )
 
@@ -95,12 +99,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 async def _guarded(main: Main) -> int:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_unhandled)
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _signalled, stop, number)
     _watch_parent(loop, stop)
     runtime = real_runtime()
+    loop.set_exception_handler(functools.partial(_unhandled, runtime.contained))
     try:
         return await main(runtime, stop)
     finally:
@@ -109,13 +113,10 @@ async def _guarded(main: Main) -> int:
             disk.close()
 
 
-def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An exception left a call-back. A failed assertion ends the process; the rest may concern one connection only."""
-    error = context.get("exception")
-    message = str(context.get("message", "call-back failed"))
-    if isinstance(error, AssertionError):
-        end_process(message, error)
-    get_logger("process").error(message, exc_info=error)
+def _unhandled(contained: Containment, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception left a call-back. It may concern one connection only: what a peer sent must not end the process."""
+    message = str(context.get("message", "a call-back failed"))
+    contained.note("call-back", context.get("exception") or RuntimeError(message), message=message)
 
 
 def _signalled(stop: Stop, number: int) -> None:

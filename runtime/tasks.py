@@ -5,7 +5,7 @@ One implementation serves both worlds: asyncio's and anyio's groups cancel in se
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 
@@ -16,10 +16,20 @@ class TaskHandle(Protocol):
 
 
 class Tasks(Protocol):
-    """An owner of tasks. A task that raises is a broken invariant: the owner's ``failed`` call-back hears of it."""
+    """An owner of tasks. What works on what others sent is started by ``attempt`` or ``keep``: it ends no node."""
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
-        """Start ``work``. Raises RuntimeError, closing the coroutine, when the scope has been stopped."""
+        """Start ``work``. An error that it raises is a broken invariant: the owner's ``failed`` call-back hears of it.
+
+        Raises RuntimeError, closing the coroutine, when the scope has been stopped."""
+        ...
+
+    def attempt(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
+        """Start ``work``, whose errors are contained (``runtime.containment``): it fails alone. Raises as ``spawn``."""
+        ...
+
+    def keep(self, work: Callable[[], Coroutine[Any, Any, object]], *, name: str) -> TaskHandle:
+        """Start ``work``, and anew, after growing pauses, where it ends by an error. Raises as ``spawn``."""
         ...
 
     async def stop(self) -> None:

@@ -8,6 +8,9 @@ import os
 import socket
 from typing import Any, Final
 
+from runtime.hosts import LAST_PORT, fault_of
+from runtime.network import UnresolvedHost
+
 BACKLOG: Final = 1024
 
 Address = tuple[Any, ...]
@@ -16,8 +19,13 @@ Address = tuple[Any, ...]
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Address]]:
     """(family, address) pairs of ``host``, IPv4 first as Java has them. A numeric address costs no look-up.
 
-    Raises OSError naming the host where it is unknown.
+    Raises UnresolvedHost for every name that cannot be looked up, OSError for a port that is none.
     """
+    if not 0 <= port <= LAST_PORT:
+        raise OSError(errno.EADDRNOTAVAIL, f"{port} is no port")
+    fault = fault_of(host)
+    if fault is not None:
+        raise UnresolvedHost(host, fault)
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
@@ -27,7 +35,11 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
-        raise OSError(errno.EADDRNOTAVAIL, f"cannot resolve {host!r}: {error.strerror}") from None
+        raise UnresolvedHost(host, str(error.strerror)) from None
+    except ValueError as error:  # a UnicodeError is one: the loops' own encodings of names
+        raise UnresolvedHost(host, str(error)) from None
+    if not found:
+        raise UnresolvedHost(host, "it has no address")
     return sorted(((family, address) for family, _, _, _, address in found), key=lambda pair: pair[0])
 
 

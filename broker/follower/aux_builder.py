@@ -62,7 +62,7 @@ class AuxBuilder:
     def begin(self, one: Following) -> None:
         assert self._tasks is not None
         name = f"remote log aux state of {one.partition.topic}-{one.partition.index}"
-        self._running[one] = self._tasks.spawn(self._attempt(one), name=name)
+        self._running[one] = self._tasks.attempt(self._attempt(one), name=name)
 
     def cancel(self, one: Following) -> None:
         """Missing is no error."""

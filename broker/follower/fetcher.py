@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -22,9 +23,9 @@ from node.metrics import Counter
 from node.outgoing import ChannelError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.fetch_response import FetchedPartition, FetchResponse
-from protocol.primitives import DecodeError
 from protocol.types import LeaderEpoch, NodeId, Offset
 from runtime.clock import Clock
+from runtime.containment import Containment
 from runtime.logging import get_logger
 from runtime.tasks import TaskHandle, Tasks
 
@@ -53,6 +54,7 @@ class Fetcher:
         link: LeaderLink,
         settings: LinkSettings,
         clock: Clock,
+        contained: Containment,
         bytes_in: Counter,
         topic_id_of: Callable[[str], UUID | None],
         quota: ReplicaQuota,
@@ -67,6 +69,7 @@ class Fetcher:
         self._link = link
         self._settings = settings
         self._clock = clock
+        self._contained = contained
         self._bytes_in = bytes_in
         self._topic_id_of = topic_id_of
         self._quota = quota
@@ -86,7 +89,7 @@ class Fetcher:
         return f"<{self.name} of {len(self.members)} partitions>"
 
     def start(self, tasks: Tasks) -> None:
-        self._task = tasks.spawn(self._run(), name=self.name)
+        self._task = tasks.keep(self._run, name=self.name)
         self._aux.start(tasks, self._built)
 
     def stop(self) -> None:
@@ -165,13 +168,15 @@ class Fetcher:
     # -- rounds
 
     async def _run(self) -> None:
+        self.died = False
+        self._session.broke()
         try:
             while not self._stopping:
                 self._wake.clear()
                 self._resume_due()
                 try:
                     asked = await self._round()
-                except (ChannelError, KafkaError, DecodeError) as error:
+                except (ChannelError, KafkaError) as error:
                     self._failed(error)
                     await self._wait(self._settings.backoff)
                 else:
@@ -264,12 +269,24 @@ class Fetcher:
         return self._next_fetch()
 
     def _take_one(self, one: Following, fetched: FetchedPartition) -> None:
-        event = one.take(fetched, self._bytes_in)
+        event = self._contain(one, lambda: one.take(fetched, self._bytes_in))
         if event is Event.RECORDS and isinstance(fetched.records, memoryview) and self._quota.throttles(one.partition):
             self._quota.record(len(fetched.records))
         self._advance(one, event)
         if event is Event.DIVERGED or (event is Event.RECORDS and fetched.records):
             self._session.served(one)
+
+    def _contain(self, one: Following, do: Callable[[], Event | None]) -> Event | None:
+        """What an answer does to one partition. What nobody foresaw fails that one alone, as in Kafka's
+        ``AbstractFetcherThread``."""
+        try:
+            return do()
+        except KafkaError:
+            return Event.BROKEN
+        except Exception as error:
+            partition = one.partition
+            self._contained.note("answer of a leader", error, topic=partition.topic, partition=partition.index)
+            return Event.BROKEN
 
     # -- where the logs part
 
@@ -288,7 +305,7 @@ class Fetcher:
         for one, epoch in asked.items():
             if one in self.members:
                 end = ends.get((one.partition.topic, one.partition.index), EpochEnd(MISSING, -1, -1))
-                self._advance(one, one.take_epoch_end(epoch, *end))
+                self._advance(one, self._contain(one, partial(one.take_epoch_end, epoch, *end)))
 
     async def _find_bounds(self, some: Sequence[Following]) -> None:
         """The leader said that the next offset is not in its log: where is that log? (B6)"""
@@ -312,11 +329,7 @@ class Fetcher:
         if error or offset < 0:
             self._advance(one, refusal(error))
             return False
-        event: Event | None
-        try:
-            event = do(one, Offset(offset))
-        except KafkaError:
-            event = Event.BROKEN
+        event = self._contain(one, lambda: do(one, Offset(offset)))
         self._advance(one, event)
         return event is None
 

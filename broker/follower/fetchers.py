@@ -146,6 +146,7 @@ class Fetchers:
                 self._link(leader, f"fetcher-{number}"),
                 self._settings,
                 self._runtime.clock,
+                self._runtime.contained,
                 self._bytes_in,
                 self._topic_id_of,
                 self._quota,

@@ -144,10 +144,13 @@ class Following:
             return None
         if error_code:
             return refusal(error_code)
+        log_end = self.log.log_end_offset
         try:
             agreed = self._cut(epoch, end, fallback=self.log.high_watermark)
         except KafkaError as error:
             return self._refused(error)
+        if not agreed and self.log.log_end_offset == log_end:
+            return Event.RETRIABLE  # it named an epoch above the one that it was asked for: nothing is learned
         return self._after_cut(Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN)
 
     def shorten(self, leader_end: Offset) -> bool:

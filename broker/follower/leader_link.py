@@ -115,7 +115,7 @@ class LeaderLink:
         changed, and with it perhaps the version of the requests.
 
         ``first`` is called once there is a connection, since what is wanted may change until then; None is nothing.
-        Raises ChannelError, KafkaError REQUEST_TIMED_OUT or UNSUPPORTED_VERSION, DecodeError.
+        Raises ChannelError, KafkaError REQUEST_TIMED_OUT or UNSUPPORTED_VERSION.
         """
         channel = await self._connected()
         fetch = first()

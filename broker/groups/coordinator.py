@@ -59,7 +59,7 @@ class GroupCoordinator:
         self._led: dict[int, _Led] = {}
 
     def start(self) -> None:
-        self._tasks.spawn(self._expire_offsets(), name="group-offset-expiry")
+        self._tasks.keep(self._expire_offsets, name="group-offset-expiry")
 
     # -- leadership
 
@@ -79,7 +79,7 @@ class GroupCoordinator:
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
         led = _Led(leader_epoch, shard, offsets_log)
         self._led[index] = led
-        self._tasks.spawn(self._load(index, led), name=f"group-load-{index}")
+        self._tasks.attempt(self._load(index, led), name=f"group-load-{index}")
 
     def resigned(self, index: int) -> None:
         led = self._led.pop(index, None)
@@ -93,7 +93,9 @@ class GroupCoordinator:
                 loader.apply(piece)
                 if self._led.get(partition) is not led:
                     return
-        except (KafkaError, CorruptBatch, DecodeError) as error:
+        except Exception as error:
+            if not isinstance(error, (KafkaError, CorruptBatch, DecodeError)):
+                self._runtime.contained.note("load of groups", error, partition=partition)
             get_logger("groups").error(
                 "groups_not_loaded", partition=partition, leader_epoch=led.leader_epoch, reason=str(error)
             )

@@ -26,7 +26,7 @@ def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, 
         broker_id=NodeId(request.broker_id),
         cluster_id=request.cluster_id,
         incarnation=request.incarnation_id or ZERO_UUID,
-        endpoints=tuple(ListenerImage(e.name, e.host, e.port, e.security_protocol) for e in request.listeners),
+        endpoints=_endpoints(request.listeners),
         features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
         rack=request.rack,
         log_dirs=tuple(directory or ZERO_UUID for directory in messages.get(request, "log_dirs", ())),
@@ -36,3 +36,9 @@ def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, 
     node.background.registering(registration, ctx.client_host)
     result = register(node.state, registration, node.now())
     return node.commit(result, lambda epoch: {"error_code": 0, "broker_epoch": epoch})
+
+
+def _endpoints(listeners: Any) -> tuple[ListenerImage, ...]:
+    """By name: of two under one name the last counts, as in Kafka."""
+    by_name = {e.name: ListenerImage(e.name, e.host, e.port, e.security_protocol) for e in listeners}
+    return tuple(by_name.values())

@@ -83,7 +83,16 @@ class Settings:
             raise UserError(f"--brokers {self.brokers}: a cluster has at least one broker")
         if not 0 <= self.port <= 65535 - self.brokers + 1:
             raise UserError(f"--port {self.port}: {self.brokers} ports from there on do not lie between 1 and 65535")
+        self._check_hosts()
         self._check_metrics()
+
+    def _check_hosts(self) -> None:
+        from runtime.hosts import fault_of, shown
+
+        for option, host in (("--host", self.host), ("--advertised-host", self.advertised_host)):
+            fault = fault_of(host.removeprefix("[").removesuffix("]")) if host else None
+            if fault is not None:
+                raise UserError(f"{option} {shown(host)}: this is no host name, {fault}")
 
     def _take_metrics(self, values: Values) -> None:
         if "no_metrics" in values.given:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from node.client.cluster import Cluster
 from node.client.consumer import TopicPartition
 from node.client.membership import by_topic, find_coordinator
+from node.outgoing import only
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -129,7 +130,7 @@ async def describe_configs(cluster: Cluster, resource_type: int, name: str) -> l
         channel = await cluster.any_channel()
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
     response = await channel.request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
-    result = response.results[0]
+    result = only(response.results)
     if (error := _error(result)) is not None:
         raise error
     return [
@@ -152,7 +153,7 @@ async def alter_configs(
     changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
     resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
     response = await cluster.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
-    if (error := _error(response.responses[0])) is not None:
+    if (error := _error(only(response.responses))) is not None:
         raise error
 
 
@@ -165,7 +166,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
         response = await channel.request(
             ApiKey.DELETE_RECORDS, topics=[{"name": topic, "partitions": [partition]}], timeout_ms=TIMEOUT_MS
         )
-        result = response.topics[0].partitions[0]
+        result = only(only(response.topics).partitions)
         if result.error_code:
             raise KafkaError(ErrorCode(result.error_code), f"{topic}-{number}")
         starts[topic, number] = int(result.low_watermark)
@@ -190,7 +191,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupView:
 
     async def ask() -> Any:
         channel = cluster.to(*await find_coordinator(cluster, group))
-        answer = (await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])).groups[0]
+        answer = only((await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])).groups)
         return answer, _error(answer)
 
     found = await _when_coordinated(cluster, ask)
@@ -215,7 +216,7 @@ async def group_offsets(
         version = channel.choose(ApiKey.OFFSET_FETCH, at_most=9)
         if version >= 8:
             wanted = [{"group_id": group, "topics": topics}]
-            found = (await channel.request(ApiKey.OFFSET_FETCH, version, groups=wanted)).groups[0]
+            found = only((await channel.request(ApiKey.OFFSET_FETCH, version, groups=wanted)).groups)
         else:
             found = await channel.request(ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics)
         return found, KafkaError(ErrorCode(found.error_code), f"group {group!r}") if found.error_code else None
@@ -234,7 +235,7 @@ async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
     for group in groups:
         channel = cluster.to(*await find_coordinator(cluster, group))
         response = await channel.request(ApiKey.DELETE_GROUPS, groups_names=[group])
-        results[group] = _error(response.results[0])
+        results[group] = _error(only(response.results))
     return results
 
 

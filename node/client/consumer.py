@@ -20,7 +20,6 @@ from protocol.api_keys import ApiKey
 from protocol.batch import CorruptBatch, iter_batches
 from protocol.errors import ErrorCode, KafkaError, retriable
 from protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, decode_fetch_response, encode_fetch_request
-from protocol.primitives import DecodeError
 from protocol.records import Header, iter_records, offset_of, timestamp_of
 
 MAX_BYTES: Final = 50 << 20
@@ -132,7 +131,7 @@ class Consumer:
             taken = list(self._take(max_records))
             if not self._searching and any(a for a in self._assigned.values() if not a.fetching and not a.records):
                 self._searching = True
-                self._tasks.spawn(self._start_fetches(), name="find leaders")
+                self._tasks.attempt(self._start_fetches(), name="find leaders")
             left = deadline - clock.monotonic()
             if taken or left <= 0:
                 return taken
@@ -164,7 +163,7 @@ class Consumer:
                     assigned.fetching = True
                     by_leader.setdefault(channel, []).append((assigned, wanted))
             for channel, wanted_here in by_leader.items():
-                self._tasks.spawn(self._fetch(channel, wanted_here), name=f"fetch {channel!r}")
+                self._tasks.attempt(self._fetch(channel, wanted_here), name=f"fetch {channel!r}")
             if not by_leader and self._failure is None:
                 await self._cluster.pause(self._failures)
                 self._failures += 1
@@ -211,7 +210,9 @@ class Consumer:
             refused = await self._fetch_once(channel, wanted)
             for topic, error in refused:
                 self._note(error, topic)
-        except (KafkaError, ChannelError, DecodeError, CorruptBatch) as error:
+        except Exception as error:
+            if not isinstance(error, (KafkaError, ChannelError)):
+                self._cluster.runtime.contained.note("fetch of a consumer", error)
             refused = [(assigned.topic, error) for assigned, _ in wanted]
             for assigned, _ in wanted:
                 assigned.preferred = -1
@@ -256,7 +257,7 @@ class Consumer:
             if response.error_code:
                 raise KafkaError(ErrorCode(response.error_code))
             for name, topic_id, partitions in response.topics:
-                topic = names[topic_id] if name is None else name
+                topic = names.get(topic_id, "") if name is None else name
                 for fetched in partitions:
                     found = asked.get((topic, fetched.partition))
                     error = None if found is None else self._keep(found, fetched)
@@ -315,7 +316,7 @@ class Consumer:
         self._cluster.forget_topic(topic)
         if isinstance(error, KafkaError) and not retriable(error.code):
             self._failure = error
-        elif isinstance(error, DecodeError | CorruptBatch):
+        elif isinstance(error, CorruptBatch):
             self._failure = KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
 

@@ -129,7 +129,7 @@ class GroupConsumer:
         self._assigned(partitions)
         if not self._beating:
             self._beating = True
-            self._tasks.spawn(self._beat(), name="heartbeats")
+            self._tasks.keep(self._beat, name="heartbeats")
 
     async def _beat(self) -> None:
         while True:

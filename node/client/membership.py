@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from node.client.cluster import Cluster
 from node.client.consumer import TopicPartition
-from node.outgoing import Channel, ChannelError
+from node.outgoing import Channel, ChannelError, only
 from protocol.api_keys import ApiKey
 from protocol.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -204,7 +204,7 @@ class Membership:
             response = await channel.request(
                 ApiKey.OFFSET_FETCH, version, groups=[{"group_id": self.group, "topics": topics}], require_stable=True
             )
-            answer = response.groups[0]
+            answer = only(response.groups)
         else:
             answer = response = await channel.request(
                 ApiKey.OFFSET_FETCH, version, group_id=self.group, topics=topics, require_stable=True
@@ -286,7 +286,7 @@ async def find_coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
     version = channel.choose(ApiKey.FIND_COORDINATOR)
     if version >= 4:
         response = await channel.request(ApiKey.FIND_COORDINATOR, version, key_type=GROUP_KEY, coordinator_keys=[group])
-        answer = response.coordinators[0]
+        answer = only(response.coordinators)
     else:
         answer = await channel.request(ApiKey.FIND_COORDINATOR, version, key=group, key_type=GROUP_KEY)
     if answer.error_code:

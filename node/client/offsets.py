@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from node.client.cluster import Cluster
-from node.outgoing import ChannelError
+from node.outgoing import ChannelError, only
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 
@@ -47,7 +47,7 @@ async def find_offset(
     except ChannelError:
         cluster.forget_topic(topic)  # another broker may lead by now
         raise
-    found = response.topics[0].partitions[0]
+    found = only(only(response.topics).partitions)
     if found.error_code:
         cluster.forget_topic(topic)
         raise KafkaError(ErrorCode(found.error_code), f"{topic}-{partition}")

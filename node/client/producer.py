@@ -18,7 +18,6 @@ from protocol.api_keys import ApiKey
 from protocol.batch import Codec
 from protocol.errors import ErrorCode, KafkaError, retriable
 from protocol.hashing import partition_for_key
-from protocol.primitives import DecodeError
 from protocol.produce import ProducedPartition, ProduceRequest, decode_produce_response, encode_produce_request
 from protocol.records import Header
 from protocol.types import ProducerEpoch, ProducerId
@@ -125,7 +124,7 @@ class Producer:
             self._sticky.pop(topic, None)
         if not lane.sending:
             lane.sending = True
-            self._tasks.spawn(self._drain(lane), name=f"send {topic}-{partition}")
+            self._tasks.attempt(self._drain(lane), name=f"send {topic}-{partition}")
         return future
 
     async def flush(self) -> None:
@@ -161,7 +160,9 @@ class Producer:
         attempt = 0
         while True:
             try:
-                return len((await self._cluster.topic(topic, allow_auto_create=True)).partitions)
+                view = await self._cluster.topic(topic, allow_auto_create=True)
+                if view.partitions:
+                    return len(view.partitions)
             except KafkaError as error:
                 if not retriable(error.code) or self._clock.monotonic() > deadline:
                     raise
@@ -175,7 +176,12 @@ class Producer:
         """Send a lane's batches one after the other until there are none."""
         while lane.batches:
             batch = lane.batches[0]
-            await self._deliver(lane, batch)
+            try:
+                await self._deliver(lane, batch)
+            except Exception as error:
+                self._cluster.runtime.contained.note("delivery of a batch", error, topic=lane.topic)
+                batch.uncertain = True
+                self._give_up(lane, batch, error)
             lane.batches.popleft()
             self._buffered -= batch.size
             self._progress.set()
@@ -193,7 +199,7 @@ class Producer:
                 result = await self._attempt(lane, data)
             except Unreachable as unreachable:
                 error = unreachable
-            except (ChannelError, DecodeError) as broken:
+            except ChannelError as broken:
                 batch.uncertain = True
                 error = broken
             except KafkaError as refused:
@@ -254,7 +260,7 @@ class Producer:
             return self._identity
 
     async def _attempt(self, lane: Lane, data: bytes) -> ProducedPartition:
-        """One request with one batch. Raises ChannelError, KafkaError, DecodeError."""
+        """One request with one batch. Raises ChannelError, KafkaError."""
         channel, _, topic = await self._cluster.leader(lane.topic, lane.partition)
         await channel.connect()
         version = channel.choose(ApiKey.PRODUCE, at_most=None if topic.id is not None else 12)
@@ -279,4 +285,4 @@ class Producer:
             for result in partitions:
                 if result.partition == lane.partition:
                     return result
-        raise DecodeError(f"the answer does not speak of {lane.topic}-{lane.partition}")
+        raise ChannelError(f"the answer does not speak of {lane.topic}-{lane.partition}")

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from node.client.cluster import Cluster
 from node.client.consumer import TopicPartition
 from node.client.membership import by_topic
+from node.outgoing import only
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -185,7 +186,7 @@ async def describe_partitions(cluster: Cluster, topic: str) -> dict[int, Partiti
             response_partition_limit=2000,
             cursor=cursor,
         )
-        described = response.topics[0]
+        described = only(response.topics)
         _raise(described)
         for partition in described.partitions:
             found[int(partition.partition_index)] = PartitionDescription(
@@ -208,7 +209,7 @@ async def describe_quorum(cluster: Cluster) -> QuorumView:
     wanted = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
     response = await cluster.ask_any(ApiKey.DESCRIBE_QUORUM, topics=wanted)
     _raise(response)
-    partition = response.topics[0].partitions[0]
+    partition = only(only(response.topics).partitions)
     _raise(partition)
     return QuorumView(
         int(partition.leader_id),

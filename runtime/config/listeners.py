@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from runtime.config.values import ConfigError
+from runtime.hosts import LAST_PORT, fault_of, shown
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-LAST_PORT: Final = 65_535
 ENDPOINT: Final = re.compile(r"(?P<name>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 
 
@@ -49,6 +49,9 @@ def parse_endpoints(entries: Sequence[str], protocols: Mapping[str, str]) -> tup
         name = match["name"].upper()
         if name not in protocols:
             raise _failed(entries, f"No security protocol defined for listener {name}")
+        fault = fault_of(match["host"]) if match["host"] else None
+        if fault is not None:
+            raise _failed(entries, f"The host {shown(match['host'])} of listener {name} is no host name: {fault}")
         found.append(Endpoint(name, match["host"], int(match["port"]), protocols[name]))
     return tuple(found)
 

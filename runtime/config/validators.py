@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from runtime.config.values import ConfigError, Value, invalid, render
+from runtime.hosts import LAST_PORT, fault_of
 
 
 class Validator(Protocol):
@@ -79,9 +80,11 @@ HOST_PORT: Final = re.compile(r"(?:[^:/\[]*://)?\[?(?P<host>[0-9a-zA-Z\-%._:]*?)
 
 
 def split_address(text: str) -> tuple[str, int] | None:
-    """(host, port) of ``host:port`` or ``[ipv6]:port``, None where it is neither."""
+    """(host, port) of ``host:port`` or ``[ipv6]:port``; None where it is neither, or no look-up could find the host."""
     found = HOST_PORT.fullmatch(text)
-    return (found["host"], int(found["port"])) if found and found["host"] else None
+    if found is None or fault_of(found["host"]) is not None or int(found["port"]) > LAST_PORT:
+        return None
+    return found["host"], int(found["port"])
 
 
 @dataclass(frozen=True, slots=True)

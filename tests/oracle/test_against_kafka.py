@@ -57,7 +57,7 @@ async def observing(node: KafkaNode, folder: Path) -> AsyncIterator[tuple[Metada
     snapshots.open()
     config = TopicConfig.effective(NodeConfig.of(), {})
     log = PartitionLog.open(runtime.disk, runtime.clock, str(folder), METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
-    loader = MetadataLoader(log, snapshots)
+    loader = MetadataLoader(log, snapshots, runtime.contained)
     options = ObserverOptions(node_id=NodeId(77), cluster_id=CLUSTER_ID, voters={}, bootstrap=[node.controller])
     keeper = SnapshotKeeper(runtime, loader, log, snapshots, SnapshotPolicy(), node_id=77)
     observer = Observer(runtime, options, log, snapshots, loader, keeper)

@@ -53,8 +53,8 @@ class Consumption:
 
     def start(self, tasks: Tasks) -> None:
         """Begin to read."""
-        tasks.spawn(self._locate_all(), name="locate remote log metadata")
-        tasks.spawn(self._read(), name="read remote log metadata")
+        tasks.keep(self._locate_all, name="locate remote log metadata")
+        tasks.keep(self._read, name="read remote log metadata")
 
     async def save(self) -> None:
         """Write the snapshots that are behind."""

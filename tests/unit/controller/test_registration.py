@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from controller.brokers import unregister
+from node.image import ListenerImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.features import RANGES
 from protocol.types import UNASSIGNED_DIR
@@ -55,6 +56,15 @@ def test_the_same_incarnation_amends_its_registration_and_keeps_epoch_and_state(
         ({"log_dirs": (UNASSIGNED_DIR,)}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": (directory(2), directory(2))}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": (directory(1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"broker_id": -5}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (ListenerImage("", "h", 1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (ListenerImage("P", "h", 0),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (ListenerImage("P", "h", 1, 4),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (ListenerImage("P", "h", 1, -1),)}, ErrorCode.INVALID_REGISTRATION),
+        *(
+            ({"endpoints": (ListenerImage("P", "h", 1), ListenerImage("Q", host, 1))}, ErrorCode.INVALID_REGISTRATION)
+            for host in ("", "a..b", "h" * 64, "x" * 30_000, "a\0b", "a b", "a\nb", "[::1]")
+        ),
         ({"features": {}}, ErrorCode.INVALID_REGISTRATION),
         ({"features": {"metadata.version": (7, 29)}}, ErrorCode.UNSUPPORTED_VERSION),
         ({"features": {"metadata.version": (7, 30), "group.version": (1, 1)}}, ErrorCode.UNSUPPORTED_VERSION),
@@ -63,6 +73,15 @@ def test_the_same_incarnation_amends_its_registration_and_keeps_epoch_and_state(
 )
 def test_what_does_not_fit_the_cluster_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
     assert refusal(Cluster(1), 2, **fields) is code
+
+
+def test_what_kafka_takes_is_taken() -> None:
+    cluster = Cluster()
+    cluster.register(1000)
+    cluster.register(1, endpoints=())
+    for number, host in enumerate(("kafka_1", "::1", "fe80::1%eth0", "b\u00fccher", "h" * 63, "a.b."), 2):
+        cluster.register(number, endpoints=(ListenerImage("ANY NAME", host, 65_535, 3),))
+    assert sorted(cluster.state.image.brokers) == [1, 2, 3, 4, 5, 6, 7, 1000]
 
 
 def test_a_finalized_feature_that_a_broker_does_not_name_is_one_it_lacks() -> None:

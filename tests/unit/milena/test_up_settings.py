@@ -37,6 +37,26 @@ def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> No
     assert again.overrides == [("a", "b=c"), ("d", "")]
 
 
+@pytest.mark.parametrize(
+    ("option", "host", "why"),
+    [
+        ("--advertised-host", "kafka..local", "it has an empty label"),
+        ("--advertised-host", "h" * 64, "it has a label longer than 63 characters"),
+        ("--advertised-host", "a b", "it has characters that no name has"),
+        ("--host", ".x", "it has an empty label"),
+        ("--host", "1::2::3", "it is no IPv6 address"),
+    ],
+)
+def test_a_host_that_no_look_up_can_find_is_refused_with_its_option(option: str, host: str, why: str) -> None:
+    with pytest.raises(UserError, match=f"^{option} '{host}': this is no host name, {why}$"):
+        settings_of(option, host)
+
+
+@pytest.mark.parametrize("host", ["kafka_1.local.", "::1", "[::1]", "fe80::1%eth0", "10.0.0.1", "0.0.0.0", ""])
+def test_other_hosts_are_taken(host: str) -> None:
+    assert settings_of("--advertised-host", host).advertised_host == host
+
+
 def test_overrides_and_metrics_hold_until_others_come_or_they_are_forgotten(tmp_path: Path) -> None:
     cluster = ClusterDir(str(tmp_path))
     save(cluster, settings_of("--override", "a=1", "--override", "b=2", "--metrics", "9400"))

@@ -245,7 +245,7 @@ def follow(
     snapshots = SnapshotStore(runtime.disk, FOLDER)
     snapshots.open()
     log = PartitionLog.open(runtime.disk, runtime.clock, FOLDER, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
-    loader = MetadataLoader(log, snapshots)
+    loader = MetadataLoader(log, snapshots, runtime.contained)
     keeper = SnapshotKeeper(runtime, loader, log, snapshots, policy or SnapshotPolicy(), node_id=1)
     options = ObserverOptions(
         node_id=NodeId(1), cluster_id=cluster_id, voters={voter: (f"c{voter}", PORT) for voter in voters}

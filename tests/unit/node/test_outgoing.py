@@ -169,8 +169,20 @@ async def test_a_repeated_request_that_is_not_answered_any_more_times_out() -> N
 
 async def test_what_taking_a_repeated_answer_raises_reaches_the_caller() -> None:
     def take(body: memoryview) -> None:
-        raise ValueError("no")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no")
 
     async with linked() as (_, channel):
-        with pytest.raises(ValueError, match="no"):
+        with pytest.raises(KafkaError, match="no"):
             await channel.repeat(ApiKey.PRODUCE, 3, [b"once"], take, timeout=5)
+        assert channel.connected
+
+
+async def test_an_answer_that_cannot_be_used_costs_the_connection(capsys: pytest.CaptureFixture[str]) -> None:
+    def take(body: memoryview) -> None:
+        raise UnicodeError("nobody foresaw this")
+
+    async with linked() as (_, channel):
+        with pytest.raises(ChannelError, match="answered PRODUCE with what cannot be used: nobody foresaw this"):
+            await channel.repeat(ApiKey.PRODUCE, 3, [b"once"], take, timeout=5)
+        assert not channel.connected
+    assert "answer to PRODUCE failed" in capsys.readouterr().err

@@ -186,14 +186,17 @@ class TestErrors:
             await client.close()
         assert "ZeroDivisionError" in capsys.readouterr().err
 
-    async def test_a_broken_invariant_ends_the_node(self) -> None:
+    async def test_a_broken_invariant_fails_the_request_alone(self, capsys: pytest.CaptureFixture[str]) -> None:
         async with running() as r:
             r.node.error = AssertionError("must not be")
             client = await r.client()
-            client.send(ApiKey.CREATE_TOPICS, 7, topics=[], timeout_ms=5)
-            await until(lambda: r.failures)
-            assert r.failures == ["broken invariant in CreateTopics: must not be"]
+            for _ in range(3):
+                response = await client.ask(ApiKey.CREATE_TOPICS, 7, topics=[{"name": "t"}], timeout_ms=5)
+                assert response.topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             await client.close()
+            assert (r.failures, r.server.runtime.contained.count) == ([], 3)
+        said = capsys.readouterr().err
+        assert said.count("must not be") == 1, "a client does not fill the log"
 
     async def test_an_error_without_a_place_closes_the_connection(self) -> None:
         async with running() as r:

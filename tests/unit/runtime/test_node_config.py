@@ -106,6 +106,13 @@ REFUSED = [
     ({"listeners": "FOO://h:1"}, "No security protocol defined for listener FOO"),
     ({"listeners": "h:9092"}, "Unable to parse h:9092 to a broker endpoint"),
     ({"listeners": "PLAINTEXT://h:70000"}, "Unable to parse PLAINTEXT://h:70000 to a broker endpoint"),
+    (
+        {"advertised_listeners": "PLAINTEXT://a..b:1"},
+        "'a..b' of listener PLAINTEXT is no host name: it has an empty label",
+    ),
+    ({"listeners": f"PLAINTEXT://{'h' * 64}:1"}, "is no host name: it has a label longer than 63 characters"),
+    ({"controller_quorum_voters": "3@a..b:1"}, "Failed to parse host name from entry 3@a..b:1"),
+    ({"controller_quorum_bootstrap_servers": "a..b:1"}, "Failed to parse host name from a..b:1"),
     ({"listeners": "SSL://h:1"}, "Controller listener with name CONTROLLER defined in controller.listener.names not"),
     ({"listener_security_protocol_map": "PLAINTEXT:PLAIN"}, "Invalid security protocol `PLAIN` defined in"),
     ({"listener_security_protocol_map": "PLAINTEXT"}, "'PLAINTEXT' is not NAME:PROTOCOL"),

@@ -7,6 +7,7 @@ from unittest.mock import sentinel
 
 from runtime.config.node_config import NodeConfig
 from runtime.config.topic_config import TopicConfig
+from runtime.containment import Containment
 from runtime.context import Runtime
 from runtime.files import RealDisk
 from runtime.randomness import Randomness
@@ -29,13 +30,15 @@ class Manager:
         self.failed: list[tuple[str, list[PartitionLog]]] = []
         self.fatal: list[str] = []
         self.disk = disk or RealDisk()
+        contained = Containment(self.clock)
         self.runtime = Runtime(
             clock=self.clock,
             random=Randomness(1),
             network=sentinel.network,
             disk=self.disk,
             tier_disk=self.disk,
-            new_tasks=lambda name: TaskScope(name, lambda text, _error: self.fatal.append(text)),
+            new_tasks=lambda name: TaskScope(name, lambda text, _error: self.fatal.append(text), contained),
+            contained=contained,
             fatal=lambda text, _error: self.fatal.append(text),
         )
         config = NodeConfig.of(node_id=node_id, log_dirs=",".join(self.paths))

@@ -26,7 +26,7 @@ OF_THE_NODE: Final = frozenset({
 """Broker keys whose values cannot be the same."""
 RATE: Final = "leader.replication.throttled.rate"
 """Of dynamic configurations alone."""
-OF_OUR_OWN: Final = {"broker.connection.loss.fencing.enable"}
+OF_OUR_OWN: Final = {"broker.connection.loss.fencing.enable", "forwarded.request.visible.timeout.ms"}
 """Keys that Kafka does not have."""
 
 

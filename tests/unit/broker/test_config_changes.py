@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 
 from broker import config_changes
 from broker.apis import alter_configs, incremental_alter_configs
@@ -116,16 +115,6 @@ def test_without_a_controller_every_resource_has_its_error() -> None:
 
 LOGGER = 8
 WRONG_LEVEL = int(ErrorCode.INVALID_CONFIG)
-
-
-@pytest.fixture
-def logged() -> Iterator[StringIO]:
-    """What is logged, at INFO to begin with."""
-    before = structlog.get_config()
-    stream = StringIO()
-    logging.configure(stream, human=False)
-    yield stream
-    structlog.configure(**before)
 
 
 async def test_levels_of_loggers_are_changed_here_and_at_once(bench: Bench, logged: StringIO) -> None:

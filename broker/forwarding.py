@@ -70,7 +70,6 @@ def failed_topics(request: Any, error: KafkaError, *, field: str) -> dict[str, A
     """The same error for each topic of a request."""
     return {
         field: [
-            {"name": topic.name, "error_code": int(error.code), "error_message": error.message}
-            for topic in request.topics
+            {"name": topic.name, "error_code": int(error.code), "error_message": error.text} for topic in request.topics
         ]
     }

@@ -124,7 +124,7 @@ def failed_entries(request: Any, error: KafkaError) -> dict[str, Any]:
         "entries": [
             {
                 "error_code": int(error.code),
-                "error_message": error.message,
+                "error_message": error.text,
                 "entity": [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in entry.entity],
             }
             for entry in request.entries

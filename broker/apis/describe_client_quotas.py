@@ -18,4 +18,4 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
 
 
 def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
-    return {"error_code": int(error.code), "error_message": error.message, "entries": None}
+    return {"error_code": int(error.code), "error_message": error.text, "entries": None}

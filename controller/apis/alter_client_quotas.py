@@ -44,7 +44,7 @@ def _answer(outcomes: Mapping[Entity, KafkaError | None]) -> dict[str, Any]:
         "entries": [
             {
                 "error_code": int(error.code) if error else 0,
-                "error_message": error.message if error else None,
+                "error_message": error.text if error else None,
                 "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
             }
             for entity, error in outcomes.items()

@@ -94,6 +94,7 @@ class Applier:
         self._led_when_deleted: set[tuple[UUID, int]] = set()
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
+        self._progressed: Callable[[], None] = lambda: None
         self._log = get_logger("applier")
 
     def start(self, tasks: Tasks) -> None:
@@ -104,6 +105,10 @@ class Applier:
         for topic, index, _ in self._image().partitions_of(self._node_id):
             self._todo[topic.name, index] = None
         self._note_progress()
+
+    def on_progress(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` when ``applied_offset`` has moved."""
+        self._progressed = tell
 
     async def caught_up(self) -> None:
         """Until everything published so far is carried out."""
@@ -174,6 +179,7 @@ class Applier:
             self.applied_offset = self._image().offset
             self._work.clear()
             self._idle.set()
+            self._progressed()
 
     def _set_strays_aside(self) -> None:
         """Logs of topics that were deleted, or that were moved away, while this broker was down."""

@@ -66,7 +66,7 @@ def _outcome(resource: Any, error: KafkaError | None) -> dict[str, Any]:
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
         "error_code": int(error.code) if error else 0,
-        "error_message": error.message if error else None,
+        "error_message": error.text if error else None,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from broker.partition import Partition
 from broker.partitions import PartitionSet
@@ -14,6 +14,8 @@ from runtime.config.topic_config import TopicConfig
 from runtime.config.values import ConfigError
 from runtime.logging import get_logger
 
+MAX_NAMED: Final = 10_000
+
 
 class ConfigStore:
     """Overlays the dynamic configuration on the static one. Equal topic configurations are shared."""
@@ -23,7 +25,7 @@ class ConfigStore:
         self._image = image
         self._partitions = partitions
         self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        self._warned_of_compaction: set[str] = set()
+        self._compacted: set[str] = set()
         self._listeners: list[Callable[[NodeConfig], None]] = []
         self._topic_listeners: list[Callable[[Partition], None]] = []
         self._log = get_logger("config")
@@ -47,10 +49,17 @@ class ConfigStore:
         config = self._shared.get(key)
         if config is None:
             config = self._shared[key] = TopicConfig.effective(self.node, overrides)
-        if config.compacted and name not in self._warned_of_compaction:
-            self._warned_of_compaction.add(name)
-            self._log.warning("cleanup.policy=compact is accepted, but nothing is compacted yet", topic=name)
+        if config.compacted and name not in self._compacted and len(self._compacted) < MAX_NAMED:
+            self._compacted.add(name)
+            self._warn_of_compaction(name, len(self._compacted))
         return config
+
+    def _warn_of_compaction(self, name: str, count: int) -> None:
+        """At the first such topic, the tenth, the hundredth and so on: Kafka Streams makes hundreds of them."""
+        if str(count).strip("0") == "1":
+            self._log.warning(
+                "cleanup.policy=compact is accepted, but nothing is compacted yet", topic=name, topics=count
+            )
 
     def check_tier(self) -> None:
         """Raises ConfigError where topics need the tier that this broker has not."""

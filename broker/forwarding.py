@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Any
 
+from broker.own_changes import CHANGING
 from node.api import Principal, RequestContext
 from protocol import messages
 from protocol.api_keys import ApiKey
@@ -40,6 +41,8 @@ async def ask_controller(node: Broker, ctx: RequestContext, request: Any) -> byt
     answer = messages.get(response, "response_data", None)
     if answer is None:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if header.api_key in CHANGING:
+        await node.own_changes.seen()
     _, body = parse_response_header(header.api_key, header.api_version, memoryview(answer))
     return bytes(body)
 
@@ -67,7 +70,6 @@ def failed_topics(request: Any, error: KafkaError, *, field: str) -> dict[str, A
     """The same error for each topic of a request."""
     return {
         field: [
-            {"name": topic.name, "error_code": int(error.code), "error_message": error.message}
-            for topic in request.topics
+            {"name": topic.name, "error_code": int(error.code), "error_message": error.text} for topic in request.topics
         ]
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from broker.isr import Committed, IsrState, Pending, PendingExpand, PendingShrink, Reaction, reaction
+from broker.isr import Committed, Isr, IsrState, Pending, PendingExpand, PendingShrink, Reaction, reaction
 from broker.isr_proposals import Altered, Proposal
 from broker.replica_selector import Candidate, nearest
 from broker.replica_state import NEVER, NO_EPOCH, UNKNOWN, ReplicaState, Visited
@@ -34,12 +34,14 @@ class Leading:
         "_partition",
         "_proposed_on",
         "_replication",
+        "_told",
         "followers",
         "isr",
         "start_offset",
     )
 
-    def __init__(self, partition: Partition, replication: Replication) -> None:
+    def __init__(self, partition: Partition, replication: Replication, known: Isr = ()) -> None:
+        """``known``: the committed ISR as this broker knew it before it led, empty where it did not."""
         self.followers: dict[NodeId, ReplicaState] = {}
         self.isr: IsrState = Committed(())
         self._directories: dict[NodeId, UUID] = {}
@@ -49,6 +51,7 @@ class Leading:
         self._partition = partition
         self._replication = replication
         self._events = get_logger("isr")
+        self._told = known
 
     @property
     def _log(self) -> PartitionLog:
@@ -86,6 +89,8 @@ class Leading:
             followers[node] = follower
         self.followers = followers
         self._directories = {node: found for node in followers if (found := image.directory_of(node)) is not None}
+        if not isinstance(state, Committed) and set(image.isr) == set(state.proposed):
+            self._count(state)  # the metadata were here before the answer
         self._set(state if stays_open else Committed(image.isr))
 
     def end(self) -> None:
@@ -96,6 +101,25 @@ class Leading:
         self.isr = state
         self._partition.isr = state.isr
         self._partition.maximal_isr = state.maximal
+        self._tell(state.isr)
+
+    def _tell(self, isr: Isr) -> None:
+        """Every change of the committed ISR is logged once, whether the answer or the metadata brought it."""
+        before, self._told = self._told, isr
+        if before and set(before) != set(isr):
+            partition = self._partition
+            self._events.info(
+                "ISR changed",
+                topic=partition.topic,
+                partition=partition.index,
+                before=before,
+                isr=isr,
+                partition_epoch=partition.partition_epoch,
+            )
+
+    def _count(self, pending: Pending) -> None:
+        meters = self._replication.meters
+        (meters.expands if isinstance(pending, PendingExpand) else meters.shrinks).value += 1
 
     # -- followers
 
@@ -243,20 +267,13 @@ class Leading:
                 pass
 
     def _commit(self, pending: Pending, altered: Altered) -> None:
-        partition, meters = self._partition, self._replication.meters
+        partition = self._partition
         if altered.leader_epoch != partition.leader_epoch or altered.partition_epoch < partition.partition_epoch:
-            meters.failed.value += 1  # a state that this leader does not know: its metadata will
+            self._replication.meters.failed.value += 1  # a state that this leader does not know: its metadata will
             return
-        (meters.expands if isinstance(pending, PendingExpand) else meters.shrinks).value += 1
+        self._count(pending)
         partition.partition_epoch = altered.partition_epoch
         self._set(Committed(altered.isr))
-        self._events.info(
-            "ISR changed",
-            topic=partition.topic,
-            partition=partition.index,
-            isr=altered.isr,
-            partition_epoch=altered.partition_epoch,
-        )
         self.maybe_advance_high_watermark()
         partition.changed()
 

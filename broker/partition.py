@@ -133,17 +133,19 @@ class Partition:
         is_new_epoch = not self.is_leader or image.leader_epoch > self.leader_epoch
         if leads and is_new_epoch:
             log.assign_epoch(image.leader_epoch, log.log_end_offset)
+        had = self.isr
         self._note(image)
         if leads:
-            self._lead(image, is_new_epoch=is_new_epoch)
+            self._lead(image, had, is_new_epoch=is_new_epoch)
         else:
             self._stop_leading()
         self.changed()
         return True
 
-    def _lead(self, image: PartitionImage, *, is_new_epoch: bool) -> None:
+    def _lead(self, image: PartitionImage, had: tuple[NodeId, ...], *, is_new_epoch: bool) -> None:
+        """``had``: the ISR as it was known before."""
         if self.leading is None:
-            self.leading = Leading(self, self._replication)
+            self.leading = Leading(self, self._replication, had)
             self.is_leader = True
             self.term += 1
         self.leading.renew(image, new_epoch=is_new_epoch)

@@ -28,6 +28,7 @@ from broker.lifecycle import SUPPORTED_FEATURES, BrokerState, Lifecycle, Registr
 from broker.log_mover import LogMover
 from broker.metadata_source import MetadataSource, SharedLog, SharedMetadata
 from broker.meters import BrokerMeters, IsrMeters
+from broker.own_changes import OwnChanges
 from broker.partitions import PartitionSet
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
@@ -125,6 +126,7 @@ class Broker:
         self.remote_reads: RemoteReads | None = None
         self.tier = self._tiering(config)
         self._applier = self._carrying_out()
+        self.own_changes = OwnChanges(self.controller, self.configs.get, self._applier)
         register_gauges(self)
 
     def _link_to_controller(self, purpose: str) -> ControllerLink:

@@ -70,7 +70,7 @@ def alter_partitions(
 ) -> Result[list[tuple[UUID, list[Outcome]]]]:
     """Take or refuse each proposal; outcomes run with them. Raises KafkaError(STALE_BROKER_EPOCH)."""
     state.checked_broker(sender, broker_epoch)
-    records: list[Any] = []
+    records: dict[tuple[UUID, int], PartitionChangeRecord] = {}
     outcomes: list[tuple[UUID, list[Outcome]]] = []
     for topic_id, wanted in proposals:
         topic = state.image.topics_by_id.get(topic_id)
@@ -79,11 +79,19 @@ def alter_partitions(
             outcomes.append((topic_id, unknown))
         else:
             outcomes.append((topic_id, [_alter(state, sender, topic, proposal, records) for proposal in wanted]))
-    return Result(records, outcomes, atomic=False)
+    return Result(list(records.values()), outcomes, atomic=False)
 
 
-def _alter(state: ControllerState, sender: int, topic: TopicImage, proposal: Proposal, records: list[Any]) -> Outcome:
+def _alter(
+    state: ControllerState,
+    sender: int,
+    topic: TopicImage,
+    proposal: Proposal,
+    records: dict[tuple[UUID, int], PartitionChangeRecord],
+) -> Outcome:
     number = proposal.partition
+    if (topic.id, number) in records:
+        return Outcome(number, ErrorCode.INVALID_UPDATE_VERSION, reason="it stands twice in the request")
     present = topic.partitions.get(number)
     refusal = check(state.image.brokers, sender, present, proposal)
     if refusal is not None:
@@ -100,7 +108,7 @@ def _alter(state: ControllerState, sender: int, topic: TopicImage, proposal: Pro
     ).build()
     if fields is None:
         return Outcome(number, now=present)
-    records.append(PartitionChangeRecord(partition_id=number, topic_id=topic.id, **fields))
+    records[topic.id, number] = PartitionChangeRecord(partition_id=number, topic_id=topic.id, **fields)
     leader = fields.get("leader", NO_LEADER_CHANGE)
     if leader not in (NO_LEADER_CHANGE, sender):
         return Outcome(number, ErrorCode.NEW_LEADER_ELECTED, reason=f"its reassignment is complete, {leader} leads")

@@ -54,7 +54,7 @@ def responses(outcomes: Mapping[Resource, Outcome]) -> dict[str, Any]:
         "responses": [
             {
                 "error_code": int(error.code) if error else 0,
-                "error_message": error.message if error else None,
+                "error_message": error.text if error else None,
                 "resource_type": kind,
                 "resource_name": name,
             }

@@ -1,4 +1,5 @@
-"""Dynamic configuration of topics, brokers and the whole cluster: checks and ConfigRecords (KIP-339, KIP-226).
+"""Dynamic configuration of topics, brokers, the whole cluster, groups and client metrics: checks and ConfigRecords
+(KIP-339, KIP-226, KIP-714, KIP-848).
 
 A resource is taken or refused as a whole. An unchanged value of a broker is written all the same: brokers reload what
 it names (KAFKA-14136).
@@ -13,12 +14,14 @@ from typing import Any, Final, TypeAlias
 
 from controller.result import Result
 from controller.state import ControllerState
-from node.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from node.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.features import CORDONED_DIRECTORIES
 from protocol.metadata_records import ClearElrRecord, ConfigRecord
 from protocol.topic_names import topic_name_problem
 from runtime.config.broker_config import KEYS as BROKER_KEYS
+from runtime.config.group_config import validate_group_config
+from runtime.config.metrics_config import BadSubscription, validate_metrics_config
 from runtime.config.node_config import check_dynamic
 from runtime.config.topic_config import TOPIC_KEYS, validate_topic_config
 from runtime.config.values import ConfigError, Type, render
@@ -117,8 +120,8 @@ def _wanted(
 
 
 def _list_parts(resource: Resource, key: str, present: str | None) -> list[str] | None:
-    """The items that a list has now; None where the key is no list."""
-    known = TOPIC_KEYS.get(key) if resource[0] == TOPIC_RESOURCE else BROKER_KEYS.get(key)
+    """The items that a list has now; None where the key is no list, as no other resource has one for Kafka."""
+    known = {TOPIC_RESOURCE: TOPIC_KEYS, BROKER_RESOURCE: BROKER_KEYS}.get(resource[0], {}).get(key)
     if known is None or known.type is not Type.LIST:
         return None
     if present is None and isinstance(known.default, tuple):
@@ -150,10 +153,25 @@ def _check(state: ControllerState, resource: Resource, values: Mapping[str, str 
         elif kind == BROKER_RESOURCE:
             _check_broker_name(state, name)
             _check_broker_values(name, {key: value for key, value in values.items() if value is not None})
+        elif kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+            _check_subscriber(kind, name, after)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configuration here.")
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _check_subscriber(kind: int, name: str, values: Mapping[str, str]) -> None:
+    """A group or a client metrics subscription, which need not be there. Raises KafkaError, ConfigError."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource has no name.")
+    if kind == GROUP_RESOURCE:
+        validate_group_config(values)
+        return
+    try:
+        validate_metrics_config(values)
+    except BadSubscription as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _check_topic_name(name: str) -> None:

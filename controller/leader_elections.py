@@ -58,7 +58,7 @@ def elect_leaders(
     everything = partitions is None
     if partitions is None:
         partitions = [(topic.name, list(topic.partitions)) for topic in state.image.topics.values()]
-    records: list[Any] = []
+    records: dict[PartitionKey, Any] = {}
     outcomes: Elections = []
     for name, numbers in partitions:
         results: list[tuple[int, KafkaError | None]] = []
@@ -69,10 +69,12 @@ def elect_leaders(
         outcomes.append((name, results))
     if len(records) > MAX_RECORDS_PER_BATCH:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records.")
-    return Result(records, outcomes, atomic=False)
+    return Result(list(records.values()), outcomes, atomic=False)
 
 
-def _elect(state: ControllerState, name: str, number: int, kind: ElectionType, records: list[Any]) -> KafkaError | None:
+def _elect(
+    state: ControllerState, name: str, number: int, kind: ElectionType, records: dict[PartitionKey, Any]
+) -> KafkaError | None:
     topic = state.image.topics.get(name)
     partition = topic.partitions.get(number) if topic is not None else None
     if topic is None or partition is None:
@@ -88,7 +90,7 @@ def _elect(state: ControllerState, name: str, number: int, kind: ElectionType, r
     change = election_change(state, topic, number, partition, _KINDS[kind])
     if change is None:
         return KafkaError(impossible, reason)
-    records.append(change)
+    records[topic.id, number] = change
     return None
 
 

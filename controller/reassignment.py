@@ -37,19 +37,22 @@ Reassigned: TypeAlias = list[tuple[str, list[tuple[int, KafkaError | None]]]]
 def alter_reassignments(
     state: ControllerState, wanted: Sequence[tuple[str, Sequence[Target]]], *, allow_factor_change: bool = True
 ) -> Result[Reassigned]:
-    """Begin, change or cancel reassignments; each partition for itself. Raises KafkaError(POLICY_VIOLATION)."""
-    records: list[Any] = []
+    """Begin, change or cancel reassignments; each partition for itself. Of a partition that is given several times the
+    last target that can be counts alone, as all are computed on one image. Raises KafkaError(POLICY_VIOLATION)."""
+    changes: dict[tuple[str, int], list[PartitionChangeRecord]] = {}
     outcomes: Reassigned = []
     for name, targets in wanted:
         results: list[tuple[int, KafkaError | None]] = []
         for target in targets:
             try:
-                records += _reassign(state, name, target, allow_factor_change=allow_factor_change)
+                change = _reassign(state, name, target, allow_factor_change=allow_factor_change)
             except KafkaError as error:
                 results.append((target.partition, error))
             else:
+                changes[name, target.partition] = change
                 results.append((target.partition, None))
         outcomes.append((name, results))
+    records = [record for some in changes.values() for record in some]
     if len(records) > MAX_RECORDS_PER_BATCH:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records.")
     return Result(records, outcomes)

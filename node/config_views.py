@@ -22,10 +22,12 @@ from node.image import (
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_names import topic_name_problem
 from runtime.config.broker_config import DYNAMIC_KEYS, INTERNAL, KEYS, SYNONYMS, defaults
-from runtime.config.definitions import Key, Mode
+from runtime.config.definitions import Key, Mode, Required
+from runtime.config.group_config import GROUP_KEYS
+from runtime.config.metrics_config import METRICS_KEYS
 from runtime.config.node_config import NodeConfig
 from runtime.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_value
-from runtime.config.values import Type, render
+from runtime.config.values import ConfigError, Type, render
 from runtime.log_levels import current_levels
 
 
@@ -67,9 +69,26 @@ class ConfigView:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
-        source = Source.GROUP if resource_type == GROUP_RESOURCE else Source.CLIENT_METRICS
-        values = self.image.config(resource_type, name)
-        return [_plain(key, value, source) for key, value in self._wanted(values.items())]
+        own = self.image.config(resource_type, name)
+        return self._group(own) if resource_type == GROUP_RESOURCE else self._metrics(own)
+
+    def _group(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+        entries = []
+        for name, one in self._wanted(GROUP_KEYS.items()):
+            default, value = _kept(one.key, own)
+            synonyms = [_synonym(one.synonym or name, default, Source.DEFAULT)]
+            if name in own:
+                synonyms.insert(0, _synonym(name, value, Source.GROUP))
+            entries.append(self._entry(name, one.key, value, synonyms, read_only=False))
+        return entries
+
+    def _metrics(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+        entries = []
+        for name, key in self._wanted(METRICS_KEYS.items()):
+            _, value = _kept(key, own)
+            synonyms = [_synonym(name, value, Source.CLIENT_METRICS)] if name in own else []
+            entries.append(self._entry(name, key, value, synonyms, read_only=False))
+        return entries
 
     def _topic(self, name: str) -> list[dict[str, Any]]:
         problem = topic_name_problem(name)
@@ -169,6 +188,17 @@ class ConfigView:
             "config_type": 0 if key is None else key.type.value,
             "documentation": key.doc if key is not None and self.documentation else None,
         }
+
+
+def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The default and the value of a key of groups or client metrics; what cannot be read is shown as it is."""
+    default = None if isinstance(key.default, Required) else render(key.default)
+    if key.name not in own:
+        return default, default
+    try:
+        return default, render(key.parse(own[key.name]))
+    except ConfigError:
+        return default, own[key.name]
 
 
 def _synonym(name: str, value: str | None, source: Source) -> dict[str, Any]:

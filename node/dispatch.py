@@ -142,7 +142,7 @@ class Dispatcher:
             return
         header = ctx.header
         response = messages.build_response(
-            header.api_key, header.api_version, error_code=int(error.code), error_message=error.message
+            header.api_key, header.api_version, error_code=int(error.code), error_message=error.text
         )
         if not hasattr(response, "error_code"):
             ctx.disconnect(f"{error.code.name} has no place in the response")

@@ -5,6 +5,7 @@ Nothing here interprets them. Imported when the first one is met.
 
 from __future__ import annotations
 
+from node.access_views import OF_QUOTAS, OF_SCRAM, entity_of
 from node.image import Delta, MetadataImage
 from protocol.metadata_records import MetadataRecord, access
 
@@ -16,7 +17,7 @@ def keep(image: MetadataImage, delta: Delta, record: MetadataRecord) -> None:
         case access.UserScramCredentialRecord():
             kept["scram", record.name, record.mechanism] = record
         case access.RemoveUserScramCredentialRecord():
-            kept.pop(("scram", record.name, record.mechanism), None)
+            kept.pop((OF_SCRAM, record.name, record.mechanism), None)
         case access.AccessControlEntryRecord():
             kept["acl", record.id] = record
         case access.RemoveAccessControlEntryRecord():
@@ -26,7 +27,8 @@ def keep(image: MetadataImage, delta: Delta, record: MetadataRecord) -> None:
         case access.RemoveDelegationTokenRecord():
             kept.pop(("token", record.token_id), None)
         case access.ClientQuotaRecord():
-            key = ("quota", *((part.entity_type, part.entity_name) for part in record.entity), record.key)
+            entity = entity_of({part.entity_type: part.entity_name for part in record.entity})
+            key = (OF_QUOTAS, entity, record.key)
             if record.remove:
                 kept.pop(key, None)
             else:

@@ -199,6 +199,11 @@ def error_name(code: int) -> str:
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"code {code}"
 
 
+def meaning(code: ErrorCode) -> str:
+    """What a code says where nothing else is known: ``Unknown topic or partition.``"""
+    return f"{code.name.replace('_', ' ').capitalize()}."
+
+
 class KafkaError(Exception):
     """An operation was refused; the peer is answered with ``code``.
 
@@ -209,6 +214,11 @@ class KafkaError(Exception):
         super().__init__(code, message)
         self.code = code
         self.message = message
+
+    @property
+    def text(self) -> str:
+        """For answers that say why in any case: the message, or else what the code says."""
+        return self.message or meaning(self.code)
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"

@@ -76,7 +76,8 @@ def _later(key: ApiKey, kafka: str, flexible: int | None, listeners: tuple[Role,
 
 
 _TRANSACTIONS: Final = "transactions are not supported yet, so their APIs are not advertised"
-_SECURITY: Final = "SASL, ACLs, quotas and delegation tokens are not supported yet"
+_SECURITY: Final = "SASL and delegation tokens are not supported yet"
+_NO_AUTHORIZER: Final = "SECURITY_DISABLED, as in Kafka without an authorizer"
 _SHARE: Final = "share groups are not supported (feature share.version stays 0)"
 _STREAMS: Final = "streams groups are not supported (feature streams.version stays 0)"
 _CONSUMER: Final = "groups of the consumer protocol are not supported yet (feature group.version stays 0)"
@@ -115,9 +116,9 @@ _APIS: Final = (
     _later(ApiKey.END_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
     _later(ApiKey.WRITE_TXN_MARKERS, "1-2", 1, _BROKER, _TRANSACTIONS),
     _later(ApiKey.TXN_OFFSET_COMMIT, "0-5", 3, _BROKER, _TRANSACTIONS),
-    _later(ApiKey.DESCRIBE_ACLS, "1-3", 2, _BOTH, _SECURITY),
-    _later(ApiKey.CREATE_ACLS, "1-3", 2, _BOTH, _SECURITY),
-    _later(ApiKey.DELETE_ACLS, "1-3", 2, _BOTH, _SECURITY),
+    _api(ApiKey.DESCRIBE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
+    _api(ApiKey.CREATE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
+    _api(ApiKey.DELETE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
     _api(ApiKey.DESCRIBE_CONFIGS, "1-4", 4, _BOTH),
     _api(ApiKey.ALTER_CONFIGS, "0-2", 2, _BOTH),
     _api(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2", 2, _BROKER),
@@ -134,9 +135,9 @@ _APIS: Final = (
     _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1", 0, _BOTH),
     _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0", 0, _BOTH),
     _api(ApiKey.OFFSET_DELETE, "0", None, _BROKER),
-    _later(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1", 1, _BROKER, _SECURITY),
-    _later(ApiKey.ALTER_CLIENT_QUOTAS, "0-1", 1, _BOTH, _SECURITY),
-    _later(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", 0, _BOTH, _SECURITY),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1", 1, _BROKER),
+    _api(ApiKey.ALTER_CLIENT_QUOTAS, "0-1", 1, _BOTH, note="kept, not enforced"),
+    _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", 0, _BOTH),
     _later(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", 0, _BOTH, _SECURITY),
     _later(ApiKey.VOTE, "0-2", 0, _CONTROLLER, _QUORUM),
     _later(ApiKey.BEGIN_QUORUM_EPOCH, "0-1", 1, _CONTROLLER, _QUORUM),

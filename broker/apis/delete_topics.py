@@ -22,7 +22,7 @@ def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, An
     asked += [(name, None) for name in getattr(request, "topic_names", ())]
     return {
         "responses": [
-            {"name": name, "topic_id": topic_id, "error_code": int(error.code), "error_message": error.message}
+            {"name": name, "topic_id": topic_id, "error_code": int(error.code), "error_message": error.text}
             for name, topic_id in asked
         ]
     }

@@ -33,7 +33,7 @@ def _describe(node: Broker, request: Any, resource: Any) -> dict[str, Any]:
     try:
         configs = view.describe(resource.resource_type, resource.resource_name)
     except KafkaError as failure:
-        error, message = failure.code, failure.message
+        error, message = failure.code, failure.text
     return {
         "error_code": int(error),
         "error_message": message,

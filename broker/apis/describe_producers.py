@@ -26,18 +26,18 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
 
 
 def _partition(node: Broker, topic: str, index: int) -> dict[str, Any]:
-    error, producers = ErrorCode.NONE, list[dict[str, int]]()
+    error, message, producers = ErrorCode.NONE, None, list[dict[str, int]]()
     try:
         if topic_name_problem(topic) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         log = node.partitions.get(topic, index).online_log
         producers = [_producer(producer_id, entry) for producer_id, entry in log.producers]
     except KafkaError as failure:
-        error = failure.code
+        error, message = failure.code, failure.text
     return {
         "partition_index": index,
         "error_code": int(error),
-        "error_message": None,
+        "error_message": message,
         "active_producers": producers,
     }
 

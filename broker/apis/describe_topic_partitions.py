@@ -28,11 +28,11 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
     next_cursor = None
     for name in names:
         topic = topics.get(name)
-        if topic is None:
-            lost.append(_missing(name))
-        elif left <= 0:
+        if left <= 0:  # also before a topic that is not there, as in Kafka
             next_cursor = {"topic_name": name, "partition_index": 0}
             break
+        if topic is None:
+            lost.append(_missing(name))
         else:
             indexes = [index for index in sorted(topic.partitions) if index >= first]
             found.append(_topic(view, topic, indexes[:left]))
@@ -45,7 +45,8 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
 
 
 def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
-    return {"topics": [_failed(topic.name, error.code) for topic in request.topics], "next_cursor": None}
+    topics = [_failed(topic.name, error.code) | {"is_internal": False} for topic in request.topics]
+    return {"topics": topics, "next_cursor": None}
 
 
 def _from_cursor(request: Any, topics: Iterable[str]) -> tuple[list[str], int]:

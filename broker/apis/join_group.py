@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     wanted = _request(ctx, request)
     settings = node.groups.settings
+    if not request.group_id:
+        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_GROUP_ID, wanted.member_id))
+    if not settings.min_session_ms <= wanted.session_timeout_ms <= settings.max_session_ms:
+        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, wanted.member_id))
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:
-        return _fields(ctx, JoinAnswer(error.code, wanted.member_id))
-    if not settings.min_session_ms <= wanted.session_timeout_ms <= settings.max_session_ms:
-        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, wanted.member_id))
+        return _fields(ctx, JoinAnswer(error.code, ""))
     group = shard.get(request.group_id)
     if group is None and wanted.member_id:
         return _fields(ctx, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, wanted.member_id))

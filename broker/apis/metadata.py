@@ -17,6 +17,7 @@ from broker.metadata_view import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
     NOT_ASKED,
+    TOPIC_OPERATIONS,
     PartitionView,
     alive_brokers,
 )
@@ -105,9 +106,9 @@ def _named(
             found.append(view.topic(topic, operations=operations))
         elif topic_name_problem(name) is None:
             missing.append(name)
-            lost.append(_failed(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            lost.append(_failed(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations=operations))
         else:
-            lost.append(_failed(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION))
+            lost.append(_failed(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION, operations=operations))
     for topic_id in ids:
         topic = image.topics_by_id.get(topic_id)
         if topic is not None:
@@ -121,12 +122,12 @@ def _by_name(one: Any) -> bool:
     return getattr(one, "topic_id", None) in (None, ZERO_UUID)
 
 
-def _failed(name: str | None, topic_id: Any, error: ErrorCode) -> dict[str, Any]:
+def _failed(name: str | None, topic_id: Any, error: ErrorCode, *, operations: bool = False) -> dict[str, Any]:
     return {
         "error_code": int(error),
         "name": name,
         "topic_id": topic_id,
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": [],
-        "topic_authorized_operations": NOT_ASKED,
+        "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_ASKED,
     }

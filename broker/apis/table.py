@@ -8,7 +8,10 @@ from node.api import ApiTable
 from protocol.api_keys import ApiKey
 from protocol.registry import Role, served
 
-_ELSEWHERE: Final = {ApiKey.API_VERSIONS: "node.apis.api_versions"}
+_ELSEWHERE: Final = {
+    key: f"node.apis.{key.name.lower()}"
+    for key in (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
+}
 _HOT: Final = (ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA)
 
 

@@ -34,5 +34,5 @@ def _result(name: str, error: KafkaError | None) -> dict[str, Any]:
     return {
         "name": name,
         "error_code": int(error.code) if error else 0,
-        "error_message": error.message if error else None,
+        "error_message": error.text if error else None,
     }

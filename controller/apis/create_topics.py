@@ -77,4 +77,4 @@ def _answer(
 
 
 def _refused(name: str, error: KafkaError) -> dict[str, Any]:
-    return {"name": name, "error_code": int(error.code), "error_message": error.message, "configs": []}
+    return {"name": name, "error_code": int(error.code), "error_message": error.text, "configs": []}

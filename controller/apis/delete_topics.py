@@ -40,7 +40,7 @@ def _answer(outcomes: list[Deletion]) -> dict[str, Any]:
                 "name": outcome.name,
                 "topic_id": outcome.id,
                 "error_code": int(outcome.error.code) if outcome.error else 0,
-                "error_message": outcome.error.message if outcome.error else None,
+                "error_message": outcome.error.text if outcome.error else None,
             }
             for outcome in outcomes
         ]

@@ -35,5 +35,5 @@ def _describe(node: Controller, request: Any, resource: Any) -> dict[str, Any]:
     try:
         answer["configs"] = view.describe(resource.resource_type, resource.resource_name)
     except KafkaError as error:
-        answer |= {"error_code": int(error.code), "error_message": error.message}
+        answer |= {"error_code": int(error.code), "error_message": error.text}
     return answer

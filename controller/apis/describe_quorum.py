@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from node.api import RequestContext
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, meaning
 from protocol.types import METADATA_TOPIC, ZERO_UUID
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ def _replica(id: int, directory: Any, end_offset: int, fetched_ms: int, caught_u
 
 
 def _unknown(topic: str, partitions: list[int]) -> dict[str, Any]:
-    error = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return {
-        "topic_name": topic,
-        "partitions": [{"partition_index": partition, "error_code": error} for partition in partitions],
-    }
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    failed = {"error_code": int(error), "error_message": meaning(error)}
+    return {"topic_name": topic, "partitions": [{"partition_index": partition, **failed} for partition in partitions]}

@@ -43,7 +43,7 @@ def _answer(outcomes: Elections) -> dict[str, Any]:
                     {
                         "partition_id": number,
                         "error_code": int(error.code) if error else 0,
-                        "error_message": error.message if error else None,
+                        "error_message": error.text if error else None,
                     }
                     for number, error in results
                 ],

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from single keys.
 
-Topics, brokers, and the defaults of all brokers; other resources are refused. KIPs: 339, 226.
+Topics, brokers, the defaults of all brokers, groups and client metrics. KIPs: 339, 226, 714, 848.
 """
 
 from __future__ import annotations

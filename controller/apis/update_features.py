@@ -32,7 +32,7 @@ def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, 
 
 
 def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
-    message = f"No feature was changed: {error.message}" if error.message else None
+    message = f"No feature was changed: {error.text}"
     return {"error_code": int(error.code), "error_message": message, "results": []}
 
 

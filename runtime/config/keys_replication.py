@@ -39,6 +39,14 @@ KEYS: Final = (
         "Fence a broker whose heartbeat connection has ended and whose listeners refuse connections.",
     ),
     Key(
+        "forwarded.request.visible.timeout.ms",
+        Type.INT,
+        1000,
+        Range(0),
+        Mode.READ_ONLY,
+        "Longest time that a change is kept unanswered until the broker that forwarded it knows of it; 0: not at all.",
+    ),
+    Key(
         "controlled.shutdown.enable",
         Type.BOOLEAN,
         True,

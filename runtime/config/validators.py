@@ -120,13 +120,11 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """``*`` or ``partition:broker`` pairs."""
+    """``*`` or ``partition:broker`` pairs, with empty items among them, as tools leave them."""
 
     def check(self, name: str, value: Value) -> None:
         assert isinstance(value, tuple)
-        if value in (("*",), ()) or not any(value):
-            return
-        if not all(re.fullmatch(r"[0-9]+:[0-9]+", pair) for pair in value):
+        if "".join(value) != "*" and not all(re.fullmatch(r"([0-9]+:[0-9]+)?", pair) for pair in value):
             raise invalid(
                 name,
                 f"[{', '.join(value)}]",

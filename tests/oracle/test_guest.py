@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from milena.up.ports import free
+from protocol import messages
+from protocol.api_keys import ApiKey
 from tests.oracle.differential.conftest import FEATURES
+from tests.oracle.differential.sides import Line, Side
 from tests.oracle.kafka_cluster import HOST, running_kafka_cluster, write_properties
 from tests.oracle.milena_node import running_milena
 from tests.wire.admin import Places, place_topic
@@ -21,6 +24,9 @@ TOPIC = "guest"
 SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
 """Kafka's controller finds out by the session alone that a broker is gone, and lets none back before."""
 OVERRIDES = SESSIONS | {"auto.leader.rebalance.enable": "false", "offsets.topic.replication.factor": "2"}
+
+VISIBLE_MS = "10000"
+"""Longer than a slow machine takes."""
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -72,3 +78,30 @@ def test_we_follow_kafka_and_take_over_under_its_controller(kafka_answers: None,
             {path.name: path.read_bytes() for path in folder.glob("*.log")} for folder in (their_folder, our_folder)
         )
         assert any(first.values()) and first == second, f"logs of {TOPIC}-{partition} differ"
+
+
+def test_what_is_changed_through_us_is_seen_here_under_kafkas_controller(kafka_answers: None, tmp_path: Path) -> None:
+    """Kafka's controller, too, tells the high watermark that a change is waited for with."""
+    cluster = running_kafka_cluster(tmp_path / "kafka", features=FEATURES, overrides=OVERRIDES, brokers=1)
+    with cluster as theirs, ExitStack() as ours:
+        port = free(HOST, 1)[0]
+        file = tmp_path / "milena" / "milena.properties"
+        own = {"process.roles": "broker", "listeners": f"PLAINTEXT://{HOST}:{port}", "node.id": str(OURS)}
+        own |= {"forwarded.request.visible.timeout.ms": VISIBLE_MS}
+        write_properties(file, own | {"log.dirs": str(tmp_path / "milena" / "data"), **theirs.quorum, **OVERRIDES})
+        ours.enter_context(running_milena(file))
+        place_topic(f"{HOST}:{port}", TOPIC, [[OURS]])
+        line = Line(Side("Milena", HOST, port, OURS))
+        ours.callback(line.close)
+        wanted, found = [str(number) for number in range(1, 51)], []
+        topic = {"resource_type": 2, "resource_name": TOPIC}
+        for value in wanted:
+            change = {"name": "flush.ms", "config_operation": 0, "value": value}
+            resources = [{**topic, "configs": [change]}]
+            alter = messages.encode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+            line.send(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, alter)
+            assert line.receive(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)["responses"][0]["error_code"] == 0
+            asked = [{**topic, "configuration_keys": ["flush.ms"]}]
+            line.send(ApiKey.DESCRIBE_CONFIGS, 4, messages.encode_request(ApiKey.DESCRIBE_CONFIGS, 4, resources=asked))
+            found.append(line.receive(ApiKey.DESCRIBE_CONFIGS, 4)["results"][0]["configs"][0]["value"])
+    assert found == wanted

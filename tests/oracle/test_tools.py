@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from milena.local_cluster import LocalCluster
 from tests.oracle.tools import (
+    ACLS,
     API_VERSIONS,
     CLUSTER,
     CONFIGS,
@@ -154,13 +155,23 @@ def test_levels_of_loggers(tools: Tools, server: Server) -> None:
     [
         ("groups", "some-group", "consumer.session.timeout.ms=50000"),
         ("client-metrics", "some-subscription", "interval.ms=1000"),
+        ("users", "ann", "producer_byte_rate=1000"),
+        ("clients", "app", "request_percentage=12.5"),
+        ("ips", "10.0.0.1", "connection_creation_rate=3"),
     ],
 )
-def test_what_has_no_configuration_here_is_refused(
-    tools: Tools, server: Server, kind: str, name: str, setting: str
-) -> None:
+def test_configurations_of_others_are_kept(tools: Tools, server: Server, kind: str, name: str, setting: str) -> None:
     one = ("--entity-type", kind, "--entity-name", name)
-    assert "InvalidRequestException" in tools.refusal(CONFIGS, *server, *one, "--alter", "--add-config", setting)
+    tools(CONFIGS, *server, *one, "--alter", "--add-config", setting)
+    assert setting in tools(CONFIGS, *server, *one, "--describe")
+    tools(CONFIGS, *server, *one, "--alter", "--delete-config", setting.partition("=")[0])
+    assert f" {setting}" not in tools(CONFIGS, *server, *one, "--describe")
+
+
+def test_without_an_authorizer_there_are_no_acls(tools: Tools, server: Server) -> None:
+    assert "SecurityDisabledException" in tools.refusal(ACLS, *server, "--list")
+    added = ("--add", "--allow-principal", "User:ann", "--operation", "Read", "--topic", "t")
+    assert "SecurityDisabledException" in tools.refusal(ACLS, *server, *added)
 
 
 # -- offsets and files

@@ -13,6 +13,7 @@ PROGRAM: Final = Path(__file__).with_name("KafkaTools.java")
 TOOLS: Final = "org.apache.kafka.tools"
 
 TOPICS: Final = f"{TOOLS}.TopicCommand"
+ACLS: Final = f"{TOOLS}.AclCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 GROUPS: Final = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 ALL_GROUPS: Final = f"{TOOLS}.GroupsCommand"

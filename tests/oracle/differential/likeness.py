@@ -16,7 +16,8 @@ _HOUR_MS: Final = 3_600_000
 _LAST_GIVEN_ID: Final = 1 << 64
 """Topic ids up to this one are the tests' own; the sides make random ones."""
 _UUID_IN_TEXT: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_UNTOLD: Final = frozenset({"throttle_time", "documentation", "error_message", "batch_index_error_message"})
+_UNTOLD: Final = frozenset({"throttle_time", "documentation"})
+_MESSAGES: Final = frozenset({"error_message", "batch_index_error_message"})
 _ORDER: Final = (
     "name", "topic", "api_key", "resource_type", "resource_name", "config_name", "topic_name", "topic_id",
     "partition_index", "partition", "index", "group_id", "member_id", "feature", "node_id", "broker_id", "replica_id",
@@ -39,7 +40,9 @@ class _Normaliser:
 
     def value(self, field: str, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self.value(key, item) for key, item in value.items() if key not in self._untold}
+            # Some successes have a message in Kafka.
+            untold = self._untold | _MESSAGES if value.get("error_code") == 0 else self._untold
+            return {key: self.value(key, item) for key, item in value.items() if key not in untold}
         if field == "records" and isinstance(value, bytes):
             return self.value("batches", batches_in(value))
         if isinstance(value, list):
@@ -50,6 +53,8 @@ class _Normaliser:
         return self._leaf(field, value)
 
     def _leaf(self, field: str, value: Any) -> Any:
+        if field in _MESSAGES:
+            return "<a text>" if value else None
         if isinstance(value, bool) or value is None:
             return value
         if value in self._called and (not isinstance(value, int) or field in _ID_FIELDS):
@@ -105,7 +110,9 @@ _HEADER_FIELDS: Final = (
 
 
 def differences(kafka: Any, milena: Any, path: str = "") -> Iterator[str]:
-    """Each place where two normalised answers differ."""
+    """Each place where two normalised answers differ. Where Kafka has no message, another may be there."""
+    if kafka is None and path.rpartition(".")[2] in _MESSAGES:
+        return
     if isinstance(kafka, dict) and isinstance(milena, dict):
         for key in kafka:
             yield from differences(kafka[key], milena.get(key), f"{path}.{key}")

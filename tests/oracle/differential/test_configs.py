@@ -26,7 +26,7 @@ OF_THE_NODE: Final = frozenset({
 """Broker keys whose values cannot be the same."""
 RATE: Final = "leader.replication.throttled.rate"
 """Of dynamic configurations alone."""
-OF_OUR_OWN: Final = {"broker.connection.loss.fencing.enable"}
+OF_OUR_OWN: Final = {"broker.connection.loss.fencing.enable", "forwarded.request.visible.timeout.ms"}
 """Keys that Kafka does not have."""
 
 
@@ -153,6 +153,13 @@ def test_incremental_changes_of_a_topic(pair: Pair, topic: str, version: int) ->
         [("leader.replication.throttled.replicas", APPEND, "1:1,2:1")],
         [("leader.replication.throttled.replicas", SUBTRACT, "1:1")],
         [("leader.replication.throttled.replicas", APPEND, "x")],
+        [("leader.replication.throttled.replicas", SET, "0:1,")],
+        [("leader.replication.throttled.replicas", SET, ",0:1,,1:1")],
+        [("leader.replication.throttled.replicas", SET, "*,")],
+        [("leader.replication.throttled.replicas", SET, "*,0:1")],
+        [("leader.replication.throttled.replicas", SET, ",")],
+        [("leader.replication.throttled.replicas", SET, " 0:1 , 1:1")],
+        [("leader.replication.throttled.replicas", SET, "0:1,x")],
         [("nothing.such", SET, "1")],
         [("nothing.such", DELETE, None)],
         [("nothing.such", APPEND, "1")],
@@ -252,14 +259,61 @@ def test_the_sources_of_a_value(pair: Pair, topic: str) -> None:
     eventually(look_again)
 
 
-@pytest.mark.parametrize(("kind", "name", "of_a_change"), [(METRICS, "m", 42), (GROUP, "g", 40)])
-def test_only_topics_and_brokers_have_a_configuration(pair: Pair, kind: int, name: str, of_a_change: int) -> None:
-    for configs, kafka in (([], 0), ([{"name": "no.such", "config_operation": SET, "value": "1"}], of_a_change)):
-        resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
-        asked: dict[str, Any] = {"resources": resources, "validate_only": True}
-        answers = pair.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, **asked)
-        codes = [answer["responses"][0]["error_code"] for answer in answers.both]
-        assert codes == [kafka, ErrorCode.INVALID_REQUEST]
+OF_GROUPS: Final[list[list[tuple[str, int, str | None]]]] = [
+    [("consumer.session.timeout.ms", SET, "50000")],
+    [("consumer.session.timeout.ms", SET, "44999")], [("consumer.session.timeout.ms", SET, "60001")],
+    [("consumer.session.timeout.ms", SET, "x")], [("consumer.session.timeout.ms", DELETE, None)],
+    [("consumer.heartbeat.interval.ms", SET, "5000")], [("consumer.heartbeat.interval.ms", SET, "15001")],
+    [("consumer.assignment.interval.ms", SET, "0")], [("consumer.assignment.interval.ms", SET, "-1")],
+    [("consumer.assignment.interval.ms", SET, "15001")],
+    [("share.auto.offset.reset", SET, "earliest"), ("share.isolation.level", SET, "read_committed")],
+    [("share.auto.offset.reset", SET, "by_duration:PT1H")], [("share.auto.offset.reset", SET, "by_duration:P1DT2.5S")],
+    [("share.auto.offset.reset", SET, "by_duration:1H")], [("share.auto.offset.reset", SET, "by_duration:P")],
+    [("share.auto.offset.reset", SET, "by_duration:-PT1H")], [("share.auto.offset.reset", SET, "by_duration")],
+    [("share.auto.offset.reset", SET, "none")], [("share.auto.offset.reset", SET, "EARLIEST")],
+    [("share.isolation.level", SET, "READ_COMMITTED")], [("share.renew.acknowledge.enable", SET, "False")],
+    [("share.renew.acknowledge.enable", SET, "yes")], [("share.delivery.count.limit", SET, "1")],
+    [("share.delivery.count.limit", SET, "11")], [("share.delivery.count.limit", SET, "10")],
+    [("share.record.lock.duration.ms", SET, "14999")], [("share.partition.max.record.locks", SET, "4001")],
+    [("streams.num.standby.replicas", SET, "2")], [("streams.num.standby.replicas", SET, "3")],
+    [("streams.initial.rebalance.delay.ms", SET, "0")], [("streams.initial.rebalance.delay.ms", SET, "-1")],
+    [("no.such", SET, "1")], [("no.such", DELETE, None)], [("share.isolation.level", APPEND, "x")], [],
+]  # fmt: skip
+OF_METRICS: Final[list[list[tuple[str, int, str | None]]]] = [
+    [("metrics", SET, "org.apache.kafka.,other")], [("metrics", SET, "")], [("metrics", SET, "*")],
+    [("metrics", SET, "a,a")], [("metrics", SET, "a,,b")], [("metrics", APPEND, "c")], [("metrics", DELETE, None)],
+    [("interval.ms", SET, "100"), ("match", SET, "client_id=app.*,client_software_name=java")],
+    [("interval.ms", SET, "99")], [("interval.ms", SET, "3600001")], [("interval.ms", SET, "x")],
+    [("match", SET, "client_id")], [("match", SET, "client_id=")], [("match", SET, "client_id=a=b")],
+    [("match", SET, "client_id=a=")], [("match", SET, "nobody=1")], [("match", SET, "client_id=(")],
+    [("match", SET, r"client_id=\p{L}+")], [("match", SET, " client_id = a ")], [("match", SET, "")],
+    [("no.such", SET, "1")], [("no.such", DELETE, None)], [],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "changes"), [(GROUP, OF_GROUPS), (METRICS, OF_METRICS)])
+def test_changes_of_groups_and_client_metrics(
+    pair: Pair, topic: str, kind: int, changes: list[list[tuple[str, int, str | None]]]
+) -> None:
+    for number, some in enumerate(changes):
+        Alter(pair, 1, validate_only=True).incrementally(kind, f"{topic}-{number}", *some)
+        Alter(pair, 1).incrementally(kind, topic, *some)
+        Alter(pair, 0).incrementally(kind, "", *some)
+        if all(op != APPEND for _, op, _ in some):
+            values = {key.replace(".", "_"): value for key, _, value in some}
+            Alter(pair, 2, validate_only=True).wholly(kind, topic, **values)
+    for keys in (None, ["interval.ms", "share.auto.offset.reset", "no.such"]):
+        for synonyms in (True, False):
+            eventually(lambda: same(describe(pair, 4, (kind, topic, keys), include_synonyms=synonyms)))  # noqa: B023
+    eventually(lambda: listed(pair, kind))
+    Alter(pair, 2).wholly(kind, topic)
+    eventually(lambda: listed(pair, kind))
+
+
+def listed(pair: Pair, kind: int) -> None:
+    pair.same(ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[kind])
+    if kind == METRICS:
+        pair.same(ApiKey.LIST_CONFIG_RESOURCES, 0)
 
 
 def test_an_unknown_operation_fails_in_kafka(pair: Pair, topic: str) -> None:

@@ -56,7 +56,8 @@ class TestMetadata:
             "include_cluster_authorized_operations": True,
             "include_topic_authorized_operations": True,
         }
-        pair.same(ApiKey.METADATA, version, topics=named(topic), allow_auto_topic_creation=False, **asked)
+        for names in ([topic], [other], ["a b", topic, other]) if version >= 8 else ([topic],):
+            pair.same(ApiKey.METADATA, version, topics=named(*names), allow_auto_topic_creation=version < 4, **asked)
 
     def test_no_topics(self, pair: Pair, version: int) -> None:
         pair.same(ApiKey.METADATA, version, topics=[] if version else named("__consumer_offsets"))
@@ -119,6 +120,12 @@ def test_describe_topic_partitions(pair: Pair, topic: str) -> None:
     ask(names[1], cursor=(names[0], 1))
     ask(names[1], names[0], cursor=(names[2], 1))
     ask("nowhere", cursor=("nowhere", 0))
+    for limit in (1, 2, 3, 4):
+        ask(f"{names[0]}-not", *names, limit=limit)
+        ask(f"{names[0]}-not", *names, limit=limit, cursor=(f"{names[0]}-not", 1))
+        ask("zzz", *names, limit=limit, cursor=(names[0], 2))
+    ask("__consumer_offsets", cursor=("other", 0))
+    ask("__consumer_offsets", cursor=("__consumer_offsets", -1))
 
 
 def test_an_empty_topic_name_fails_in_kafka(pair: Pair) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
+import structlog
 
+from runtime import logging
 from tests.unit.broker.fixtures import Bench
 
 
@@ -15,3 +18,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def logged() -> Iterator[StringIO]:
+    """What is logged, at INFO to begin with."""
+    before = structlog.get_config()
+    stream = StringIO()
+    logging.configure(stream, human=False)
+    yield stream
+    structlog.configure(**before)

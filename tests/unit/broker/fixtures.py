@@ -128,6 +128,7 @@ class Bench:
     """What handlers call ``node``, as far as they need it, with a clock moved by hand."""
 
     def __init__(self, folder: Path) -> None:
+        self.node_id = ME
         self.folder = folder
         self.clock = HandClock()
         self.clock.now = 1_700_000_000.0

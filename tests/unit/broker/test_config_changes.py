@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 
 from broker import config_changes
 from broker.apis import alter_configs, incremental_alter_configs
+from broker.own_changes import OwnChanges
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -33,7 +33,9 @@ class Controller:
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
 
-    async def request(self, key: ApiKey, *, request_data: bytes, **_: Any) -> Any:
+    async def request(self, key: ApiKey, version: int | None = None, *, request_data: bytes = b"", **_: Any) -> Any:
+        if key is ApiKey.DESCRIBE_QUORUM:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         header, body = parse_request_header(memoryview(request_data))
         request = messages.decode_request(header.api_key, header.api_version, body)
         self.seen.append([resource.resource_name for resource in request.resources])
@@ -46,6 +48,12 @@ class Controller:
         return messages.build_response(ApiKey.ENVELOPE, 0, response_data=head + answer, error_code=0)
 
 
+class NoProgress:
+    applied_offset = -1
+
+    def on_progress(self, tell: Callable[[], None]) -> None: ...
+
+
 def resource(kind: int, name: str, *changes: tuple[str, str | None], op: int = 0) -> dict[str, Any]:
     configs = [{"name": key, "value": value, "config_operation": op} for key, value in changes]
     return {"resource_type": kind, "resource_name": name, "configs": configs}
@@ -54,7 +62,8 @@ def resource(kind: int, name: str, *changes: tuple[str, str | None], op: int = 0
 async def alter(bench: Bench, *resources: dict[str, Any]) -> tuple[list[tuple[str, int]], list[list[str]]]:
     """(name, error) in the answer's order, and the names that each request to the controller had."""
     controller = Controller()
-    node = SimpleNamespace(node_id=ME, controller=controller, config=bench.config)
+    own_changes = OwnChanges(controller, bench.config.get, NoProgress())
+    node = SimpleNamespace(node_id=ME, controller=controller, config=bench.config, own_changes=own_changes)
     request = Request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
     body = messages.encode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
     decoded = messages.decode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, body)
@@ -106,16 +115,6 @@ def test_without_a_controller_every_resource_has_its_error() -> None:
 
 LOGGER = 8
 WRONG_LEVEL = int(ErrorCode.INVALID_CONFIG)
-
-
-@pytest.fixture
-def logged() -> Iterator[StringIO]:
-    """What is logged, at INFO to begin with."""
-    before = structlog.get_config()
-    stream = StringIO()
-    logging.configure(stream, human=False)
-    yield stream
-    structlog.configure(**before)
 
 
 async def test_levels_of_loggers_are_changed_here_and_at_once(bench: Bench, logged: StringIO) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker.apis import find_coordinator
+from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 
 KEY = ApiKey.FIND_COORDINATOR
 GROUP, TRANSACTION, SHARE = range(3)
@@ -31,16 +34,41 @@ def test_a_partition_without_a_leader_that_serves_is_asked_for_again(bench: Benc
     assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
 
-def test_a_transaction_is_refused_with_a_code_that_shows_why(bench: Bench) -> None:
-    old = bench.ask(find_coordinator.handle, KEY, 2, key="tx", key_type=TRANSACTION)
-    assert (old.error_code, old.error_message) == (
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "Milena has no transactions yet.",
+def ask(bench: Bench, version: int, *software: str) -> Any:
+    """The answer to a producer of transactions that has told these: its software's name and version."""
+    request = Request(KEY, version)
+    for field, value in zip(("software_name", "software_version"), software, strict=False):
+        setattr(request.ctx.caller, field, value)
+    asked = {"key": "tx"} if version < 4 else {"coordinator_keys": ["tx"]}
+    decoded = messages.decode_request(
+        KEY, version, messages.encode_request(KEY, version, key_type=TRANSACTION, **asked)
     )
-    new = bench.ask(find_coordinator.handle, KEY, 6, key_type=TRANSACTION, coordinator_keys=["ty"])
-    (one,) = new.coordinators
-    assert (one.error_code, one.error_message) == (ErrorCode.UNSUPPORTED_VERSION, "Milena has no transactions yet.")
-    assert bench.refused_transactions == ["tx", "ty"]
+    request.ctx.respond_fields(**find_coordinator.handle(bench, request.ctx, decoded))  # type: ignore[arg-type]
+    return request.response if version < 4 else request.response.coordinators[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(2, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (6, ErrorCode.UNSUPPORTED_VERSION)],
+)
+@pytest.mark.parametrize(
+    "software",
+    [("apache-kafka-java", "4.3.1"), ("librdkafka", "2.16.1"), ("confluent-kafka-python", "2.16.1-librdkafka-2.16.1")],
+)
+def test_a_client_that_shows_messages_is_told_that_there_are_no_transactions(
+    bench: Bench, version: int, code: ErrorCode, software: tuple[str, str]
+) -> None:
+    answer = ask(bench, version, *software)
+    assert (answer.error_code, answer.error_message) == (code, "Milena has no transactions yet.")
+    assert bench.refused_transactions == ["tx"]
+
+
+@pytest.mark.parametrize("version", [1, 3, 6])
+@pytest.mark.parametrize("software", [(), ("sarama", "1.47.0"), ("kgo", "1.22.2"), ("kafka-python", "3.0.12")])
+def test_any_other_client_is_sent_on_to_be_refused_here(bench: Bench, version: int, software: tuple[str, ...]) -> None:
+    answer = ask(bench, version, *software)
+    assert (answer.error_code, answer.node_id, answer.host) == (ErrorCode.NONE, ME, "plaintext-1")
+    assert bench.refused_transactions == []
 
 
 @pytest.mark.parametrize("version", [3, 6])

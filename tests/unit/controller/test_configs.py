@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.configs import Change, Op, alter_incrementally, replace
-from node.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from node.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from protocol.errors import ErrorCode, KafkaError
 from tests.unit.controller.cluster import Cluster
 
@@ -116,3 +116,23 @@ def test_with_elr_the_clusters_min_isr_stays_and_changing_one_clears_the_elrs() 
     assert cluster.partition().elr == (1,)
     assert alter(cluster, TOPIC, "min.insync.replicas", Op.SET, "1") is None
     assert cluster.partition().elr == ()
+
+
+@pytest.mark.parametrize(
+    ("resource", "key", "value", "expected"),
+    [
+        ((GROUP_RESOURCE, "g"), "consumer.session.timeout.ms", "50000", None),
+        ((GROUP_RESOURCE, "g"), "consumer.session.timeout.ms", "1000", ErrorCode.INVALID_CONFIG),
+        ((GROUP_RESOURCE, "g"), "retention.ms", "1000", ErrorCode.INVALID_CONFIG),
+        ((GROUP_RESOURCE, ""), "consumer.session.timeout.ms", "50000", ErrorCode.INVALID_REQUEST),
+        ((CLIENT_METRICS_RESOURCE, "m"), "match", "client_id=a.*", None),
+        ((CLIENT_METRICS_RESOURCE, "m"), "match", r"client_id=\p{L}+", None),
+        ((CLIENT_METRICS_RESOURCE, "m"), "match", "client_id=" + "(" * 20_000, ErrorCode.INVALID_CONFIG),
+        ((CLIENT_METRICS_RESOURCE, "m"), "interval.ms", "1", ErrorCode.INVALID_REQUEST),
+        ((CLIENT_METRICS_RESOURCE, "m"), "no.such.key", "1", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_groups_and_client_metrics(resource: tuple[int, str], key: str, value: str, expected: ErrorCode | None) -> None:
+    cluster = Cluster(1)
+    assert alter(cluster, resource, key, Op.SET, value) is expected
+    assert cluster.state.image.config(*resource) == ({} if expected else {key: value})

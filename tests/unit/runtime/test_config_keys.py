@@ -34,7 +34,11 @@ def shown(default: object, kind: Type) -> str:
     return f"[{text.replace(',', ', ')}]" if kind is Type.LIST else text
 
 
-OF_OUR_OWN = {"broker.connection.loss.fencing.enable", "internal.remote.log.manager.task.initial.delay.ms"}
+OF_OUR_OWN = {
+    "broker.connection.loss.fencing.enable",
+    "forwarded.request.visible.timeout.ms",
+    "internal.remote.log.manager.task.initial.delay.ms",
+}
 """Keys that Kafka has not."""
 
 

@@ -1,0 +1,129 @@
+"""What was changed through a broker is seen by the next request to that broker, however late its metadata comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lab.cluster import SimulatedCluster, host_of, start_cluster
+from lab.world import World, simulate
+from node.outgoing import Channel
+from protocol.api_keys import ApiKey
+from tests.simulation.steps import create
+
+LATE = 0.3
+"""Seconds by which the controller takes up the brokers' fetches late."""
+TOPIC, BROKER = 2, 4
+Step = Callable[[Channel], Awaitable[Any]]
+
+
+async def create_topic(broker: Channel) -> list[int]:
+    topic = {"name": "new", "num_partitions": 40, "replication_factor": 1, "assignments": [], "configs": []}
+    return _errors((await broker.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)).topics)
+
+
+async def partitions_of(broker: Channel, name: str) -> tuple[int, int]:
+    """The topic's error and the number of its partitions."""
+    (topic,) = (await broker.request(ApiKey.METADATA, 8, topics=[{"name": name}])).topics
+    return int(topic.error_code), len(topic.partitions)
+
+
+async def hosted(broker: Channel, name: str) -> int:
+    """How many partitions of a topic lie in this broker's log directories."""
+    described = await broker.request(ApiKey.DESCRIBE_LOG_DIRS, 1, topics=None)
+    return sum(len(topic.partitions) for one in described.results for topic in one.topics if topic.name == name)
+
+
+async def delete_topic(broker: Channel) -> list[int]:
+    return _errors((await broker.request(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=5000)).responses)
+
+
+async def add_partitions(broker: Channel) -> list[int]:
+    topic = {"name": "t", "count": 5, "assignments": None}
+    return _errors((await broker.request(ApiKey.CREATE_PARTITIONS, 2, topics=[topic], timeout_ms=5000)).results)
+
+
+def _alter(kind: int, name: str, key: str, value: str) -> Step:
+    async def alter(broker: Channel) -> list[int]:
+        change = {"name": key, "config_operation": 0, "value": value}
+        resource = {"resource_type": kind, "resource_name": name, "configs": [change]}
+        answer = await broker.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+        return _errors(answer.responses)
+
+    return alter
+
+
+def _value(kind: int, name: str, key: str) -> Step:
+    async def value(broker: Channel) -> Any:
+        resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
+        (result,) = (await broker.request(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])).results
+        return result.configs[0].value
+
+    return value
+
+
+def _errors(results: Any) -> list[int]:
+    return [int(one.error_code) for one in results]
+
+
+CHANGES: dict[str, tuple[Step, Step, Any]] = {
+    "a topic that was created": (create_topic, lambda broker: partitions_of(broker, "new"), (0, 40)),
+    "its partitions are hosted": (create_topic, lambda broker: hosted(broker, "new"), 40),
+    "a topic that was deleted": (delete_topic, lambda broker: partitions_of(broker, "t"), (3, 0)),
+    "partitions that were added": (add_partitions, lambda broker: partitions_of(broker, "t"), (0, 5)),
+    "a topic's config": (_alter(TOPIC, "t", "flush.ms", "7"), _value(TOPIC, "t", "flush.ms"), "7"),
+    "a broker's config": (
+        _alter(BROKER, "1", "background.threads", "7"),
+        _value(BROKER, "1", "background.threads"),
+        "7",
+    ),
+    "the brokers' default": (
+        _alter(BROKER, "", "background.threads", "8"),
+        _value(BROKER, "1", "background.threads"),
+        "8",
+    ),
+}
+
+
+def _scenario(change: Step, look: Step, out: list[Any], **overrides: object) -> Callable[[World], Awaitable[None]]:
+    async def scenario(world: World) -> None:
+        cluster: SimulatedCluster = await start_cluster(world, overrides=overrides)
+        assert cluster.controller is not None
+        async with cluster.client() as client:
+            await create(client)
+            verbs = cluster.controller.verbs
+            await verbs.call("wait", **await verbs.call("delay", api="FETCH", ms=LATE * 1000))
+            broker = client.to(host_of(1), 9092)
+            began = asyncio.get_running_loop().time()
+            assert set(await change(broker)) == {0}
+            out.append(await look(broker))
+            out.append(asyncio.get_running_loop().time() - began)
+
+    return scenario
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_next_request_to_the_broker_sees(name: str) -> None:
+    change, look, expected = CHANGES[name]
+    out: list[Any] = []
+    simulate(_scenario(change, look, out), seed=1)  # type: ignore[arg-type]
+    assert out[0] == expected
+
+
+def test_a_broker_that_learns_too_late_answers_all_the_same() -> None:
+    out: list[Any] = []
+    change, look, expected = CHANGES["a topic's config"]
+    simulate(_scenario(change, look, out, forwarded_request_visible_timeout_ms=50), seed=1)  # type: ignore[arg-type]
+    assert out[0] != expected
+    assert 0.05 <= out[1] < LATE
+
+
+def test_without_a_timeout_the_broker_does_not_wait() -> None:
+    out: list[Any] = []
+    change, look, expected = CHANGES["a topic's config"]
+    simulate(_scenario(change, look, out, forwarded_request_visible_timeout_ms=0), seed=1)  # type: ignore[arg-type]
+    assert out[0] != expected
+    assert out[1] < 0.05

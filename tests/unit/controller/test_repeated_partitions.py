@@ -1,0 +1,81 @@
+"""A partition that stands twice in one request: all are computed on one image, so that only one may be written."""
+
+from __future__ import annotations
+
+from controller.alter_partition import Proposal, alter_partitions
+from controller.leader_elections import elect_leaders
+from controller.reassignment import Target, alter_reassignments
+from protocol.errors import ErrorCode
+from protocol.metadata_records import PartitionChangeRecord
+from protocol.types import NodeId
+from tests.unit.controller.cluster import Cluster
+
+
+def on(*replicas: int) -> Cluster:
+    cluster = Cluster(5)
+    topic = cluster.assign_topic(*replicas)
+    cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, isr=tuple(NodeId(one) for one in replicas))])
+    return cluster
+
+
+def reassign(cluster: Cluster, *targets: tuple[int, ...] | None, name: str = "t") -> list[str]:
+    wanted = [(name, [Target(0, None if one is None else [NodeId(r) for r in one])]) for one in targets]
+    outcomes = cluster.commit(alter_reassignments(cluster.state, wanted))
+    return [error.code.name if error else "NONE" for _, results in outcomes for _, error in results]
+
+
+def plan(cluster: Cluster) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    partition = cluster.partition()
+    return partition.replicas, partition.adding, partition.removing
+
+
+def test_the_last_target_of_a_reassignment_counts() -> None:
+    cluster = on(1, 2)
+    assert reassign(cluster, (3, 4), (5, 1)) == ["NONE", "NONE"]
+    alone = on(1, 2)
+    reassign(alone, (5, 1))
+    assert plan(cluster) == plan(alone) == ((5, 1, 2), (5,), (2,))
+
+
+def test_the_present_replicas_as_the_last_target_leave_things_as_they_are() -> None:
+    cluster = on(1, 2)
+    assert reassign(cluster, (3, 4), (1, 2)) == ["NONE", "NONE"]
+    assert plan(cluster) == ((1, 2), (), ())
+
+
+def test_a_last_target_that_cannot_be_does_not_count() -> None:
+    cluster = on(1, 2)
+    assert reassign(cluster, (3, 2), (9, 1), None) == [
+        "NONE",
+        "INVALID_REPLICA_ASSIGNMENT",
+        "NO_REASSIGNMENT_IN_PROGRESS",
+    ]
+    assert plan(cluster) == ((3, 2, 1), (3,), (1,))
+
+
+def test_a_leader_is_elected_once() -> None:
+    cluster = on(2, 1)
+    cluster.write([PartitionChangeRecord(partition_id=0, topic_id=cluster.state.image.topics["t"].id, leader=1)])
+    before = cluster.partition().leader_epoch
+    outcomes = cluster.commit(elect_leaders(cluster.state, 0, [("t", [0, 0]), ("t", [0])]))
+    assert [error for _, results in outcomes for _, error in results] == [None] * 3
+    assert (cluster.partition().leader, cluster.partition().leader_epoch) == (2, before + 1)
+
+
+def test_of_two_proposals_of_an_isr_the_first_is_taken() -> None:
+    cluster = on(1, 2, 3)
+    present, brokers = cluster.partition(), cluster.state.image.brokers
+    proposals = [
+        Proposal(
+            partition=0,
+            leader_epoch=present.leader_epoch,
+            partition_epoch=present.partition_epoch,
+            isr=tuple((NodeId(member), brokers[member].epoch) for member in isr),
+        )
+        for isr in ((1, 2), (1, 3))
+    ]
+    topic_id = cluster.state.image.topics["t"].id
+    ((_, outcomes),) = cluster.commit(alter_partitions(cluster.state, 1, brokers[1].epoch, [(topic_id, proposals)]))
+    assert [outcome.code for outcome in outcomes] == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    assert cluster.partition().isr == (1, 2)
+    assert cluster.partition().partition_epoch == present.partition_epoch + 1

@@ -55,7 +55,7 @@ explore: $(READY) ## property tests with random examples, TIMES=20 as many as in
 oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and Maven; SHORT=1: 2,000 records each)
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) $(PYTEST) tests/oracle -q -rs $(ARGS)
 
-chaos: $(READY) ## a minute of faults under load, and clients under kill -9 at full length (SHORT=1: 20 s, 5,000 records)
+chaos: $(READY) ## a minute of faults under load with groups, and clients under kill -9 at full length (SHORT=1: 20 s, 5,000 records)
 	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q $(ARGS)
 	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill $(ARGS)
 

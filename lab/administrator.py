@@ -40,13 +40,31 @@ class Administrator:
             config = {"retention.ms": str(1_000_000 + self._random.below(1_000_000))}
             replicas = 1 + self._random.below(brokers)
             topic = admin.NewTopic(name, 1 + self._random.below(3), replicas, configs=config)
-            outcome = await self._change(name, admin.create_topics(self._client, [topic]))
-            self._history.append(TopicChange(name, True, outcome, config))
+            outcome = await self._create(topic)
             await self._clock.sleep(self._random.uniform(0, 2))
             if outcome is Outcome.OK and self._random.below(2):
-                outcome = await self._change(name, admin.delete_topics(self._client, [name]))
-                self._history.append(TopicChange(name, False, outcome))
+                await self._delete(name)
             await self._clock.sleep(self._random.uniform(0, 3))
+
+    async def come_and_go(self, name: str, brokers: int) -> None:
+        """Make one topic, delete it, make it again."""
+        topic = admin.NewTopic(name, 1, min(2, brokers))
+        while not self._stopping.is_set():
+            await self._create(topic)
+            await self._clock.sleep(self._random.uniform(1, 8))
+            await self._delete(name)
+            await self._clock.sleep(self._random.uniform(0, 2))
+
+    async def _create(self, topic: admin.NewTopic) -> Outcome:
+        begun = self._clock.monotonic()
+        outcome = await self._change(topic.name, admin.create_topics(self._client, [topic]))
+        self._history.append(TopicChange(topic.name, True, outcome, topic.configs, begun))
+        return outcome
+
+    async def _delete(self, name: str) -> None:
+        begun = self._clock.monotonic()
+        outcome = await self._change(name, admin.delete_topics(self._client, [name]))
+        self._history.append(TopicChange(name, False, outcome, begun=begun))
 
     async def _change(self, name: str, change: Awaitable[admin.Results]) -> Outcome:
         """A refusal for lack of brokers or of a controller may hide a success whose answer was lost."""

@@ -19,7 +19,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from lab.cluster import SimulatedCluster
-from lab.histories.events import Event, FinalCommit, FinalLog, FinalTopic
+from lab.histories.events import Event, FinalLog, FinalTopic, Outcome
+from lab.histories.group_events import NO_OFFSET, OffsetFetch
 from lab.tier_losses import Losses
 from lab.tiering import FOLDER
 from lab.workload import GROUP, name_of
@@ -187,6 +188,10 @@ async def final_topics(client: Cluster, names: Collection[str]) -> list[Event]:
     return found
 
 
-async def final_commits(client: Cluster) -> list[Event]:
+async def final_commits(client: Cluster, partitions: Collection[TopicPartition]) -> list[Event]:
+    """What the group has for each of these."""
+    clock = client.runtime.clock
+    begun = clock.monotonic()
     offsets = await admin.group_offsets(client, GROUP)
-    return [FinalCommit(GROUP, partition, offset) for partition, offset in offsets.items()]
+    head = (GROUP, "", begun, clock.monotonic(), Outcome.OK)
+    return [OffsetFetch(*head, partition, offsets.get(partition, NO_OFFSET)) for partition in partitions]

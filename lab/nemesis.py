@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of
+from lab.cluster import BROKER_PORT, CONTROLLER, NodeEnded, SimulatedCluster, host_of
+from lab.histories.group_events import Trouble
 from lab.tier_troubles import OF_TIER
 from lab.trace import Trace
 from runtime.randomness import Randomness
@@ -80,6 +82,8 @@ class Nemesis:
             "slow": self._slow_down,
             "isolate": self._isolate,
         }
+        self.troubles: list[Trouble] = []
+        """Which brokers, or whose links, were in trouble, and when."""
         self._of_nodes = [kind for kind in kinds if kind in WEIGHTS for _ in range(WEIGHTS[kind])]
         self._of_links = [kind for kind in kinds if kind in OF_LINKS]
 
@@ -92,6 +96,13 @@ class Nemesis:
         for _ in range(faults if self._of_links else 0):
             await self._pause(4)
             await self._actions[self._random.choice(self._of_links)]()
+
+    @contextlib.contextmanager
+    def _trouble(self, *machines: str) -> Iterator[None]:
+        begun = self._world.loop.time()
+        yield
+        ended = self._world.loop.time()
+        self.troubles += [Trouble(f"{machine}:{BROKER_PORT}", begun, ended) for machine in machines]
 
     async def _pause(self, longest: float) -> None:
         await asyncio.sleep(self._random.uniform(0, longest))
@@ -110,15 +121,17 @@ class Nemesis:
     async def _cut_one_way(self) -> None:
         one, other = self._choose_link()
         self._trace.note(f"{other} hears nothing of {one}, but {one} of {other}")
-        self._world.fabric.cut(one, other, one_way=True)
-        await self._heal(one, [other])
+        with self._trouble(one, other):
+            self._world.fabric.cut(one, other, one_way=True)
+            await self._heal(one, [other])
 
     async def _slow_down(self) -> None:
         one, other = self._choose_link()
         seconds = self._random.uniform(0, LONGEST_DELAY)
         self._trace.note(f"the link of {one} and {other} is slow: {seconds:.3f} seconds")
-        self._world.fabric.slow(one, other, seconds)
-        await self._heal(one, [other])
+        with self._trouble(one, other):
+            self._world.fabric.slow(one, other, seconds)
+            await self._heal(one, [other])
 
     async def _isolate(self) -> None:
         """A broker that nobody reaches, or only clients: it may go on to lead without knowing of its end."""
@@ -129,9 +142,10 @@ class Nemesis:
     async def _cut(self, host: str, others: list[str]) -> None:
         names = ", ".join(others)
         self._trace.note(f"{host} is cut off from {names}")
-        for other in others:
-            self._world.fabric.cut(host, other)
-        await self._heal(host, others)
+        with self._trouble(host, *others):
+            for other in others:
+                self._world.fabric.cut(host, other)
+            await self._heal(host, others)
 
     async def _heal(self, host: str, others: list[str]) -> None:
         await self._pause(LONGEST_CUT)
@@ -142,22 +156,25 @@ class Nemesis:
     async def _kill_broker(self) -> None:
         broker = self._random.choice(self._brokers)
         self._trace.note(f"{host_of(broker)} is killed")
-        await self._cluster.kill(host_of(broker))
-        await self._bring_back(broker)
+        with self._trouble(host_of(broker)):
+            await self._cluster.kill(host_of(broker))
+            await self._bring_back(broker)
 
     async def _cut_power_of_broker(self) -> None:
         broker = self._random.choice(self._brokers)
         self._trace.note(f"{host_of(broker)} loses power")
-        await self._cluster.lose_power(host_of(broker))
-        await self._bring_back(broker)
+        with self._trouble(host_of(broker)):
+            await self._cluster.lose_power(host_of(broker))
+            await self._bring_back(broker)
 
     async def _cut_all_power(self) -> None:
         """Of the brokers. They come back in any order."""
         self._trace.note("all brokers lose power")
-        for broker in self._brokers:
-            await self._cluster.lose_power(host_of(broker))
-        for broker in self._random.shuffled(self._brokers):
-            await self._bring_back(broker)
+        with self._trouble(*map(host_of, self._brokers)):
+            for broker in self._brokers:
+                await self._cluster.lose_power(host_of(broker))
+            for broker in self._random.shuffled(self._brokers):
+                await self._bring_back(broker)
 
     async def _wipe_broker(self) -> None:
         broker = self._random.choice(self._brokers)
@@ -165,9 +182,10 @@ class Nemesis:
             self._trace.note(f"{host_of(broker)} keeps its disks: only it knows what is in the tier")
             return
         self._trace.note(f"{host_of(broker)} is killed, and its disks are replaced")
-        await self._cluster.kill(host_of(broker))
-        self._cluster.wipe(host_of(broker))
-        await self._bring_back(broker)
+        with self._trouble(host_of(broker)):
+            await self._cluster.kill(host_of(broker))
+            self._cluster.wipe(host_of(broker))
+            await self._bring_back(broker)
 
     def _alone_knows_the_tier(self, broker: int) -> bool:
         """It is the last of an ISR of the metadata topic: without it a tier is to be restored, not to be read."""
@@ -179,27 +197,33 @@ class Nemesis:
         """For longer than a session, often. It may believe that it leads when it goes on."""
         broker = self._random.choice(self._brokers)
         self._trace.note(f"{host_of(broker)} is paused")
-        self._world.machine(host_of(broker)).pause()
-        await self._pause(LONGEST_CUT)
-        self._trace.note(f"{host_of(broker)} goes on")
-        self._world.machine(host_of(broker)).resume()
+        with self._trouble(host_of(broker)):
+            self._world.machine(host_of(broker)).pause()
+            await self._pause(LONGEST_CUT)
+            self._trace.note(f"{host_of(broker)} goes on")
+            self._world.machine(host_of(broker)).resume()
 
     async def _stop_broker(self) -> None:
         broker = self._random.choice(self._brokers)
         self._trace.note(f"{host_of(broker)} is stopped in order")
-        try:
-            await self._cluster.stop_broker(broker)
-        except NodeEnded as error:
-            self._trace.note(str(error))
-        await self._bring_back(broker)
+        with self._trouble(host_of(broker)):
+            try:
+                await self._cluster.stop_broker(broker)
+            except NodeEnded as error:
+                self._trace.note(str(error))
+            await self._bring_back(broker)
 
     async def _fail_disk(self) -> None:
         """One directory fails, now and then all; in the end the disk is mended, and the broker starts again."""
         broker = self._random.choice(self._brokers)
-        storage = self._world.machine(host_of(broker)).storage
         number = self._random.choice((errno.EIO, errno.ENOSPC))
         operation = self._random.choice(DISK_OPERATIONS)
         failing = self._disks if not self._random.below(4) else (self._random.choice(self._disks),)
+        with self._trouble(host_of(broker)):
+            await self._fail(broker, failing, number, operation)
+
+    async def _fail(self, broker: int, failing: Collection[str], number: int, operation: str) -> None:
+        storage = self._world.machine(host_of(broker)).storage
         for disk in failing:
             what = operation or "everything"
             self._trace.note(f"{disk} of {host_of(broker)} fails: {what}, {errno.errorcode[number]}")

@@ -10,8 +10,11 @@ from typing import Any, Final
 from lab.administrator import Administrator
 from lab.cluster import SimulatedCluster, start_cluster
 from lab.ending import copied, final_commits, final_logs, final_topics, healthy
+from lab.group_ending import end_groups
+from lab.group_workload import GroupWorkload
 from lab.histories.checker import check
 from lab.histories.events import Event, FinalLog
+from lab.histories.group_events import Expiry, Settled
 from lab.nemesis import KINDS, Nemesis
 from lab.tier_administrator import PASSING, TierAdministrator
 from lab.tier_losses import Losses
@@ -38,6 +41,10 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
 WRITERS: Final = (("firm", 0, -1), ("firm", 1, -1), ("loose", 0, -1), ("loose", 0, 1), (SHARED, 0, -1), (SHARED, 1, -1))
 """Topic, partition, acks."""
 PARTITIONS: Final = list(dict.fromkeys((topic, number) for topic, number, _ in WRITERS))
+PASSING_TOPIC: Final = "made-again"
+"""Groups commit offsets of it, and it comes and goes."""
+COMMITTED: Final = [*(one for one in PARTITIONS if one[0] in ("firm", SHARED)), (PASSING_TOPIC, 0)]
+"""Of which the groups with members of their own commit offsets, without reading them."""
 DISKS: Final = ("/data-1", "/data-2")
 METADATA_DISK: Final = "/metadata"
 """Of the brokers. Without it a broker ends; it lives on with one of the others."""
@@ -51,6 +58,7 @@ SETTINGS: Final[dict[str, object]] = {
     "replica_lag_time_max_ms": 5000,
     "metadata_log_max_record_bytes_between_snapshots": 20_000,
 }
+EXPIRY: Final[dict[str, object]] = {"offsets_retention_check_interval_ms": 2000}
 STEPS: Final = 5
 """Faults of nodes in one run; those of links come on top."""
 LONGEST_RUN: Final = 900.0
@@ -71,39 +79,52 @@ class Report:
     """Of virtual time."""
 
 
+def has_groups(seed: int) -> bool:
+    """Whether there are members that commit and groups that are deleted, beside the one group of readers."""
+    return seed // 2 % 2 == 0
+
+
 def run_seed(
     seed: int,
     *,
     steps: int = STEPS,
     faults: Collection[str] = KINDS,
     tier: bool | None = None,
+    groups: bool | None = None,
     listener: Callable[[str], object] | None = None,
 ) -> Report:
-    """Run one seed to its end. ``tier``: whether some topics are tiered; None: in odd seeds.
+    """Run one seed to its end. ``tier``: whether some topics are tiered; None: in odd seeds. ``groups``: as
+    ``has_groups`` says; None: in two seeds of four, of which one has a tier.
 
     Raises InvariantBroken, and what else stops a node that should not stop; what the history's checker finds is in the
     report."""
 
     async def run(world: World) -> Report:
         async with asyncio.timeout(LONGEST_RUN + LONGEST_STEP * steps):
-            return await _Run(world, seed, listener, seed % 2 == 1 if tier is None else tier).run(steps, faults)
+            has_tier = seed % 2 == 1 if tier is None else tier
+            more_groups = has_groups(seed) if groups is None else groups
+            return await _Run(world, seed, listener, has_tier, more_groups).run(steps, faults)
 
     return simulate(run, seed=seed)
 
 
 class _Run:
-    def __init__(self, world: World, seed: int, listener: Callable[[str], object] | None, tier: bool) -> None:
+    def __init__(
+        self, world: World, seed: int, listener: Callable[[str], object] | None, tier: bool, groups: bool
+    ) -> None:
         self._world = world
         self._random = Randomness(seed)
         self._trace = Trace(listener)
         self._history: list[Event] = []
         self._topics = with_tier(TOPICS, self._random) if tier else TOPICS
+        self._groups = groups
+        self._expires = groups and not self._random.below(3)
         self._tiered = [name for name, configs in self._topics.items() if TIERED in configs]
 
     async def run(self, steps: int, faults: Collection[str]) -> Report:
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
         count = self._random.choice(BROKERS)
-        settings = {**SETTINGS, **OF_TIER} if self._tiered else SETTINGS
+        settings = {**SETTINGS, **(OF_TIER if self._tiered else {}), **(EXPIRY if self._expires else {})}
         cluster = await start_cluster(self._world, count, settings, of_brokers=of_brokers, watched=True)
         assert cluster.watch is not None
         cluster.watch.tell(self._trace.note)
@@ -154,6 +175,10 @@ class _Run:
             self._random,
             workload.stopping,
         )
+        group_work = GroupWorkload(client, self._history.append, self._random, COMMITTED, expires=self._expires)
+        if self._groups:
+            working += [*group_work.all(), administrator.come_and_go(PASSING_TOPIC, REPLICAS)]
+            self._history += [Expiry(0.0)] if self._expires else []
         if self._tiered:
             again = [(name, number) for name, number in PARTITIONS if name in self._tiered]
             working += [workload.read_again(again, self._random)]
@@ -171,7 +196,9 @@ class _Run:
                 self._trace.note("everything is mended")
                 await asyncio.sleep(3)
                 workload.stopping.set()
-            await self._end(cluster, client, workload, of_tier, losses)
+                group_work.stopping.set()
+            self._history += nemesis.troubles
+            await self._end(cluster, client, workload, of_tier, losses, group_work)
 
     async def _end(
         self,
@@ -180,12 +207,21 @@ class _Run:
         workload: Workload,
         of_tier: TierAdministrator,
         losses: Losses,
+        work: GroupWorkload,
     ) -> None:
         """What the cluster holds now; the readers come to the end of it."""
         watch = cluster.watch
         assert watch is not None
-        lost = {void.partition for void in watch.voids}
-        view = await healthy(client, len(cluster.brokers), sorted(lost), losses, seconds=RECOVERY_SECONDS)
+        lost = sorted({void.partition for void in watch.voids})
+
+        async def mended() -> ClusterView:
+            return await healthy(client, len(cluster.brokers), lost, losses, seconds=RECOVERY_SECONDS)
+
+        if self._groups:
+            await end_groups(cluster, client, work, self._history.append, self._trace, mended)
+        view = await mended()
+        if not self._groups:
+            self._history.append(Settled(client.runtime.clock.monotonic()))
         await of_tier.settle()
         await copied(cluster, seconds=RECOVERY_SECONDS)
         async with asyncio.timeout(RECOVERY_SECONDS):
@@ -199,7 +235,7 @@ class _Run:
         self._history += await final_topics(
             client, [name for name in view.topics if name.startswith(("made-", PASSING))]
         )
-        self._history += await final_commits(client)
+        self._history += await final_commits(client, [one for one in PARTITIONS if one[0] == SHARED])
 
     async def _drain_group(self, client: Cluster, workload: Workload, ends: Mapping[tuple[str, int], int]) -> None:
         """The group gets to the end of its topic. In a log that has lost everything there is nothing to commit."""

@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lab.histories.events import Commit, Event, Hole, Outcome, Poll, Send
+from lab.histories.events import Event, Hole, Outcome, Poll, Send
+from lab.histories.group_events import OffsetCommit
 from lab.trace import Trace
 from node.client import admin
 from node.client.batches import Produced
-from node.client.cluster import Cluster
+from node.client.cluster import FIRST_PAUSE, Cluster
 from node.client.consumer import ConsumedRecord, Consumer, TopicPartition
 from node.client.group_consumer import GroupConsumer
 from node.client.offsets import EARLIEST, find_offset
@@ -199,16 +200,31 @@ class Workload:
     async def poll_and_commit(self, member: GroupConsumer) -> None:
         try:
             records = await member.poll(POLL_SECONDS)
-            offsets = {(record.topic, record.partition): record.offset + 1 for record in records}
-            session = f"{member.member_id}, assignment {self._sessions}"
-            self._note_polls(lambda _: session, records)
-            if offsets:
-                await member.commit(offsets)
         except (KafkaError, ChannelError) as error:
             self._trace.note(f"group: {error}")
             return
-        now = self._clock.monotonic()
-        self._history += [Commit(GROUP, partition, offset, now) for partition, offset in offsets.items()]
+        session = f"{member.member_id}, assignment {self._sessions}"
+        self._note_polls(lambda _: session, records)
+        await self._commit(member, {(record.topic, record.partition): record.offset + 1 for record in records})
+
+    async def _commit(self, member: GroupConsumer, offsets: Mapping[TopicPartition, int]) -> None:
+        """The client tries again where it can: after an error, too, the commit may take effect."""
+        if not offsets:
+            return
+        begun, outcome = self._clock.monotonic(), Outcome.OK
+        try:
+            await member.commit(offsets)
+        except (KafkaError, ChannelError) as error:
+            self._trace.note(f"group: {error}")
+            outcome = Outcome.UNKNOWN
+        ended = self._clock.monotonic()
+        # as which member the last try was made is not known here
+        head = (GROUP, "", begun, ended, outcome, member.member_id, -1)
+        retried = ended - begun >= FIRST_PAUSE / 2
+        self._history += [
+            OffsetCommit(*head, partition=partition, offset=offset, retried=retried)
+            for partition, offset in offsets.items()
+        ]
 
     async def committed(self) -> dict[TopicPartition, int]:
         """What the group has; nothing where that cannot be said now."""
@@ -225,10 +241,7 @@ class Workload:
             if behind is None:
                 continue
             self._sessions += 1
-            try:
-                await member.commit({(topic, number): behind})
-            except (KafkaError, ChannelError) as error:
-                self._trace.note(f"group: {error}")
+            await self._commit(member, {(topic, number): behind})
 
 
 def name_of(record: ConsumedRecord) -> str:

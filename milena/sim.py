@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.histories.events import Event, write
 from lab.nemesis import KINDS, UnknownFault, checked
@@ -16,7 +17,7 @@ from lab.trace import quiet_logs, show_logs
 from milena.errors import UsageError, UserError, reason_of
 from milena.options import CommandLine, Option
 
-TIERS = {None: None, "on": True, "off": False}
+SWITCH = {None: None, "on": True, "off": False}
 SIM = CommandLine(
     "sim",
     "Run a controller and three to five brokers under load and faults, in virtual time, and judge what happened.\n"
@@ -27,6 +28,7 @@ SIM = CommandLine(
         Option("--steps", "faults of nodes in the run; faults of links come on top", "M", default=STEPS, convert=int),
         Option("--faults", f"only these kinds, with commas: {', '.join(KINDS)}", "KINDS"),
         Option("--tier", "whether topics are tiered: on or off; without it odd seeds have a tier", "ON"),
+        Option("--groups", "whether there are more groups than one: on or off; without it two seeds of four", "ON"),
         Option("--history", "write what the clients saw to FILE, one JSON object per line", "FILE"),
         Option(
             "--soak",
@@ -44,6 +46,17 @@ SIM = CommandLine(
 )
 
 
+class Has(NamedTuple):
+    """What a run has; None where its seed decides. As text: the options."""
+
+    tier: bool | None
+    groups: bool | None
+
+    def __str__(self) -> str:
+        given = ((name, value) for name, value in self._asdict().items() if value is not None)
+        return "".join(f" --{name} {'on' if value else 'off'}" for name, value in given)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code. Raises UserError."""
     options = SIM.parse(arguments)
@@ -54,18 +67,19 @@ def main(arguments: Sequence[str]) -> int:
         kinds = checked(options.faults.split(",")) if options.faults is not None else KINDS
     except UnknownFault as error:
         raise UsageError(str(error)) from None
-    if options.tier not in TIERS:
-        raise UsageError(f"--tier {options.tier}: it is on or off")
-    tier = TIERS[options.tier]
+    for name, value in (("--tier", options.tier), ("--groups", options.groups)):
+        if value not in SWITCH:
+            raise UsageError(f"{name} {value}: it is on or off")
+    has = Has(SWITCH[options.tier], SWITCH[options.groups])
     if options.steps < 0 or options.seed < 0:
         raise UsageError("--seed and --steps are not negative")
     if options.soak is not None:
         quiet_logs()
-        return _soak(options.soak, options.steps, kinds, tier, options.seed if "seed" in options.given else None)
+        return _soak(options.soak, options.steps, kinds, has, options.seed if "seed" in options.given else None)
     if options.history is not None:
         _save(options.history, [])  # a path that cannot be written is named before the run
     show_logs(_print)
-    report = _run(options.seed, options.steps, kinds, tier, _print)
+    report = _run(options.seed, options.steps, kinds, has, _print)
     if report is None:
         return 1
     if options.history is not None:
@@ -75,11 +89,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(
-    seed: int, steps: int, kinds: Sequence[str], tier: bool | None, listener: Callable[[str], object] | None
+    seed: int, steps: int, kinds: Sequence[str], has: Has, listener: Callable[[str], object] | None
 ) -> Report | None:
     """None where the run broke off; what was wrong is printed."""
     try:
-        report = run_seed(seed, steps=steps, faults=kinds, tier=tier, listener=listener)
+        report = run_seed(seed, steps=steps, faults=kinds, tier=has.tier, groups=has.groups, listener=listener)
     except Exception:
         print(f"seed {seed} failed:\n{traceback.format_exc()}")
         return None
@@ -88,16 +102,15 @@ def _run(
     return report
 
 
-def _soak(seconds: float, steps: int, kinds: Sequence[str], tier: bool | None, first: int | None) -> int:
+def _soak(seconds: float, steps: int, kinds: Sequence[str], has: Has, first: int | None) -> int:
     began = time.monotonic()
     count, simulated = 0, 0.0
     while (passed := time.monotonic() - began) < seconds:
         seed = int.from_bytes(os.urandom(4), "big") if first is None else first + count
-        report = _run(seed, steps, kinds, tier, None)
+        report = _run(seed, steps, kinds, has, None)
         if report is None or report.violations:
             faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kinds)}"
-            has_tier = "" if tier is None else f" --tier {'on' if tier else 'off'}"
-            print(f"see it with: milena sim --seed {seed} --steps {steps}{faults}{has_tier}")
+            print(f"see it with: milena sim --seed {seed} --steps {steps}{faults}{has}")
             return 1
         count += 1
         simulated += report.seconds

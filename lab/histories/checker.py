@@ -16,7 +16,7 @@
 - **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it. (Where
   its promises are void, readers may have been further on in another log.)
 - **epoch order**: leader epochs fall along a log. **gap**: offsets are missing in a log that must be dense.
-- **topic**, **group offset**: a topic or a committed offset is not as it was acknowledged.
+- **topic**: a topic is not as it was acknowledged. What is wrong with groups is in ``groups``.
 
 Promises. A record that was acknowledged with acks=all, or read by anybody (readers see nothing above the high
 watermark), stays, at its offset; acks=1 promises nothing before somebody has read it. ``Void`` ends the promises for
@@ -33,7 +33,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lab.histories.events import Event, FinalLog, Hole, Poll, Send, TopicPartition, Void
+from lab.histories.events import Event, FinalLog, FinalTopic, Hole, Poll, Send, TopicChange, TopicPartition, Void
+from lab.histories.groups import GroupRules
 from lab.histories.metadata import MetadataRules
 from lab.histories.observed import Observed
 
@@ -54,7 +55,19 @@ class Anomaly(Enum):
     EPOCH_ORDER = "epoch order"
     GAP = "gap"
     TOPIC = "topic"
-    GROUP_OFFSET = "group offset"
+    LOST_COMMIT = "lost commit"
+    COMMIT_BACK = "commit went back"
+    OFFSET_FROM_NOWHERE = "group offset from nowhere"
+    DELETED_OFFSET_BACK = "deleted offset is back"
+    DELETED_GROUP_BACK = "deleted group is back"
+    OFFSET_ORDER = "group offsets out of order"
+    TWO_OWNERS = "partition with two owners"
+    OLD_GENERATION = "commit of an old generation"
+    GENERATION_BACK = "generation goes back"
+    GENERATION_TWICE = "generation used twice"
+    NEVER_SENT = "assignment that nobody sent"
+    TWO_IDS = "two ids of one instance"
+    NEVER_ANSWERED = "never answered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +83,13 @@ class Violation:
 
 
 class Checker:
-    """Takes a history event by event; ``finish`` gives the verdict, a constant amount of work for each event."""
+    """Takes a history event by event; ``finish`` gives the verdict. For an event of a log the
+    work is constant."""
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, Observed] = {}
         self._metadata = MetadataRules()
+        self._groups = GroupRules()
 
     def add(self, event: Event) -> None:
         match event:
@@ -86,11 +101,16 @@ class Checker:
                 self._log(event.partition).passed(event)
             case Void():
                 self._log(event.partition).voided(event)
-                self._metadata.voided(event)
+                self._groups.voided(event)
             case FinalLog():
                 self._log(event.partition).ended(event)
+            case TopicChange():
+                self._metadata.changed(event)
+                self._groups.topic_changed(event)
+            case FinalTopic():
+                self._metadata.ended(event)
             case _:
-                self._metadata.add(event)
+                self._groups.add(event)
 
     def finish(self) -> list[Violation]:
         """Everything that is wrong, partition by partition."""
@@ -99,7 +119,8 @@ class Checker:
             for (topic, number), log in sorted(self._logs.items())
             for name, text in log.verdict()
         ]
-        return found + [Violation(Anomaly(name), where, text) for name, where, text in self._metadata.verdict()]
+        others = (*self._metadata.verdict(), *self._groups.verdict())
+        return found + [Violation(Anomaly(name), where, text) for name, where, text in others]
 
     def _log(self, partition: TopicPartition) -> Observed:
         found = self._logs.get(partition)

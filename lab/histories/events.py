@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
-TopicPartition: TypeAlias = tuple[str, int]
+from lab.histories.group_events import GROUP_KINDS, GroupEvent
+from lab.histories.group_events import Outcome as Outcome
+from lab.histories.group_events import TopicPartition as TopicPartition
+
 ACKS_ALL: Final = -1
-
-
-class Outcome(Enum):
-    """``UNKNOWN``: it may have happened, or may happen yet."""
-
-    OK = "ok"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,32 +82,14 @@ class Hole:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """A group's offset, acknowledged at ``at``."""
-
-    group: str
-    partition: TopicPartition
-    offset: int
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class FinalCommit:
-    """What a group has in the end."""
-
-    group: str
-    partition: TopicPartition
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A topic was created, with a configuration, or deleted."""
+    """A topic was created, with a configuration, or deleted, at some time after ``begun``."""
 
     name: str
     exists: bool
     outcome: Outcome
     config: Mapping[str, str] = field(default_factory=dict)
+    begun: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,48 +100,46 @@ class FinalTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-Event: TypeAlias = Send | Poll | Void | Hole | FinalLog | Commit | FinalCommit | TopicChange | FinalTopic
+Event: TypeAlias = Send | Poll | Void | Hole | FinalLog | TopicChange | FinalTopic | GroupEvent
 KINDS: Final[Mapping[str, type[Any]]] = {
     "send": Send,
     "poll": Poll,
     "void": Void,
     "hole": Hole,
     "log": FinalLog,
-    "commit": Commit,
-    "committed": FinalCommit,
     "change": TopicChange,
     "topic": FinalTopic,
+    **GROUP_KINDS,
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 
 def to_line(event: Event) -> str:
     """One line of JSON, without its end."""
-    fields: dict[str, Any] = {"event": _NAMES[type(event)]}
-    for name in event.__slots__:
-        value = getattr(event, name)
-        fields[name] = value.value if isinstance(value, Outcome) else value
-    return json.dumps(fields, separators=(",", ":"))
+    values: dict[str, Any] = {"event": _NAMES[type(event)]}
+    for one in fields(event):
+        value = getattr(event, one.name)
+        values[one.name] = value.value if isinstance(value, Outcome) else value
+    return json.dumps(values, separators=(",", ":"))
 
 
 def from_line(line: str) -> Event:
     """Raises ValueError for what is no event."""
-    fields = json.loads(line)
-    kind = KINDS.get(fields.pop("event", ""))
+    values = {name: _frozen(value) for name, value in json.loads(line).items()}
+    kind = KINDS.get(values.pop("event", ""))
     if kind is None:
         raise ValueError(f"no event of a history: {line[:80]}")
-    if "partition" in fields:
-        fields["partition"] = (fields["partition"][0], fields["partition"][1])
-    if "outcome" in fields:
-        fields["outcome"] = Outcome(fields["outcome"])
-    for name in ("records", "holes"):
-        if name in fields:
-            fields[name] = tuple(map(tuple, fields[name]))
+    if "outcome" in values:
+        values["outcome"] = Outcome(values["outcome"])
     try:
-        event: Event = kind(**fields)
+        event: Event = kind(**values)
     except TypeError as error:
         raise ValueError(f"{error}: {line[:80]}") from None
     return event
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def write(events: Iterable[Event]) -> Iterator[str]:

@@ -34,6 +34,10 @@ class Journal:
     def now(self) -> float:
         return time.monotonic() - self._begun
 
+    def since(self, moment: float) -> float:
+        """A moment of ``time.monotonic`` in the journal's time."""
+        return moment - self._begun
+
     def note(self, event: Event) -> None:
         with self._lock:
             self.events.append(event)

@@ -57,6 +57,7 @@ def test_a_soak_runs_seeds_until_the_time_is_over_and_tells_how_many() -> None:
         (["--faults", "kill,quake"], "no fault 'quake'; there are kill, power, "),
         (["--steps", "-1"], "--seed and --steps are not negative"),
         (["--tier", "maybe"], "--tier maybe: it is on or off"),
+        (["--groups", "maybe"], "--groups maybe: it is on or off"),
         (["--seed", "x"], "--seed x: not a whole number"),
         (["--soak", "long"], "--soak long: not a number"),
         (["--history", "/nowhere/at/all", "--steps", "0"], "/nowhere/at/all"),

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from lab.histories import events
 from lab.histories.checker import Anomaly, Checker, Violation, check, counts
 from lab.histories.events import (
-    Commit,
     Event,
-    FinalCommit,
     FinalLog,
     FinalTopic,
     Hole,
@@ -154,8 +152,6 @@ def test_a_history_on_disk_is_the_same(seed: int) -> None:
         Void(PARTITION, 4.5, "led on", since=3.5),
         Hole(PARTITION, 3, 5),
         FinalLog(PARTITION, ((0, "v0", 0),), dense=True, holes=((1, 2),)),
-        Commit("g", PARTITION, 4, 2.0),
-        FinalCommit("g", PARTITION, 4),
         TopicChange("made", True, Outcome.UNKNOWN, {"a": "b"}),
         FinalTopic("made", {"a": "b"}),
     ]
@@ -272,17 +268,6 @@ AS_MADE = FinalTopic("made", {"retention.ms": "1"})
 )
 def test_topics_are_as_they_were_left(history: list[Event], found: list[str]) -> None:
     assert texts(*history) == found
-
-
-def test_a_group_does_not_fall_back_but_where_promises_are_void() -> None:
-    commits: list[Event] = [
-        Commit("g", PARTITION, 3, 1.0),
-        Commit("g", PARTITION, 5, 2.0),
-        FinalCommit("g", PARTITION, 3),
-    ]
-    assert texts(*commits) == ["group offset: g: 5 was committed for t-0, it has 3"]
-    assert texts(*commits, Void(("__consumer_offsets", 1), 2.5, "unclean")) == []
-    assert texts(*commits, Void(("t", 0), 2.5, "unclean")) != []
 
 
 def _names(violations: list[Violation]) -> list[str]:

@@ -1,0 +1,250 @@
+"""One committed offset as a register: are its writes and reads those of one log, replicated and read by prefixes?
+
+The model. Writes (commits, deletions) take effect one after the other, each strictly between its begin and its end; one
+of unknown outcome later, or never. A coordinator holds a prefix of them, with all that it has acknowledged, or shown,
+itself; a deposed one that does not know of its end may lack what others acknowledged. So a read at a node sees at least
+what that node has told before. One that is ``settled`` sees all that anybody was told.
+
+``judge`` is exact as long as values differ. Where several writes have a read's value (all deletions have one), it looks
+for a choice that explains the history, as long as ``CHOICES`` allow; what each choice excludes is always found.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeAlias
+
+Value: TypeAlias = tuple[int, str] | None
+"""(offset, metadata), or None for no offset."""
+EVER: Final = float("inf")
+CHOICES: Final = 500
+NARROWINGS: Final = 3
+
+
+class Wrong(Enum):
+    """What a read can show."""
+
+    FROM_NOWHERE = "group offset from nowhere"
+    LOST = "lost commit"
+    BACK = "commit went back"
+    DELETED_BACK = "deleted offset is back"
+    ORDER = "group offsets out of order"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """``ended`` is ``EVER`` and ``sure`` false where the outcome is unknown. An expiry begins when its commit is old
+    and ends with that commit: it takes place only as long as nothing follows, so before what began since."""
+
+    value: Value
+    begun: float
+    ended: float
+    sure: bool
+    node: str = ""
+
+    def __str__(self) -> str:
+        what = "the deletion" if self.value is None else f"{self.value[0]} ({self.value[1]!r})"
+        return f"{what} of {self.begun:.3f} to {self.ended:.3f}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    value: Value
+    begun: float
+    ended: float
+    node: str = ""
+    settled: bool = False
+    excuse: float = EVER
+    """From when on anything may have been deleted, as often as nobody looks."""
+
+    def __str__(self) -> str:
+        what = "no offset" if self.value is None else f"{self.value[0]} ({self.value[1]!r})"
+        return f"{what} was read from {self.begun:.3f} to {self.ended:.3f}{' in the end' if self.settled else ''}"
+
+
+INITIAL: Final = Write(None, -EVER, -EVER, True)
+
+
+@dataclass(slots=True)
+class _Newest:
+    """For any time, the write that began last of those told of until then."""
+
+    times: list[float] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+
+    def add(self, at: float, write: Write) -> None:
+        """In order of ``at``."""
+        last = self.writes[-1] if self.writes else INITIAL
+        self.times.append(at)
+        self.writes.append(write if write.begun > last.begun else last)
+
+    def until(self, at: float) -> Write:
+        index = bisect_right(self.times, at)
+        return self.writes[index - 1] if index else INITIAL
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was known when, to anybody, and at each node."""
+
+    everywhere: _Newest = field(default_factory=_Newest)
+    at_node: dict[str, _Newest] = field(default_factory=dict)
+
+    def to(self, read: Read) -> Write:
+        """The write that began last of those that a read cannot lack."""
+        newest = self.everywhere if read.settled else self.at_node.get(read.node)
+        return INITIAL if newest is None else newest.until(read.begun)
+
+
+def judge(writes: Iterable[Write], reads: Iterable[Read]) -> Iterator[tuple[Wrong, str]]:
+    """What is wrong; nothing where some order of the writes explains every read."""
+    asked = sorted(reads, key=lambda read: read.ended)
+    excuses = {read: Write(None, read.excuse, EVER, False) for read in asked if read.value is None}
+    excuses = {read: write for read, write in excuses.items() if write.begun < read.ended}
+    known = [INITIAL, *writes, *excuses.values()]
+    of_value: dict[Value, list[Write]] = {}
+    for write in known[: len(known) - len(excuses)]:
+        of_value.setdefault(write.value, []).append(write)
+    fits = {read: [one for one in of_value.get(read.value, ()) if one.begun < read.ended] for read in asked}
+    fits.update({read: [write] for read, write in excuses.items()})
+    explained = fits
+    newest: dict[Read, Write] = {}
+    for _ in range(NARROWINGS):
+        only = {read: one[0] for read, one in explained.items() if len(one) == 1}
+        last, told = _lasts(known, only), _told(known, only)
+        newest = {read: told.to(read) for read in asked}
+        explained = {
+            read: [one for one in fits[read] if newest[read] in (INITIAL, one) or last[one] > newest[read].begun]
+            for read in asked
+        }
+        if not all(explained.values()):
+            break
+    found = False
+    for read in asked:
+        if not explained[read]:
+            found = True
+            behind = newest[read]
+            yield _name(read, fits[read], behind), f"{read}, behind {behind}" if fits[read] else str(read)
+    if not found and not _is_explained(known, explained):
+        conflict = _conflict(known, explained)
+        is_back = conflict[-1].value is not None and any(read.value is None for read in conflict)
+        text = f"no order of writes explains that {'; '.join(map(str, conflict))}"
+        yield Wrong.DELETED_BACK if is_back else Wrong.ORDER, text
+
+
+def _lasts(writes: Iterable[Write], seen: Mapping[Read, Write]) -> dict[Write, float]:
+    """When each had taken effect at the latest: it has been acknowledged, or read."""
+    last = {write: write.ended for write in writes}
+    for read, write in seen.items():
+        last[write] = min(last[write], read.ended)
+    return last
+
+
+def _told(writes: Iterable[Write], seen: Mapping[Read, Write]) -> _Told:
+    events = [(write.ended, write.node, write) for write in writes if write.sure and write is not INITIAL]
+    events += [(read.ended, read.node, write) for read, write in seen.items() if write is not INITIAL]
+    told = _Told()
+    for at, node, write in sorted(events, key=lambda event: event[0]):
+        told.everywhere.add(at, write)
+        if node:
+            told.at_node.setdefault(node, _Newest()).add(at, write)
+    return told
+
+
+def _name(read: Read, fits: Sequence[Write], newest: Write) -> Wrong:
+    if read.value is None:
+        return Wrong.LOST
+    if not fits:
+        return Wrong.FROM_NOWHERE
+    return Wrong.DELETED_BACK if newest.value is None else Wrong.BACK
+
+
+def _conflict(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]) -> list[Read]:
+    """Reads that cannot all be right, and could without any of them."""
+    left = dict(explained)
+    for read in explained:
+        rest = {one: fits for one, fits in left.items() if one is not read}
+        if not _is_explained(writes, rest):
+            left = rest
+    return list(left)
+
+
+def _is_explained(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]) -> bool:
+    """Whether a choice of one write for each read leaves them in an order. True where the search was given up."""
+    reads = list(explained)
+    choices = (sorted(explained[read], key=lambda one: (one.sure, one.begun), reverse=True) for read in reads)
+    for count, chosen in enumerate(itertools.product(*choices)):
+        if count == CHOICES or _in_order(writes, dict(zip(reads, chosen, strict=True))):
+            return True
+    return False
+
+
+def _in_order(writes: Sequence[Write], seen: Mapping[Read, Write]) -> bool:
+    """Whether what took effect has an order: a write comes before all that began when it had taken effect, and what a
+    read saw comes after all that had been told to the reader's node."""
+    kept = {write for write in writes if write.sure} | set(seen.values())
+    last = {write: time for write, time in _lasts(writes, seen).items() if write in kept}
+    behind, waits = _edges(writes, seen)
+    order = {write: index for index, write in enumerate(writes)}
+    free = [(write.begun, order[write]) for write in kept if not waits.get(write)]
+    heapq.heapify(free)
+    ends = sorted((last[write], order[write]) for write in kept)
+    done: set[Write] = set()
+    while len(done) < len(kept):
+        placed = _next(writes, free, ends, done, waits)
+        if placed is None:
+            return False
+        done.add(placed)
+        for write in behind.get(placed, ()):
+            waits[write].discard(placed)
+            if not waits[write]:
+                heapq.heappush(free, (write.begun, order[write]))
+    return True
+
+
+def _next(
+    writes: Sequence[Write],
+    free: list[tuple[float, int]],
+    ends: list[tuple[float, int]],
+    done: set[Write],
+    waits: Mapping[Write, set[Write]],
+) -> Write | None:
+    """One of those left before which none of the others has to come."""
+    while free and writes[free[0][1]] in done:
+        heapq.heappop(free)
+    while writes[ends[0][1]] in done:
+        ends.pop(0)
+    left = ends[0][1]
+    for index in (free[0][1] if free else left, left):
+        write = writes[index]
+        others = next((time for time, other in ends if other != index and writes[other] not in done), EVER)
+        if not waits.get(write) and write.begun < others:
+            return write
+    return None
+
+
+def _edges(
+    writes: Sequence[Write], seen: Mapping[Read, Write]
+) -> tuple[dict[Write, list[Write]], dict[Write, set[Write]]]:
+    """By the write that comes first: those behind it; and by the write behind: those that come first."""
+    told = [(write.ended, write.node, write) for write in writes if write.sure]
+    told += [(read.ended, read.node, write) for read, write in seen.items()]
+    at_node: dict[str, list[tuple[float, str, Write]]] = {}
+    for known in told:
+        at_node.setdefault(known[1], []).append(known)
+    at_node.pop("", None)
+    waits: dict[Write, set[Write]] = {}
+    for read, write in seen.items():
+        to_it = told if read.settled else at_node.get(read.node, ())
+        before = (one for at, _, one in to_it if at <= read.begun and one is not write)
+        waits.setdefault(write, set()).update(before)
+    behind: dict[Write, list[Write]] = {}
+    for write in writes:
+        for one in waits.get(write, ()):
+            behind.setdefault(one, []).append(write)
+    return behind, waits

@@ -1,0 +1,161 @@
+"""Valid histories of one group at random, by a dumb coordinator that does one thing after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, TypeVar
+
+from lab.histories.events import Event
+from lab.histories.group_events import (
+    GroupDelete,
+    Heartbeat,
+    Join,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Outcome,
+    Settled,
+    Share,
+    Sync,
+    TopicPartition,
+)
+
+GROUP = "g"
+PARTITIONS: tuple[TopicPartition, ...] = (("t", 0), ("t", 1), ("t", 2))
+NODES = ("a", "b", "c")
+INSTANCE = "static"
+T = TypeVar("T")
+
+
+@dataclass
+class Parts:
+    """A history, in which a test changes what it wants to."""
+
+    events: list[Event]
+    end: float
+
+    def of(self, kind: type[T], wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
+        return [one for one in self.events if isinstance(one, kind) and wanted(one)]
+
+    def with_changed(self, event: Any, **values: Any) -> Parts:
+        changed = replace(event, **values)
+        return Parts([changed if one is event else one for one in self.events], self.end)
+
+    def plus(self, *events: Event) -> Parts:
+        return Parts([*self.events, *events], self.end)
+
+
+class Dumb:
+    """Takes requests in turn; some answers are lost. Every node knows everything at once."""
+
+    def __init__(self, seed: int, *, sure: bool) -> None:
+        """``sure``: every deletion is answered."""
+        self.random = Random(seed)
+        self.sure = sure
+        self.events: list[Event] = []
+        self.now = 0.0
+        self.node = "a"
+        self.generation = 0
+        self.members: dict[str, str] = {}
+        self.shares: dict[str, Share] = {}
+        self.offsets: dict[TopicPartition, tuple[int, str]] = {}
+        self.numbers = iter(range(1_000_000))
+
+    def step(self) -> tuple[str, str, float, float]:
+        """Group, node, begun, ended of the next request."""
+        begun, self.now = self.now, self.now + self.random.uniform(0.1, 1)
+        return GROUP, self.node, begun, self.now
+
+    def outcome(self) -> Outcome:
+        return self.random.choice((Outcome.OK, Outcome.OK, Outcome.OK, Outcome.UNKNOWN))
+
+    def deleted(self) -> Outcome:
+        return Outcome.OK if self.sure else self.outcome()
+
+    def rebalance(self) -> None:
+        """Some come, some stay; all join, the leader shares out, all are told. Who is unheard says nothing later."""
+        new = [f"m{next(self.numbers)}" for _ in range(self.random.randrange(1, 3))]
+        kept = [member for member, instance in self.members.items() if not instance and self.random.random() < 0.5]
+        self.members = {f"s{next(self.numbers)}": INSTANCE} | dict.fromkeys([*kept, *new], "")
+        self.generation += 1
+        roster = tuple(self.members.items())
+        leader = self.random.choice(list(self.members))
+        for member, instance in roster:
+            told = roster if member == leader else ()
+            self.events.append(
+                Join(*self.step(), Outcome.OK, member, self.generation, instance, leader=leader, members=told)
+            )
+        names = list(self.members)
+        self.shares = {
+            member: tuple(one for at, one in enumerate(PARTITIONS) if at % len(names) == number)
+            for number, member in enumerate(names)
+        }
+        for member in sorted(names, key=lambda one: one != leader):
+            sent = tuple(self.shares.items()) if member == leader else None
+            outcome = Outcome.OK if member == leader else self.outcome()
+            share = self.shares[member] if outcome is Outcome.OK else ()
+            instance = self.members[member]
+            self.events.append(Sync(*self.step(), outcome, member, self.generation, instance, sent=sent, share=share))
+
+    def commit(self) -> None:
+        partition, value = self.random.choice(PARTITIONS), next(self.numbers)
+        member = self.random.choice([*self.members])
+        outcome = self.random.choice((*Outcome, Outcome.OK))
+        if outcome is Outcome.OK or (outcome is Outcome.UNKNOWN and self.random.random() < 0.5):
+            self.offsets[partition] = (value, f"by {member}")
+        generation = self.generation if outcome is not Outcome.FAILED else self.generation - 1
+        self.events.append(
+            OffsetCommit(
+                *self.step(), outcome, member, generation, self.members[member], partition, value, f"by {member}"
+            )
+        )
+
+    def fetch(self) -> None:
+        for partition in PARTITIONS:
+            value, metadata = self.offsets.get(partition, (-1, ""))
+            self.events.append(OffsetFetch(*self.step(), Outcome.OK, partition, value, metadata))
+
+    def delete_offset(self) -> None:
+        partition = self.random.choice(PARTITIONS)
+        self.offsets.pop(partition, None)
+        self.events.append(OffsetDelete(*self.step(), self.deleted(), partition))
+
+    def delete_group(self) -> None:
+        self.members, self.shares, self.generation = {}, {}, 0
+        self.offsets.clear()
+        self.events.append(GroupDelete(*self.step(), self.deleted()))
+        self.events.append(GroupDelete(*self.step(), Outcome.FAILED, absent=True))
+        self.rebalance()
+
+    def beat(self) -> None:
+        for member, instance in self.members.items():
+            self.events.append(Heartbeat(*self.step(), Outcome.OK, member, self.generation, instance))
+
+    def move(self) -> None:
+        self.node = self.random.choice(NODES)
+
+
+def valid(seed: int, steps: int = 25, *, sure: bool = True) -> Parts:
+    """It ends with two rebalances, each followed by commits and fetches, and a deletion of a group before them."""
+    dumb = Dumb(seed, sure=sure)
+    dumb.rebalance()
+    does = (dumb.commit, dumb.commit, dumb.commit, dumb.fetch, dumb.fetch, dumb.beat, dumb.move, dumb.delete_offset)
+    for _ in range(steps):
+        dumb.random.choice((*does, dumb.rebalance, dumb.delete_group))()
+    dumb.delete_group()
+    for _ in range(2):
+        dumb.rebalance()
+        dumb.commit()
+        dumb.beat()
+        for partition in PARTITIONS:
+            dumb.offsets[partition] = (next(dumb.numbers), "last")
+            member, instance = next(iter(dumb.members.items()))
+            value, metadata = dumb.offsets[partition]
+            head = (*dumb.step(), Outcome.OK, member, dumb.generation, instance)
+            dumb.events.append(OffsetCommit(*head, partition, value, metadata))
+        dumb.fetch()
+    dumb.events.append(Settled(dumb.now))
+    dumb.fetch()
+    return Parts(dumb.events, dumb.now)

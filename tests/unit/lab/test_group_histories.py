@@ -1,0 +1,294 @@
+"""What the checker says of groups: a valid history is clean, and whatever is planted is found and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.histories import events
+from lab.histories.checker import Anomaly, check, counts
+from lab.histories.events import Event, TopicChange, Void
+from lab.histories.group_events import (
+    Expiry,
+    GroupDelete,
+    Heartbeat,
+    Join,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Outcome,
+    Settled,
+    Sync,
+    Trouble,
+)
+from tests.fixtures.properties import examples
+from tests.unit.lab.group_histories import GROUP, INSTANCE, PARTITIONS, Parts, valid
+
+SEEDS = st.integers(0, 1 << 32)
+OK, FAILED, UNKNOWN = Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN
+VOID = Void(("__consumer_offsets", 0), 1e9, "all of the ISR had lost records", since=-1.0)
+
+
+def last_fetch(parts: Parts) -> OffsetFetch:
+    return parts.of(OffsetFetch)[-1]
+
+
+def last_commits(parts: Parts) -> list[OffsetCommit]:
+    """Two that were acknowledged for one partition, the later one last."""
+    partition = last_fetch(parts).partition
+    return parts.of(OffsetCommit, lambda one: one.partition == partition and one.outcome is OK)[-2:]
+
+
+def synced(parts: Parts) -> list[Sync]:
+    """Of the last generation."""
+    leader = parts.of(Sync, lambda one: one.sent is not None)[-1]
+    return parts.of(Sync, lambda one: one.begun >= leader.begun)
+
+
+def lost_commit(parts: Parts) -> Parts:
+    return parts.with_changed(last_fetch(parts), offset=-1, metadata="")
+
+
+def lost_where_the_group_is_absent(parts: Parts) -> Parts:
+    return parts.plus(GroupDelete(GROUP, "a", parts.end, parts.end + 1, FAILED, absent=True))
+
+
+def commit_went_back(parts: Parts) -> Parts:
+    before, _ = last_commits(parts)
+    return parts.with_changed(last_fetch(parts), offset=before.offset, metadata=before.metadata)
+
+
+def went_back_at_one_node(parts: Parts) -> Parts:
+    """Long before all is settled, where the node had acknowledged the later one itself."""
+    before, later = last_commits(parts)
+    read = OffsetFetch(
+        GROUP, later.node, later.ended, later.ended + 1, OK, later.partition, before.offset, before.metadata
+    )
+    return parts.plus(read)
+
+
+def a_late_commit_of_an_old_generation(parts: Parts) -> Parts:
+    """One without an answer takes effect over what its successors had committed: nothing fenced it."""
+    later = last_commits(parts)[-1]
+    before = parts.of(OffsetCommit, lambda one: one.metadata == "last" and one.partition == later.partition)[-2]
+    parts = parts.with_changed(before, outcome=UNKNOWN)
+    return parts.with_changed(last_fetch(parts), offset=before.offset, metadata=before.metadata)
+
+
+def from_nowhere(parts: Parts) -> Parts:
+    return parts.with_changed(last_fetch(parts), offset=5_000_000)
+
+
+def other_metadata(parts: Parts) -> Parts:
+    return parts.with_changed(last_fetch(parts), metadata="of somebody else")
+
+
+def refused(parts: Parts) -> Parts:
+    return parts.with_changed(last_commits(parts)[-1], outcome=FAILED)
+
+
+def deleted_offset(parts: Parts) -> Parts:
+    later = last_commits(parts)[-1]
+    return parts.plus(OffsetDelete(GROUP, later.node, later.ended, later.ended + 0.01, OK, later.partition))
+
+
+def deleted_with_its_group(parts: Parts) -> Parts:
+    later = last_commits(parts)[-1]
+    return parts.plus(GroupDelete(GROUP, later.node, later.ended, later.ended + 0.01, OK))
+
+
+def deleted_and_seen_so(parts: Parts) -> Parts:
+    """The commit and the deletion were under way at once; at first the one had won, then the other."""
+    later = last_commits(parts)[-1]
+    delete = GroupDelete(GROUP, later.node, later.begun, later.ended, OK)
+    gone = OffsetFetch(GROUP, later.node, later.ended, later.ended + 0.01, OK, later.partition, -1)
+    return parts.plus(delete, gone)
+
+
+def deleted_group(parts: Parts) -> Parts:
+    """Its members are there again."""
+    leader = synced(parts)[0]
+    beat = Heartbeat(GROUP, "a", parts.end + 2, parts.end + 3, OK, leader.member, leader.generation, leader.instance)
+    return parts.plus(GroupDelete(GROUP, "a", parts.end, parts.end + 1, OK), beat)
+
+
+def two_owners(parts: Parts) -> Parts:
+    leader = synced(parts)[0]
+    other = replace(leader, member="another", instance="", sent=None, begun=parts.end, ended=parts.end + 1)
+    taken = replace(leader, share=PARTITIONS)
+    return parts.with_changed(leader, share=PARTITIONS).plus(replace(other, share=taken.share[:1]))
+
+
+def old_generation(parts: Parts) -> Parts:
+    later = last_commits(parts)[-1]
+    old = replace(later, generation=later.generation - 1, begun=parts.end, ended=parts.end + 1, node="elsewhere")
+    return parts.plus(replace(old, partition=("other", 0)))
+
+
+def generation_back_in_a_join(parts: Parts) -> Parts:
+    leader = synced(parts)[0]
+    return parts.plus(Join(GROUP, "a", parts.end, parts.end + 1, OK, "another", leader.generation - 1, leader="x"))
+
+
+def generation_back_in_a_heartbeat(parts: Parts) -> Parts:
+    leader = synced(parts)[0]
+    begun = leader.ended + 0.5
+    return parts.plus(Heartbeat(GROUP, leader.node, begun, begun + 1, OK, "another", leader.generation - 1))
+
+
+def generation_twice(parts: Parts) -> Parts:
+    leader = synced(parts)[0]
+    join = Join(GROUP, "a", parts.end, parts.end + 1, OK, "another", leader.generation, leader="another")
+    join = replace(join, members=(("another", ""), ("and another", "")))
+    return parts.plus(join, Sync(GROUP, "a", parts.end + 1, parts.end + 2, OK, "another", leader.generation, sent=()))
+
+
+def one_that_is_not_in_it(parts: Parts) -> Parts:
+    leader = synced(parts)[0]
+    return parts.plus(Sync(GROUP, "a", parts.end + 1, parts.end + 2, OK, "another", leader.generation))
+
+
+def never_sent(parts: Parts) -> Parts:
+    leader = synced(parts)[0]
+    return parts.with_changed(leader, share=(("t", 7),))
+
+
+def never_sent_at_all(parts: Parts) -> Parts:
+    """The leader had not shared out anything yet."""
+    generation = synced(parts)[0].generation + 1
+    join = Join(GROUP, "a", parts.end, parts.end + 1, OK, "another", generation, leader="another")
+    sync = Sync(GROUP, "a", parts.end + 1, parts.end + 2, OK, "another", generation, share=PARTITIONS[:1])
+    return parts.plus(join, sync)
+
+
+def two_ids(parts: Parts) -> Parts:
+    """The id of the generation before goes on to commit."""
+    before, now = parts.of(Join, lambda one: one.instance == INSTANCE)[-2:]
+    beat = Heartbeat(GROUP, "a", parts.end + 1, parts.end + 2, OK, before.member, now.generation, INSTANCE)
+    sync = next(one for one in synced(parts) if one.member == now.member)
+    return parts.with_changed(sync, outcome=OK, share=()).plus(beat)
+
+
+def join_never_answered(parts: Parts) -> Parts:
+    return parts.plus(Join(GROUP, "a", 0, 20, UNKNOWN, "m1", -1, silent=True))
+
+
+def sync_never_answered(parts: Parts) -> Parts:
+    return parts.plus(Sync(GROUP, "a", 0, 20, UNKNOWN, "m1", 1, silent=True))
+
+
+PLANTS: list[tuple[Callable[[Parts], Parts], Anomaly]] = [
+    (lost_commit, Anomaly.LOST_COMMIT),
+    (lost_where_the_group_is_absent, Anomaly.LOST_COMMIT),
+    (commit_went_back, Anomaly.COMMIT_BACK),
+    (went_back_at_one_node, Anomaly.COMMIT_BACK),
+    (a_late_commit_of_an_old_generation, Anomaly.COMMIT_BACK),
+    (from_nowhere, Anomaly.OFFSET_FROM_NOWHERE),
+    (other_metadata, Anomaly.OFFSET_FROM_NOWHERE),
+    (refused, Anomaly.OFFSET_FROM_NOWHERE),
+    (deleted_offset, Anomaly.DELETED_OFFSET_BACK),
+    (deleted_with_its_group, Anomaly.DELETED_OFFSET_BACK),
+    (deleted_and_seen_so, Anomaly.DELETED_OFFSET_BACK),
+    (deleted_group, Anomaly.DELETED_GROUP_BACK),
+    (two_owners, Anomaly.TWO_OWNERS),
+    (old_generation, Anomaly.OLD_GENERATION),
+    (generation_back_in_a_join, Anomaly.GENERATION_BACK),
+    (generation_back_in_a_heartbeat, Anomaly.GENERATION_BACK),
+    (generation_twice, Anomaly.GENERATION_TWICE),
+    (one_that_is_not_in_it, Anomaly.GENERATION_TWICE),
+    (never_sent, Anomaly.NEVER_SENT),
+    (never_sent_at_all, Anomaly.NEVER_SENT),
+    (two_ids, Anomaly.TWO_IDS),
+    (join_never_answered, Anomaly.NEVER_ANSWERED),
+    (sync_never_answered, Anomaly.NEVER_ANSWERED),
+]
+
+
+@given(SEEDS, st.booleans())
+def test_a_valid_history_is_clean(seed: int, sure: bool) -> None:
+    assert check(valid(seed, sure=sure).events) == []
+
+
+@pytest.mark.parametrize(("plant", "anomaly"), PLANTS, ids=lambda one: getattr(one, "__name__", ""))
+@given(seed=SEEDS)
+@settings(max_examples=examples(30))
+def test_what_is_planted_is_found_and_named(plant: Callable[[Parts], Parts], anomaly: Anomaly, seed: int) -> None:
+    assert anomaly in counts(check(plant(valid(seed)).events))
+
+
+@given(SEEDS)
+@settings(max_examples=examples(30))
+def test_a_history_on_disk_is_the_same(seed: int) -> None:
+    rest: list[Event] = [Trouble("a", 1, 2), Expiry(3), Settled(4)]
+    whole = [*valid(seed).events, *rest]
+    assert list(events.read(events.write(whole))) == whole
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [plant for plant, anomaly in PLANTS if anomaly not in (Anomaly.NEVER_ANSWERED, Anomaly.OFFSET_FROM_NOWHERE)],
+)
+@given(seed=SEEDS)
+@settings(max_examples=examples(5))
+def test_what_was_told_before_promises_are_void_accuses_nobody(plant: Callable[[Parts], Parts], seed: int) -> None:
+    found = counts(check([*plant(valid(seed)).events, VOID]))
+    assert not set(found) - {Anomaly.NEVER_SENT}
+
+
+@pytest.mark.parametrize("plant", [join_never_answered, sync_never_answered])
+def test_who_was_in_trouble_owes_no_answer(plant: Callable[[Parts], Parts]) -> None:
+    parts = plant(valid(1))
+    assert not check(parts.plus(Trouble("a", 19, 30)).events)
+    assert check(parts.plus(Trouble("b", 19, 30), Trouble("a", 21, 30)).events)
+
+
+COMMIT = OffsetCommit(GROUP, "a", 0, 1, OK, "m", 1, partition=("t", 0), offset=5)
+GONE = OffsetFetch(GROUP, "a", 20, 21, OK, ("t", 0), -1)
+
+
+def names(*history: Event) -> list[Anomaly]:
+    return [one.anomaly for one in check(history)]
+
+
+def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others() -> None:
+    assert names(COMMIT, GONE) == [Anomaly.LOST_COMMIT]
+    assert names(COMMIT, GONE, TopicChange("t", False, UNKNOWN, begun=2)) == []
+    assert names(COMMIT, GONE, TopicChange("t", False, FAILED, begun=2)) == [Anomaly.LOST_COMMIT]
+    assert names(COMMIT, GONE, TopicChange("t", False, OK, begun=22), TopicChange("t", True, OK, begun=23)) != []
+
+
+def test_a_commit_that_expires_may_go_then_and_not_before_and_not_what_follows_it() -> None:
+    short = replace(COMMIT, retention=15.0)
+    assert names(short, GONE) == []
+    assert names(replace(short, retention=25.0), GONE) == [Anomaly.LOST_COMMIT]
+    later = replace(COMMIT, begun=2, ended=3, offset=6)
+    assert names(short, later, GONE) == [Anomaly.LOST_COMMIT]
+
+
+def test_a_client_that_tries_again_may_commit_twice_until_it_is_fenced() -> None:
+    first, second = replace(COMMIT, retried=True), replace(COMMIT, begun=2, ended=3, offset=6, generation=2)
+    late = OffsetFetch(GROUP, "a", 20, 21, OK, ("t", 0), 5)
+    assert names(first, replace(second, generation=1), late) == []
+    assert names(COMMIT, replace(second, generation=1), late) == [Anomaly.COMMIT_BACK]
+    assert names(first, Sync(GROUP, "a", 1, 2, OK, "m", 2), second, late) == [Anomaly.COMMIT_BACK]
+
+
+def test_a_generation_begins_anew_where_the_group_may_have_been_forgotten() -> None:
+    syncs = [Sync(GROUP, "a", 0, 1, OK, "m", 5), Sync(GROUP, "a", 8, 9, OK, "n", 1)]
+    assert names(*syncs) == [Anomaly.GENERATION_BACK]
+    assert names(*syncs, GroupDelete(GROUP, "a", 3, 4, OK)) == []
+    assert names(*syncs, GroupDelete(GROUP, "a", 3, 4, FAILED)) == [Anomaly.GENERATION_BACK]
+    assert names(GroupDelete(GROUP, "a", -3, -2, UNKNOWN), *syncs) == []
+    assert names(*syncs, Expiry(0)) == []
+    assert names(*syncs, Expiry(10)) == [Anomaly.GENERATION_BACK]
+
+
+def test_a_deposed_coordinator_answers_from_what_it_knows_but_takes_no_commit() -> None:
+    syncs = [Sync(GROUP, "a", 0, 1, OK, "m", 5), Sync(GROUP, "b", 8, 9, OK, "n", 6)]
+    assert names(*syncs, Heartbeat(GROUP, "a", 10, 11, OK, "m", 5)) == []
+    assert names(*syncs, Heartbeat(GROUP, "a", 10, 11, OK, "m", 5), Settled(10)) == [Anomaly.GENERATION_BACK]
+    assert names(*syncs, replace(COMMIT, begun=10, ended=11, generation=5)) == [Anomaly.OLD_GENERATION]

@@ -1,0 +1,127 @@
+"""The rules of one committed offset, beside a dumb model that tries every order of the writes and every prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations, permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.histories.registers import EVER, Read, Value, Write, Wrong, judge
+from tests.fixtures.properties import examples
+
+NODES = ("a", "b", "")
+TIMES = st.tuples(st.integers(0, 9), st.integers(1, 6)).map(lambda pair: (float(pair[0]), float(sum(pair))))
+VALUES: st.SearchStrategy[Value] = st.sampled_from([None, None, (1, ""), (1, ""), (2, ""), (3, "")])
+
+
+@st.composite
+def writes(draw: st.DrawFn) -> Write:
+    begun, ended = draw(TIMES)
+    if draw(st.integers(0, 5)) == 0:
+        return Write(None, ended + draw(st.integers(0, 4)), ended, False)  # the expiry of a commit
+    sure = draw(st.booleans()) or draw(st.booleans())
+    return Write(draw(VALUES), begun, ended if sure else EVER, sure, draw(st.sampled_from(NODES)))
+
+
+@st.composite
+def reads(draw: st.DrawFn) -> Read:
+    begun, ended = draw(TIMES)
+    return Read(draw(VALUES), begun, ended, draw(st.sampled_from(NODES)), draw(st.integers(0, 3)) == 0)
+
+
+def orders(of: Sequence[Write]) -> Iterator[tuple[Write, ...]]:
+    """All that real time allows, with some of those that may not have happened."""
+    sure, rest = [one for one in of if one.sure], [one for one in of if not one.sure]
+    for some in chain.from_iterable(combinations(rest, count) for count in range(len(rest) + 1)):
+        for order in permutations([*sure, *some]):
+            if not any(later.ended <= one.begun for one, later in combinations(order, 2)):
+                yield order
+
+
+def prefixes(order: Sequence[Write], read: Read) -> Iterator[int]:
+    """How much of it the reader's node may have had."""
+    for count in range(len(order) + 1):
+        here, missing = order[:count], order[count:]
+        if (here[-1].value if here else None) != read.value or any(one.begun >= read.ended for one in here):
+            continue
+        if not any(one.sure and one.ended <= read.begun and _same(one.node, read) for one in missing):
+            yield count
+
+
+def _same(node: str, read: Read) -> bool:
+    return read.settled or node == read.node != ""
+
+
+def is_explained(order: Sequence[Write], left: Sequence[Read], seen: Sequence[tuple[Read, int]] = ()) -> bool:
+    if not left:
+        return True
+    read, *rest = left
+    for count in prefixes(order, read):
+        before = all(at <= count for one, at in seen if one.ended <= read.begun and _same(one.node, read))
+        behind = all(count <= at for one, at in seen if read.ended <= one.begun and _same(read.node, one))
+        if before and behind and is_explained(order, rest, [*seen, (read, count)]):
+            return True
+    return False
+
+
+@given(st.lists(writes(), max_size=4), st.lists(reads(), max_size=4))
+@settings(max_examples=examples(800))
+def test_a_history_is_right_where_some_order_and_some_prefixes_explain_it(some: list[Write], seen: list[Read]) -> None:
+    assert (not list(judge(some, seen))) == any(is_explained(order, seen) for order in orders(some))
+
+
+ONE, TWO = (1, "one"), (2, "two")
+
+
+def found(some: Sequence[Write], *seen: Read) -> list[Wrong]:
+    return [wrong for wrong, _ in judge(some, seen)]
+
+
+def test_what_is_wrong_is_named() -> None:
+    one, two = Write(ONE, 0, 1, True, "a"), Write(TWO, 2, 3, True, "a")
+    deleted = Write(None, 2, 3, True, "a")
+    assert found([one, two], Read(TWO, 4, 5, "a")) == []
+    assert found([one, two], Read(ONE, 4, 5, "a")) == [Wrong.BACK]
+    assert found([one, two], Read(None, 4, 5, "a")) == [Wrong.LOST]
+    assert found([one], Read(TWO, 4, 5, "a")) == [Wrong.FROM_NOWHERE]
+    assert found([one, deleted], Read(ONE, 4, 5, "a")) == [Wrong.DELETED_BACK]
+    assert found([one, deleted], Read(None, 4, 5, "a")) == []
+
+
+def test_a_deposed_coordinator_may_lack_what_another_one_took_until_all_is_settled() -> None:
+    some = [Write(ONE, 0, 1, True, "a"), Write(TWO, 2, 3, True, "b")]
+    assert found(some, Read(ONE, 4, 5, "a")) == []
+    assert found(some, Read(ONE, 4, 5, "")) == []
+    assert found(some, Read(ONE, 4, 5, "a", settled=True)) == [Wrong.BACK]
+
+
+def test_what_is_unknown_may_come_later_and_does_not_go_again() -> None:
+    some = [Write(ONE, 0, 1, True, "a"), Write(TWO, 0, EVER, False, "a")]
+    assert found(some, Read(ONE, 4, 5, "a"), Read(TWO, 6, 7, "a")) == []
+    assert found(some, Read(TWO, 4, 5, "a"), Read(ONE, 6, 7, "a")) == [Wrong.ORDER]
+
+
+def test_a_commit_and_a_deletion_under_way_at_once_leave_one_truth() -> None:
+    some = [Write(ONE, 0, 2, True, "a"), Write(None, 1, 3, True, "a")]
+    assert found(some, Read(None, 4, 5, "a"), Read(None, 6, 7, "b", settled=True)) == []
+    assert found(some, Read(ONE, 4, 5, "a"), Read(ONE, 6, 7, "b", settled=True)) == []
+    assert found(some, Read(None, 4, 5, "a"), Read(ONE, 6, 7, "b", settled=True)) != []
+
+
+def test_what_expires_may_be_read_until_it_goes_and_nothing_goes_that_follows_it() -> None:
+    some = [Write(ONE, 0, 1, True, "a"), Write(None, 4, 1, False)]
+    in_the_end = [Read(ONE, 5, 6, "a", settled=True), Read(None, 7, 8, "b", settled=True)]
+    assert found(some, *in_the_end) == []
+    assert found(some, Read(None, 2, 3, "a")) == [Wrong.LOST]
+    assert found(some, *in_the_end, Read(ONE, 9, 10, "b")) != []
+    assert found([*some, Write(TWO, 2, 3, True, "a")], Read(None, 7, 8, "a")) == [Wrong.LOST]
+
+
+def test_an_excuse_explains_that_nothing_is_there_and_not_that_it_comes_back() -> None:
+    some = [Write(ONE, 0, 1, True, "a")]
+    assert found(some, Read(None, 4, 5, "a")) == [Wrong.LOST]
+    assert found(some, Read(None, 4, 5, "a", excuse=2)) == []
+    assert found(some, Read(None, 4, 5, "a", excuse=6)) == [Wrong.LOST]
+    assert found(some, Read(None, 4, 5, "a", excuse=2), Read(ONE, 6, 7, "a")) != []

@@ -93,7 +93,10 @@ def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) 
         if rules.may_refuse(batch, facts, largest):
             yield from _name_the_refused(batch, rules)
         codec = _codec_to_store(batch, config)
-        if codec is not batch.codec or (codec is not Codec.NONE and not facts.in_order):
+        if codec is batch.codec:
+            if batch.is_compressed and not facts.in_order:
+                raise CorruptBatch("the offsets of the records in a compressed batch are not 0, 1, 2...")
+        else:
             batch = yield from _recompressed(batch, codec, config, facts, largest)
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -238,19 +239,37 @@ def test_a_timestamp_beyond_64_bits_is_refused(tmp_path: Path, codec: Codec, del
     assert refused(LogFolder(tmp_path).open(), memoryview(bytearray(data))).code is ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("deltas", [(0, 0, 0), (2, 1, 0), (0, 5, 900)])
-def test_offsets_out_of_order_are_put_in_order_in_compressed_batches_as_kafka_does(
-    tmp_path: Path, codec: Codec, deltas: tuple[int, ...]
-) -> None:
+OUT_OF_ORDER = pytest.mark.parametrize("deltas", [(0, 0, 0), (2, 1, 0), (0, 5, 900)])
+
+
+def numbered(deltas: tuple[int, ...], codec: Codec) -> memoryview:
     records = [Record(delta, at, b"k", b"value %d" % at) for at, delta in enumerate(deltas)]
     data = build_batch(records, base_timestamp=START_MS, codec=codec, last_offset_delta=2)
-    log = LogFolder(tmp_path).open()
-    assert log.append_as_leader(memoryview(bytearray(data)), leader_epoch=EPOCH).last_offset == 2
+    return memoryview(bytearray(data))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+@OUT_OF_ORDER
+def test_offsets_out_of_order_are_refused_in_compressed_batches(
+    tmp_path: Path, codec: Codec, deltas: tuple[int, ...]
+) -> None:
+    assert refused(LogFolder(tmp_path).open(), numbered(deltas, codec)).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(("source", "target"), itertools.permutations(Codec, 2))
+@OUT_OF_ORDER
+def test_offsets_are_put_in_order_where_the_records_are_compressed_anew(
+    tmp_path: Path, source: Codec, target: Codec, deltas: tuple[int, ...]
+) -> None:
+    name = "uncompressed" if target is Codec.NONE else target.name.lower()
+    log = LogFolder(tmp_path, compression_type=name).open()
+    assert log.append_as_leader(numbered(deltas, source), leader_epoch=EPOCH).last_offset == 2
     stored = next(iter_batches(log.read_bytes(Offset(0), 1 << 20, upper=Offset(3), min_one=True)))
     found = list(iter_records(stored))
-    assert stored.codec is codec and [record.value for record in found] == [record.value for record in records]
-    assert tuple(record.offset_delta for record in found) == (deltas if codec is Codec.NONE else (0, 1, 2))
+    assert stored.codec is target and stored.is_valid
+    assert [(record.offset_delta, record.timestamp_delta, record.value) for record in found] == [
+        (at, at, b"value %d" % at) for at in range(3)
+    ]
 
 
 def test_record_errors_of_a_compressed_batch_are_bounded(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ class CheckedAppends:
 
     def _finished(self, check: AppendCheck, place: int) -> Generator[Rest, None, bool]:
         """Whether ``check`` came to its end: False where the slices begin, with other records than it has."""
-        while not check.advance():
-            if self._spend(STEP):
+        while (work := check.advance()) is not None:
+            if self._spend(work):
                 sliced = self._sliced
                 yield self._next_slice(place)
                 if not sliced:

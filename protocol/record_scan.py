@@ -5,7 +5,8 @@ of its fields in compressed batches too (there Kafka's brokers believe it, and c
 and values are null, as in ``DefaultRecord``. Memory is bounded whatever a batch grows to: a record that is larger than
 what is joined is read over piece by piece.
 
-All of it is generators, which yield at bounded intervals of work: whoever drives them may do other things then.
+All of it is generators, which yield at bounded intervals of work, with about how many records' worth of work that was:
+whoever drives them may do other things then.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ STEP: Final = 1000
 """Records between two pauses."""
 _AT_ONCE: Final = 1 << 20
 """Bytes of an uncompressed batch that is copied as a whole."""
+PIECE_COST: Final = 150
+"""To decompress a piece takes about the time of so many records."""
 _JOINED: Final = 4 * PIECE
 """Records up to this length are brought together in memory."""
 _MANY_HEADERS: Final = 64
@@ -82,7 +85,7 @@ def renumbered(batch: BatchView) -> Iterator[bytes | memoryview]:
     yield bytes(out)
 
 
-def scan_records(pieces: Iterable[bytes | memoryview], count: int) -> Generator[None, None, RecordFacts]:
+def scan_records(pieces: Iterable[bytes | memoryview], count: int) -> Generator[int, None, RecordFacts]:
     """The facts of the ``count`` records in ``pieces``.
 
     Raises CorruptBatch where they are no records, not as many, or not all there is.
@@ -101,8 +104,8 @@ def scan_few_records(batch: BatchView) -> RecordFacts | None:
     return facts if index == batch.count and position == len(data) else None
 
 
-def heads_of(batch: BatchView) -> Iterator[Head | None]:
-    """The head of each record in order, and None for a pause. Raises CorruptBatch."""
+def heads_of(batch: BatchView) -> Iterator[Head | int]:
+    """The head of each record in order, and numbers for pauses. Raises CorruptBatch."""
     reader = PieceReader(pieces_of(batch))
     try:
         for _ in range(batch.count):
@@ -110,7 +113,8 @@ def heads_of(batch: BatchView) -> Iterator[Head | None]:
             reader.byte()
             timestamp = reader.varint(64)
             head = Head(reader.varint(), timestamp, reader.varint() >= 0)
-            yield from reader.skip(end - reader.passed)
+            for _ in reader.skip(end - reader.passed):
+                yield PIECE_COST
             yield head
     except IndexError:
         raise CorruptBatch("the records end before the last field") from None
@@ -187,26 +191,32 @@ class _Scan:
         self._position = 0
         self.facts = NO_FACTS
 
-    def run(self) -> Generator[None, None, None]:
+    def run(self) -> Generator[int, None, None]:
+        done = 0
         while self._index < self._count:
-            stop = min(self._count, self._index + STEP)
+            stop = min(self._count, self._index + STEP - done)
+            before = self._index
             self._position, self._index, self.facts = whole_records(
-                self._data, self._position, self._index, stop, self.facts
+                self._data, self._position, before, stop, self.facts
             )
+            done += self._index - before
             if self._index < stop:
-                yield from self._rest_of_piece()
-            elif stop < self._count:
-                yield
+                for cost in self._rest_of_piece():
+                    yield done + cost
+                    done = 0
+            elif done >= STEP:
+                yield done
+                done = 0
         left = len(self._data) - self._position
         for piece in self._pieces:
             left += len(piece)
             if left:
                 break
-            yield
+            yield PIECE_COST
         if left:
             raise CorruptBatch(f"bytes follow the last of {self._count} records")
 
-    def _rest_of_piece(self) -> Generator[None, None, None]:
+    def _rest_of_piece(self) -> Generator[int, None, None]:
         """Join what is left with what comes next, or, where that is not to be joined, read one record alone."""
         rest = self._data[self._position :]
         whole, needed = _length_at(rest)
@@ -223,10 +233,10 @@ class _Scan:
                 raise CorruptBatch(f"the header counts {self._count} records, {self._index} are whole")
             joined.append(bytes(piece))
             size += len(piece)
-            yield
+            yield PIECE_COST
         self._data, self._position = b"".join(joined), 0
 
-    def _one_record(self, reader: PieceReader) -> Generator[None, None, None]:
+    def _one_record(self, reader: PieceReader) -> Generator[int, None, None]:
         """The same checks, without the record in memory, and a pause now and then."""
         index = self._index
         try:
@@ -250,7 +260,7 @@ class _Scan:
                 yield from _skipped(reader, name, end)
                 yield from _skipped(reader, reader.varint(), end)
                 if number % STEP == STEP - 1:
-                    yield
+                    yield STEP
         except IndexError:
             raise CorruptBatch(f"record {index} is cut short") from None
         if reader.passed != end:
@@ -262,11 +272,12 @@ class _Scan:
         self._index += 1
 
 
-def _skipped(reader: PieceReader, length: int, end: int) -> Iterator[None]:
+def _skipped(reader: PieceReader, length: int, end: int) -> Iterator[int]:
     """Pass over a field. Raises IndexError where it is longer than its record."""
     if length > end - reader.passed:
         raise IndexError
-    yield from reader.skip(length)
+    for _ in reader.skip(length):
+        yield PIECE_COST
 
 
 def _length_at(rest: bytes) -> tuple[bool, int]:

@@ -40,18 +40,18 @@ class AppendCheck:
         """What is to be stored, once the check is done."""
         self._steps = validation(self.batch, self.config, origin, log.context.clock.time_ms())
 
-    def advance(self) -> bool:
-        """Work for a moment; True when the check is done. Raises KafkaError for what is refused."""
+    def advance(self) -> int | None:
+        """Work for a moment; returns about how many records' worth that was, None when the check is done. Raises
+        KafkaError for what is refused."""
         try:
-            next(self._steps)
+            return next(self._steps)
         except StopIteration as done:
             self.batch = done.value
-            return True
-        return False
+            return None
 
     def finish(self) -> AppendCheck:
         """Do all of it. Raises KafkaError."""
-        while not self.advance():
+        while self.advance() is not None:
             pass
         return self
 

@@ -67,9 +67,10 @@ def split_batches(records: memoryview) -> list[BatchView]:
         raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
-def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> Generator[None, None, BatchView]:
+def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> Generator[int, None, BatchView]:
     """Check one batch of a client or coordinator at ``now`` (ms), step by step; returns it, or what is to be stored in
-    its place, with the largest timestamp of its records. Under LogAppendTime that is left to the append.
+    its place, with the largest timestamp of its records; under LogAppendTime that is left to the append. Yields about
+    how many records' worth of work was done.
 
     Raises KafkaError with Kafka's code, InvalidRecords where single records are at fault.
     """
@@ -184,14 +185,14 @@ def _largest_timestamp(batch: BatchView, facts: RecordFacts) -> int:
     return max(NO_TIMESTAMP, largest)
 
 
-def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[None, None, None]:
+def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, None]:
     """Look at each record again. Raises InvalidRecords with those that are refused, if there are any."""
     errors: list[RecordError] = []
     code = ErrorCode.INVALID_RECORD
     index = 0
     for head in heads_of(batch):
-        if head is None:
-            yield
+        if isinstance(head, int):
+            yield head
             continue
         if (problem := rules.problem(batch, head)) is not None:
             if len(errors) < MAX_RECORD_ERRORS:
@@ -200,7 +201,7 @@ def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[None, None, 
                 code = problem[0]
         index += 1
         if index % STEP == 0:
-            yield
+            yield STEP
     if errors:
         what = "invalid timestamp" if code is ErrorCode.INVALID_TIMESTAMP else f"{len(errors)} record errors"
         raise InvalidRecords(code, f"One or more records have been rejected due to {what}", tuple(errors))
@@ -214,7 +215,7 @@ def _codec_to_store(batch: BatchView, config: TopicConfig) -> Codec:
 
 def _recompressed(
     batch: BatchView, codec: Codec, config: TopicConfig, facts: RecordFacts, largest: int
-) -> Generator[None, None, BatchView]:
+) -> Generator[int, None, BatchView]:
     """The same records in another codec, with offsets in order. Raises KafkaError where they become too large."""
     level = {
         Codec.GZIP: config.compression_gzip_level,
@@ -225,7 +226,7 @@ def _recompressed(
     for piece in compressed(codec, pieces_of(batch) if facts.in_order else renumbered(batch), level):
         out += piece
         _check_size(HEADER_SIZE + len(out), config)
-        yield
+        yield STEP
     packed = pack_batch(
         out,
         codec=codec,

@@ -256,7 +256,7 @@ def test_offsets_out_of_order_are_refused_in_compressed_batches(
     assert refused(LogFolder(tmp_path).open(), numbered(deltas, codec)).code is ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize(("source", "target"), itertools.permutations(Codec, 2))
+@pytest.mark.parametrize(("source", "target"), list(itertools.permutations(Codec, 2)))
 @OUT_OF_ORDER
 def test_offsets_are_put_in_order_where_the_records_are_compressed_anew(
     tmp_path: Path, source: Codec, target: Codec, deltas: tuple[int, ...]

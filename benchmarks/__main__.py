@@ -1,6 +1,6 @@
 """`make bench`: the same work against Milena and Kafka 4.3.1 in one run; the ratios, and JSON in benchmarks/results.
 
-Stages: start latency throughput replicated replicated-load partitions many tier segments.
+Stages: start latency throughput codecs replicated replicated-load partitions many tier segments.
 SHORT=1: less work, on one cluster where stages that follow each other need the same; many partitions on Milena alone
 """
 
@@ -18,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.codecs import codecs
 from benchmarks.goals import report
 from benchmarks.latency import latency
 from benchmarks.partitions import many, thousand
@@ -37,6 +38,7 @@ STAGES: dict[str, Stage | tuple[int, Measure]] = {
     "start": start_up,
     "latency": (1, latency),
     "throughput": (1, throughput),
+    "codecs": (1, codecs),
     "replicated": (3, replicated_latency),
     "replicated-load": (3, replicated_load),
     "partitions": thousand,

@@ -30,6 +30,20 @@ GOALS: Mapping[str, Goal] = {
     "produce_mb_s": Goal("ProducerPerformance, MB/s", 1.0, None, more_is_better=True),
     "consume_mb_s": Goal("ConsumerPerformance, MB/s", 1.0, None, more_is_better=True),
     "librdkafka_consume_mb_s": Goal("librdkafka consumer, MB/s", None, None, more_is_better=True),
+    "checked_16k_none_mb_s": Goal("produce batches of 160 x 100 bytes, none, MB/s", None, None, more_is_better=True),
+    "checked_16k_gzip_mb_s": Goal("produce batches of 160 x 100 bytes, gzip, MB/s", None, None, more_is_better=True),
+    "checked_16k_snappy_mb_s": Goal(
+        "produce batches of 160 x 100 bytes, snappy, MB/s", None, None, more_is_better=True
+    ),
+    "checked_16k_lz4_mb_s": Goal("produce batches of 160 x 100 bytes, lz4, MB/s", None, None, more_is_better=True),
+    "checked_16k_zstd_mb_s": Goal("produce batches of 160 x 100 bytes, zstd, MB/s", None, None, more_is_better=True),
+    "checked_1m_none_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, none, MB/s", None, None, more_is_better=True),
+    "checked_1m_gzip_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, gzip, MB/s", None, None, more_is_better=True),
+    "checked_1m_snappy_mb_s": Goal(
+        "produce batches of 1,000 x 1,000 bytes, snappy, MB/s", None, None, more_is_better=True
+    ),
+    "checked_1m_lz4_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, lz4, MB/s", None, None, more_is_better=True),
+    "checked_1m_zstd_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, zstd, MB/s", None, None, more_is_better=True),
     "loaded_memory_mib": Goal("loaded broker, resident MiB", 1 / 6, 50),
     "replicated_produce_p50_ms": Goal("3 replicas: produce acks=all, p50 ms", 0.8),
     "replicated_produce_p99_ms": Goal("3 replicas: produce acks=all, p99 ms", 0.5),

@@ -21,6 +21,7 @@ class Sizes:
         self.throughput_rounds = 1 if short else 3
         self.consumed_records = 400_000 if short else 1_000_000
         self.consumer_rounds = 2 if short else 3
+        self.checked_mb = 30 if short else 200
         self.partitions = 1_000
         self.idle_replicated_partitions = 300 if short else 1_000
         self.replicated_warming_records = 50_000 if short else 1_000_000

@@ -27,6 +27,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from runtime.network import Part
 from storage.append_info import AppendInfo, Origin
+from storage.log_append import AppendCheck
 from storage.log_read import LogSlice
 from storage.partition_log import PartitionLog
 
@@ -243,19 +244,36 @@ class Partition:
     def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
         with the code that the client gets; nothing is written then."""
-        log, leading = self.log, self.leading
-        if leading is None or log is None:
+        return self.append_checked(self.check_append(records, acks, origin=origin).finish(), acks)
+
+    def check_append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendCheck:
+        """Begin to check one batch that is to be appended. Raises KafkaError, also where this is not the leader."""
+        return AppendCheck(self._log_to_append_to(acks), records, origin)
+
+    def append_checked(self, check: AppendCheck, acks: int) -> AppendInfo:
+        """Append the batch of ``check``, which is done and for which ``may_append`` holds. Raises KafkaError."""
+        log, leading = self._log_to_append_to(acks), self.leading
+        assert leading is not None
+        info = log.append_checked(check, leader_epoch=self.leader_epoch)
+        if len(self.isr) == 1:
+            leading.maybe_advance_high_watermark()
+        self.changed()
+        return info
+
+    def may_append(self, check: AppendCheck) -> bool:
+        """Whether what was checked is as the topic wants it now: its configuration may have changed meanwhile."""
+        return self.log is not None and self.log.config is check.config
+
+    def _log_to_append_to(self, acks: int) -> PartitionLog:
+        log = self.log
+        if self.leading is None or log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if acks == ACKS_ALL and len(self.isr) < self.effective_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.isr)} replicas in sync where min.insync.replicas asks for {self.effective_min_isr}",
             )
-        info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
-        if len(self.isr) == 1:
-            leading.maybe_advance_high_watermark()
-        self.changed()
-        return info
+        return log
 
     def follower_fetched(
         self,

@@ -34,6 +34,7 @@ from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.replication import Replication
 from broker.replication_quotas import ReplicationQuotas
+from broker.sliced_work import SlicedWork
 from node.api import ApiTable, RequestContext
 from node.image import Delta, MetadataImage
 from node.metrics import Metrics
@@ -88,6 +89,7 @@ class Broker:
         self.node_id = NodeId(config.node_id)
         self.metrics = metrics or Metrics()
         self.purgatory = Purgatory(runtime.clock)
+        self.sliced_work = SlicedWork(runtime.clock)
         self.partitions = PartitionSet(lambda: self.image)
         self.configs = ConfigStore(config, lambda: self.image, self.partitions)
         self.configs.on_change(self._config_changed)

@@ -76,6 +76,12 @@ class Answers(Protocol):
 
     def answered(self, ctx: RequestContext) -> None: ...
 
+    def hold(self, ctx: RequestContext) -> None:
+        """Let what follows on the connection wait until ``release``, or until this request is answered."""
+        ...
+
+    def release(self, ctx: RequestContext) -> None: ...
+
     def close(self, reason: str) -> None: ...
 
 
@@ -168,6 +174,14 @@ class RequestContext:
     def no_response(self) -> None:
         """Free the slot without an answer (produce with acks=0)."""
         self.fill([])
+
+    def hold(self) -> None:
+        """This request takes effect later: what follows on its connection waits until it is released or answered."""
+        self.answers.hold(self)
+
+    def release(self) -> None:
+        """The request has taken effect, though its answer may wait."""
+        self.answers.release(self)
 
     def disconnect(self, reason: str) -> None:
         """Close the connection instead of an answer."""

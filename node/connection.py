@@ -5,8 +5,9 @@ there until all before it are filled.
 
 Order of effects: Kafka handles one request of a connection at a time and reads the next one after the answer. Here
 RAW APIs (Produce, Fetch) are pipelined: their handlers act at once in order of arrival (an append is synchronous) and
-only their answers may wait, so a produce with acks=all does not hold up the next one. Any other request that is not
-answered when its handler returns stops the dispatch until it is. So do ``MAX_PIPELINED`` requests under way, and
+only their answers may wait, so a produce with acks=all does not hold up the next one. Where such a handler cannot act
+at once, it holds the connection until it has. Any other request that is not answered when its handler returns stops
+the dispatch until it is. So do ``MAX_PIPELINED`` requests under way, and
 ``HIGH_WATER`` bytes that wait for a slow reader. The first frame that comes while the dispatch stands still is
 copied, with what else was read with it, and no more is read: that bounds a connection's memory.
 """
@@ -102,6 +103,14 @@ class ServerConnection:
         if self._blocking is ctx:
             self._blocking = None
         if self._backlog:
+            self._continue()
+
+    def hold(self, ctx: RequestContext) -> None:
+        self._blocking = ctx
+
+    def release(self, ctx: RequestContext) -> None:
+        if self._blocking is ctx:
+            self._blocking = None
             self._continue()
 
     def released(self) -> None:

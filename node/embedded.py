@@ -29,6 +29,12 @@ class _Capture:
         ctx.api.requests.value += 1
         self.answer.set_result(bytes(data[4:]))
 
+    def hold(self, ctx: RequestContext) -> None:
+        """Nothing follows."""
+
+    def release(self, ctx: RequestContext) -> None:
+        """Nothing waits."""
+
     def close(self, reason: str) -> None:
         if not self.closed:
             self.closed = True

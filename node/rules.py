@@ -137,6 +137,12 @@ class Withheld:
     def closed(self) -> bool:
         return self._answers.closed
 
+    def hold(self, ctx: RequestContext) -> None:
+        self._answers.hold(ctx)
+
+    def release(self, ctx: RequestContext) -> None:
+        self._answers.release(ctx)
+
     def close(self, reason: str) -> None:
         self._answers.close(reason)
 

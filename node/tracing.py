@@ -70,6 +70,12 @@ class Traced:
     def closed(self) -> bool:
         return self._answers.closed
 
+    def hold(self, ctx: RequestContext) -> None:
+        self._answers.hold(ctx)
+
+    def release(self, ctx: RequestContext) -> None:
+        self._answers.release(ctx)
+
     def close(self, reason: str) -> None:
         self._answers.close(reason)
 

@@ -1,43 +1,29 @@
-"""The compressed streams inside record batches, as Kafka's clients write them, read with a bound on memory.
-
-gzip through zlib; snappy, lz4 and zstd through cramjam, imported on first use. What is written is what
-Kafka's Java client writes: snappy in xerial blocks, lz4 as a frame of independent blocks of 64 KB (Java
-refuses dependent ones). Read are also bare snappy (librdkafka) and any lz4 or zstd frames.
+"""The compressed streams inside record batches, as Kafka's Java client writes them: snappy in xerial blocks, lz4 as a
+frame of independent blocks of 64 KB. ``protocol.decompression`` reads them.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Iterator
 from struct import Struct
-from types import ModuleType
 from typing import Any, Final
 
 from protocol.batch import Codec, CorruptBatch
+from protocol.decompression import LZ4_STORED, XERIAL_HEADER, cramjam, decompressed, zstd
 
-__all__ = ["Codec", "DecompressionBomb", "compress", "decompress"]
+__all__ = ["Codec", "DecompressionBomb", "compress", "compressed", "decompress"]
 
 _GZIP_WINDOW: Final = 31
 """15 bits of window, and 16 for gzip's header instead of zlib's."""
-_GZIP_MEMBERS: Final = 64
-"""Clients write one. zlib copies the rest of the stream after each, which must not be done 50,000 times."""
 _ZSTD_DEFAULT_LEVEL: Final = 3
-
 _INT32: Final = Struct(">i")
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK: Final = 32 << 10
-_SNAPPY_RATIO: Final = 22
-"""A bare snappy stream grows at most so many times: 3 bytes copy 64."""
-
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 """Magic, independent blocks without checksums, 64 KB a block, checksum of the header."""
 _LZ4_BLOCK: Final = 64 << 10
-_LZ4_STORED: Final = 0x8000_0000
 _UINT32_LE: Final = Struct("<I")
 _LZ4_DEFAULT_LEVEL: Final = 9
-
-_FIRST_GUESS: Final = 64 << 10
-_GROWTH: Final = 4
 
 
 class DecompressionBomb(CorruptBatch):
@@ -49,17 +35,24 @@ class DecompressionBomb(CorruptBatch):
 
 def compress(codec: Codec, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
     """``data`` as one stream. ``level``: the codec's own scale, None for Kafka's default; snappy has none."""
+    return b"".join(compressed(codec, (memoryview(data),), level))
+
+
+def compressed(
+    codec: Codec, pieces: Iterable[bytes | memoryview], level: int | None = None
+) -> Iterator[bytes | memoryview]:
+    """The stream of all ``pieces``, in pieces: at least one for each that comes in, perhaps an empty one."""
     match codec:
         case Codec.NONE:
-            return bytes(data)
+            return iter(pieces)
         case Codec.GZIP:
-            return zlib.compress(data, -1 if level is None else level, _GZIP_WINDOW)
+            return _gzip(pieces, -1 if level is None else level)
         case Codec.SNAPPY:
-            return _compress_snappy(memoryview(data))
+            return _snappy(pieces)
         case Codec.LZ4:
-            return _compress_lz4(memoryview(data), level)
+            return _lz4(pieces, level)
         case Codec.ZSTD:
-            return bytes(_cramjam().zstd.compress(data, _ZSTD_DEFAULT_LEVEL if level is None else level))
+            return _zstd(pieces, _ZSTD_DEFAULT_LEVEL if level is None else level)
 
 
 def decompress(codec: Codec, data: bytes | bytearray | memoryview, limit: int) -> bytes:
@@ -67,121 +60,65 @@ def decompress(codec: Codec, data: bytes | bytearray | memoryview, limit: int) -
 
     Raises DecompressionBomb beyond the limit, CorruptBatch where the stream is damaged.
     """
-    match codec:
-        case Codec.NONE:
-            if len(data) > limit:
-                raise DecompressionBomb(limit)
-            return bytes(data)
-        case Codec.GZIP:
-            return _decompress_gzip(data, limit)
-        case Codec.SNAPPY:
-            return _decompress_snappy(memoryview(data), limit)
-        case Codec.LZ4:
-            return _decompress_frames(_cramjam().lz4, data, limit)
-        case Codec.ZSTD:
-            return _decompress_frames(_cramjam().zstd, data, limit)
-
-
-def _cramjam() -> Any:
-    import cramjam
-
-    return cramjam
-
-
-def _decompress_gzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """All members of the stream, as Java reads them."""
-    out = bytearray()
-    rest: bytes | bytearray | memoryview = data
-    for _ in range(_GZIP_MEMBERS):
-        stream = zlib.decompressobj(_GZIP_WINDOW)
-        try:
-            out += stream.decompress(rest, limit - len(out) + 1)
-        except zlib.error as error:
-            raise CorruptBatch(f"gzip: {error}") from None
-        if len(out) > limit:
+    pieces = []
+    size = 0
+    for piece in decompressed(codec, memoryview(data)):
+        size += len(piece)
+        if size > limit:
             raise DecompressionBomb(limit)
-        if not stream.eof:
-            raise CorruptBatch("gzip: the stream is cut")
-        rest = stream.unused_data
-        if not rest:
-            return bytes(out)
-    raise CorruptBatch(f"gzip: a stream of more than {_GZIP_MEMBERS} members")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
-def _compress_snappy(data: memoryview) -> bytes:
-    snappy = _cramjam().snappy
-    out = bytearray(_XERIAL_HEADER)
-    for start in range(0, len(data), _XERIAL_BLOCK):
-        block = bytes(snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
-        out += _INT32.pack(len(block))
-        out += block
-    return bytes(out)
+def _gzip(pieces: Iterable[bytes | memoryview], level: int) -> Iterator[bytes]:
+    stream = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
+    for piece in pieces:
+        yield stream.compress(piece)
+    yield stream.flush()
 
 
-def _decompress_snappy(data: memoryview, limit: int) -> bytes:
-    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, limit, limit)
-    out = bytearray()
-    position = len(_XERIAL_HEADER)
-    while position < len(data):
-        if bytes(data[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
-            position += len(_XERIAL_HEADER)
-            continue
-        if len(data) - position < _INT32.size:
-            raise CorruptBatch("snappy: the length of a block is cut")
-        (size,) = _INT32.unpack_from(data, position)
-        position += _INT32.size
-        if size < 0 or size > len(data) - position:
-            raise CorruptBatch(f"snappy: a block of {size} bytes where {len(data) - position} are left")
-        out += _decompress_snappy_block(data[position : position + size], limit - len(out), limit)
-        position += size
-    return bytes(out)
+def _zstd(pieces: Iterable[bytes | memoryview], level: int) -> Iterator[bytes]:
+    stream = zstd().ZstdCompressor(level=level)
+    for piece in pieces:
+        yield stream.compress(piece)
+    yield stream.flush()
 
 
-def _decompress_snappy_block(block: memoryview, left: int, limit: int) -> bytes:
-    cramjam = _cramjam()
-    try:
-        size = cramjam.snappy.decompress_raw_len(block)
-        if size > _SNAPPY_RATIO * len(block):
-            raise CorruptBatch(f"snappy: {len(block)} bytes cannot become {size}")
-        if size > left:
-            raise DecompressionBomb(limit)
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
-        raise CorruptBatch(f"a stream of snappy: {error}") from None
+def _snappy(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    snappy = cramjam().snappy
+    yield XERIAL_HEADER
+    for block in _blocks(pieces, _XERIAL_BLOCK):
+        packed = bytes(snappy.compress_raw(block)) if block else b""
+        yield _INT32.pack(len(packed)) + packed if packed else b""
 
 
-def _compress_lz4(data: memoryview, level: int | None) -> bytes:
-    compress_block = _cramjam().lz4.compress_block
+def _lz4(pieces: Iterable[bytes | memoryview], level: int | None) -> Iterator[bytes]:
+    compress_block = cramjam().lz4.compress_block
     options: dict[str, Any] = {"store_size": False}
     if level is not None and level != _LZ4_DEFAULT_LEVEL:
         options |= {"mode": "high_compression", "compression": level}
-    out = bytearray(_LZ4_HEADER)
-    for start in range(0, len(data), _LZ4_BLOCK):
-        plain = data[start : start + _LZ4_BLOCK]
-        block = bytes(compress_block(plain, **options))
-        if len(block) < len(plain):
-            out += _UINT32_LE.pack(len(block))
-            out += block
+    yield _LZ4_HEADER
+    for block in _blocks(pieces, _LZ4_BLOCK):
+        packed = bytes(compress_block(block, **options)) if block else b""
+        if not block:
+            yield b""
+        elif len(packed) < len(block):
+            yield _UINT32_LE.pack(len(packed)) + packed
         else:
-            out += _UINT32_LE.pack(len(plain) | _LZ4_STORED)
-            out += plain
-    out += _UINT32_LE.pack(0)
-    return bytes(out)
+            yield _UINT32_LE.pack(len(block) | LZ4_STORED) + block
+    yield _UINT32_LE.pack(0)
 
 
-def _decompress_frames(codec: ModuleType, data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """Frames of lz4 or zstd, into buffers of our own that grow until the content fits."""
-    errors = _cramjam().DecompressionError
-    size = min(limit, max(_FIRST_GUESS, _GROWTH * len(data)))
-    while True:
-        out = bytearray(size)
-        try:
-            written: int = codec.decompress_into(data, out)
-            return bytes(memoryview(out)[:written])
-        except errors as error:
-            if str(error) != "failed to write whole buffer":
-                raise CorruptBatch(f"a stream of {codec.__name__}: {error}") from None
-        if size == limit:
-            raise DecompressionBomb(limit)
-        size = min(limit, size * _GROWTH)
+def _blocks(pieces: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
+    """Blocks of ``size`` bytes and a last one that may be shorter; an empty one for a piece that completes none."""
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        whole = len(rest) - len(rest) % size
+        for start in range(0, whole, size):
+            yield bytes(rest[start : start + size])
+        if not whole:
+            yield b""
+        del rest[:whole]
+    if rest:
+        yield bytes(rest)

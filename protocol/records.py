@@ -1,4 +1,4 @@
-"""The records inside a batch: reading, counting, writing.
+"""The records inside a batch: reading and writing them; ``protocol.record_scan`` checks them without making them.
 
 One record: length varint, attributes int8 (unused), timestamp delta varlong, offset delta varint, key
 and value as varint length (-1 is null) and bytes, number of headers varint, each header as key (varint
@@ -23,6 +23,7 @@ from protocol.batch import (
 )
 from protocol.compression import compress, decompress
 from protocol.types import Offset
+from protocol.varints import read_varint, write_varint
 
 DEFAULT_LIMIT: Final = 64 << 20
 """Bytes that the records of one batch may have when decompressed, unless the caller says otherwise."""
@@ -76,38 +77,6 @@ def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Recor
         raise CorruptBatch("the records end before the last field") from None
     if position != len(data):
         raise CorruptBatch(f"{len(data) - position} bytes follow the last of {batch.count} records")
-
-
-def validate_lengths(batch: BatchView) -> None:
-    """Check that the lengths of an uncompressed batch's records fill it and that their number is the header's.
-
-    Does not look into the records. Raises CorruptBatch.
-    """
-    data = batch.memory
-    size = len(data)
-    position = HEADER_SIZE
-    count = 0
-    try:
-        while position < size:
-            raw = data[position]
-            position += 1
-            if raw >= 0x80:
-                second = data[position]
-                if second < 0x80:
-                    raw = raw & 0x7F | second << 7
-                    position += 1
-                else:
-                    raw, position = _read_raw(data, position - 1, 32)
-            if raw & 1:
-                raise CorruptBatch(f"record {count} has a negative length")
-            position += raw >> 1
-            count += 1
-    except IndexError:
-        raise CorruptBatch(f"the length of record {count} is cut") from None
-    if position != size:
-        raise CorruptBatch(f"record {count - 1} reaches {position - size} bytes beyond its batch")
-    if count != batch.count:
-        raise CorruptBatch(f"the header counts {batch.count} records, the batch has {count}")
 
 
 class BatchBuilder:
@@ -198,34 +167,9 @@ def build_batch(
     )
 
 
-def _read_raw(data: bytes | memoryview, position: int, bits: int) -> tuple[int, int]:
-    """The unsigned form of a varint of at most ``bits`` bits, and the position after it. IndexError at the end."""
-    raw = shift = 0
-    while shift < bits:
-        byte = data[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if raw >> bits:
-                break
-            return raw, position
-        shift += 7
-    raise CorruptBatch(f"a varint of more than {bits} bits")
-
-
-def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
-    raw = data[position]
-    if raw < 0x80:
-        return (raw >> 1) ^ -(raw & 1), position + 1
-    raw, position = _read_raw(data, position, bits)
-    return (raw >> 1) ^ -(raw & 1), position
-
-
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(data, position)
+    length, position = read_varint(data, position)
     if length < 0:
-        if length < -1:
-            raise CorruptBatch(f"a length of {length} bytes")
         return None, position
     end = position + length
     if end > len(data):
@@ -234,15 +178,15 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _read_record(data: bytes, position: int) -> tuple[Record, int]:
-    length, position = _read_varint(data, position)
+    length, position = read_varint(data, position)
     end = position + length
     if length < 0 or end > len(data):
         raise CorruptBatch(f"a record of {length} bytes where {len(data) - position} are left")
-    timestamp_delta, position = _read_varint(data, position + 1, 64)
-    offset_delta, position = _read_varint(data, position)
+    timestamp_delta, position = read_varint(data, position + 1, 64)
+    offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position)
     value, position = _read_bytes(data, position)
-    count, position = _read_varint(data, position)
+    count, position = read_varint(data, position)
     if count < 0:
         raise CorruptBatch(f"a record with {count} headers")
     headers: tuple[Header, ...] = ()
@@ -264,31 +208,23 @@ def _read_headers(data: bytes, position: int, count: int) -> tuple[tuple[Header,
     return tuple(headers), position
 
 
-def _write_varint(out: bytearray, value: int) -> None:
-    raw = value << 1 if value >= 0 else ~(value << 1)
-    while raw >= 0x80:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-
-
 def _write_bytes(out: bytearray, value: bytes | None) -> None:
     if value is None:
         out.append(1)
     else:
-        _write_varint(out, len(value))
+        write_varint(out, len(value))
         out += value
 
 
 def _write_record(out: bytearray, record: Record) -> None:
     body = bytearray(1)
-    _write_varint(body, record.timestamp_delta)
-    _write_varint(body, record.offset_delta)
+    write_varint(body, record.timestamp_delta)
+    write_varint(body, record.offset_delta)
     _write_bytes(body, record.key)
     _write_bytes(body, record.value)
-    _write_varint(body, len(record.headers))
+    write_varint(body, len(record.headers))
     for key, value in record.headers:
         _write_bytes(body, key.encode(errors="surrogateescape"))
         _write_bytes(body, value)
-    _write_varint(out, len(body))
+    write_varint(out, len(body))
     out += body

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from protocol.batch import NO_TIMESTAMP, BatchView
+from protocol.batch import NO_TIMESTAMP, BatchView, TimestampType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch, Offset
 from runtime.disk import Bytes
@@ -13,24 +13,54 @@ from storage.append_info import AppendInfo, MalformedRecords, Origin
 from storage.end_marker import read_end_marker
 from storage.producer_state import EndMarker, KeptBatch
 from storage.txn_index import AbortedTxn
-from storage.validation import split_batches, validate
+from storage.validation import LOG_APPEND_TIME, split_batches, validation
 
 if TYPE_CHECKING:
     from storage.partition_log import PartitionLog
 
-_LOG_APPEND_TIME: Final = "LogAppendTime"
+
+class AppendCheck:
+    """The one batch of a client or coordinator on its way into a log: checked step by step, then appended.
+
+    ``config`` is that of the log when the check began. If the log has another one by the end, check anew.
+    """
+
+    __slots__ = ("_steps", "batch", "config", "origin")
+
+    def __init__(self, log: PartitionLog, records: memoryview, origin: Origin) -> None:
+        """Raises KafkaError where ``records`` are not one batch."""
+        batches = split_batches(records)
+        if len(batches) != 1:
+            raise MalformedRecords(
+                ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}"
+            )
+        self.config = log.config
+        self.origin = origin
+        self.batch = batches[0]
+        """What is to be stored, once the check is done."""
+        self._steps = validation(self.batch, self.config, origin, log.context.clock.time_ms())
+
+    def advance(self) -> int | None:
+        """Work for a moment; returns about how many records' worth that was, None when the check is done. Raises
+        KafkaError for what is refused."""
+        try:
+            return next(self._steps)
+        except StopIteration as done:
+            self.batch = done.value
+            return None
+
+    def finish(self) -> AppendCheck:
+        """Do all of it. Raises KafkaError."""
+        while self.advance() is not None:
+            pass
+        return self
 
 
-def append_one(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch, origin: Origin) -> AppendInfo:
-    """Append the one batch of a client or coordinator. Raises KafkaError, OSError; nothing is written then."""
-    batches = split_batches(records)
-    if len(batches) != 1:
-        raise MalformedRecords(
-            ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}"
-        )
+def append_one(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch) -> AppendInfo:
+    """Append what was checked. Raises KafkaError, OSError; nothing is written then."""
     now = log.context.clock.time_ms()
-    config = log.config
-    batch = validate(batches[0], config, origin, now)
+    batch, origin = check.batch, check.origin
+    by_broker = check.config.message_timestamp_type == LOG_APPEND_TIME
     marker = None
     if batch.has_producer_id:
         if batch.is_control:
@@ -42,6 +72,8 @@ def append_one(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch
                 return _repeated(log, kept)
             log.producers.check_batch(batch, sequenced=origin is Origin.CLIENT)
     _check_fits(log, batch.size_in_bytes)
+    if by_broker:
+        batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now)
     first = log.log_end_offset
     batch.assign(first, leader_epoch)
     if marker is not None:
@@ -49,12 +81,11 @@ def append_one(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch
     _write(log, batch.memory, (batch,), now)
     if batch.has_producer_id:
         _note_producer(log, batch, marker)
-    append_time = batch.max_timestamp if config.message_timestamp_type == _LOG_APPEND_TIME else NO_TIMESTAMP
     return AppendInfo(
         first,
         batch.last_offset,
         batch.max_timestamp,
-        append_time,
+        batch.max_timestamp if by_broker else NO_TIMESTAMP,
         log.log_start_offset,
         batch.size_in_bytes,
     )

@@ -26,6 +26,7 @@ from storage.context import LogContext
 from storage.epoch_cache import LeaderEpochCache
 from storage.flush import FlushPlan, plan_of
 from storage.guard import guarded
+from storage.log_append import AppendCheck
 from storage.log_read import LogSlice, aborted_between, find_slice
 from storage.log_search import TimedRecord
 from storage.names import EPOCHS, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX, TXN_INDEX
@@ -182,7 +183,13 @@ class PartitionLog:
         """
         if origin is Origin.RAFT:
             return log_append.append_raft(self, records, leader_epoch)
-        return log_append.append_one(self, records, leader_epoch, origin)
+        return log_append.append_one(self, AppendCheck(self, records, origin).finish(), leader_epoch)
+
+    @guarded
+    def append_checked(self, check: AppendCheck, *, leader_epoch: LeaderEpoch) -> AppendInfo:
+        """Write the batch of ``check``, which is done and was made for this log with its present ``config``. Sequences
+        are looked at now. Raises KafkaError."""
+        return log_append.append_one(self, check, leader_epoch)
 
     @guarded
     def append_as_follower(self, records: memoryview, *, leader_epoch: LeaderEpoch | None = None) -> AppendInfo:

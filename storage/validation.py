@@ -1,16 +1,17 @@
 """A leader's checks of what it is asked to append, and what it writes into a batch (kafka-behaviour F3).
 
-As far as it can be told from the header, nothing else is read. In an uncompressed batch the records' lengths must fill
-it; keys and timestamps of single records are looked at only where the topic is compacted, where it limits how old a
-record may be, or to name the records that are refused. A compressed batch is opened only for that, or to be
-recompressed. So a batch's largest timestamp is believed, where Kafka computes it anew.
+As Kafka's ``LogValidator``: every record of every batch is looked at, compressed or not, and the batch's largest
+timestamp is that of its records. The work is cut into steps, since a batch may grow to any size when it is opened;
+memory is bounded. Records are looked at a second time only to name those that are refused, or to be compressed anew.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocol.batch import (
+    HEADER_SIZE,
     MAGIC,
     NO_TIMESTAMP,
     BatchView,
@@ -19,16 +20,28 @@ from protocol.batch import (
     TimestampType,
     UnsupportedMagic,
     iter_batches,
+    pack_batch,
 )
+from protocol.compression import compressed
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import DEFAULT_LIMIT, Record, build_batch, iter_records, timestamp_of, validate_lengths
+from protocol.record_scan import (
+    STEP,
+    Head,
+    RecordFacts,
+    heads_of,
+    pieces_of,
+    renumbered,
+    scan_few_records,
+    scan_records,
+)
 from storage.append_info import InvalidRecords, MalformedRecords, Origin, RecordError
 
 if TYPE_CHECKING:
     from runtime.config.topic_config import TopicConfig
 
-_NO_LIMIT: Final = (1 << 63) - 1
-_LOG_APPEND_TIME: Final = "LogAppendTime"
+LOG_APPEND_TIME: Final = "LogAppendTime"
+MAX_RECORD_ERRORS: Final = 1000
+"""Of one batch that are told. Kafka tells all, which may be millions where a batch is compressed."""
 _MAGIC_AT: Final = 16
 _CODEC_MASK: Final = 0x07
 _CODECS: Final = {
@@ -54,17 +67,18 @@ def split_batches(records: memoryview) -> list[BatchView]:
         raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
-def validate(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> BatchView:
-    """Check one batch of a client or coordinator at ``now`` (ms); returns it, or what is to be stored in its place.
+def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> Generator[int, None, BatchView]:
+    """Check one batch of a client or coordinator at ``now`` (ms), step by step; returns it, or what is to be stored in
+    its place, with the largest timestamp of its records; under LogAppendTime that is left to the append. Yields about
+    how many records' worth of work was done.
 
-    Timestamp type and largest timestamp are written into it where the topic says so. Raises KafkaError with Kafka's
-    code, InvalidRecords where single records are at fault.
+    Raises KafkaError with Kafka's code, InvalidRecords where single records are at fault.
     """
     if origin is Origin.CLIENT and batch.base_offset != 0:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"the base offset of the batch should be 0, it is {batch.base_offset}"
         )
-    _check_size(batch, config)
+    _check_size(batch.size_in_bytes, config)
     if not batch.is_valid:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch is not {batch.crc}")
     if origin is Origin.CLIENT:
@@ -72,24 +86,30 @@ def validate(batch: BatchView, config: TopicConfig, origin: Origin, now: int) ->
     if batch.attributes & _CODEC_MASK > Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {batch.attributes & _CODEC_MASK} is unknown")
     try:
-        if not batch.is_compressed:
-            validate_lengths(batch)
-        _check_records(batch, config, now)
-        batch = _in_codec_of_topic(batch, config)
+        facts = scan_few_records(batch)
+        if facts is None:
+            facts = yield from scan_records(pieces_of(batch), batch.count)
+        largest = _largest_timestamp(batch, facts)
+        rules = _Rules.of(config, now)
+        if rules.may_refuse(batch, facts, largest):
+            yield from _name_the_refused(batch, rules)
+        codec = _codec_to_store(batch, config)
+        if codec is batch.codec:
+            if batch.is_compressed and not facts.in_order:
+                raise CorruptBatch("the offsets of the records in a compressed batch are not 0, 1, 2...")
+        else:
+            batch = yield from _recompressed(batch, codec, config, facts, largest)
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if config.message_timestamp_type == _LOG_APPEND_TIME:
-        batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now)
-    elif batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        batch.set_max_timestamp(TimestampType.CREATE_TIME, batch.max_timestamp)
+    if not rules.by_broker:
+        batch.set_max_timestamp(TimestampType.CREATE_TIME, largest)
     return batch
 
 
-def _check_size(batch: BatchView, config: TopicConfig) -> None:
-    if batch.size_in_bytes > config.max_message_bytes:
+def _check_size(size: int, config: TopicConfig) -> None:
+    if size > config.max_message_bytes:
         raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {batch.size_in_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
+            ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}"
         )
 
 
@@ -110,81 +130,114 @@ def _check_header(batch: BatchView) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, problem)
 
 
-def _check_records(batch: BatchView, config: TopicConfig, now: int) -> None:
-    """Keys and timestamps; the records are read only where the header leaves a doubt."""
-    by_broker = config.message_timestamp_type == _LOG_APPEND_TIME
-    claims_broker_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-    oldest = now - config.message_timestamp_before_max_ms
-    newest = now + config.message_timestamp_after_max_ms
-    if (
-        batch.max_timestamp > newest
-        or (by_broker and claims_broker_time)
-        or (claims_broker_time and batch.max_timestamp == NO_TIMESTAMP)
-        or config.compacted
-        or (config.message_timestamp_before_max_ms != _NO_LIMIT and not by_broker)
-    ):
-        _read_records(batch, config.compacted, by_broker, oldest, newest)
+class _Rules(NamedTuple):
+    """What a topic asks of single records. Timestamps are ms."""
+
+    compacted: bool
+    by_broker: bool
+    """The topic has the broker's time."""
+    oldest: int
+    newest: int
+
+    @classmethod
+    def of(cls, config: TopicConfig, now: int) -> _Rules:
+        return cls(
+            config.compacted,
+            config.message_timestamp_type == LOG_APPEND_TIME,
+            now - config.message_timestamp_before_max_ms,
+            now + config.message_timestamp_after_max_ms,
+        )
+
+    def may_refuse(self, batch: BatchView, facts: RecordFacts, largest: int) -> bool:
+        """Whether there may be records that are refused: who has no timestamp counts as older than all."""
+        if self.compacted and facts.keyless and not batch.is_control:
+            return True
+        if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return self.by_broker or not self.oldest <= largest <= self.newest or largest == NO_TIMESTAMP
+        smallest = batch.base_timestamp + facts.smallest_delta
+        return not self.by_broker and (largest > self.newest or smallest < self.oldest)
+
+    def problem(self, batch: BatchView, head: Head) -> tuple[ErrorCode, str] | None:
+        """Why a record is refused, None where it is not."""
+        if self.compacted and not head.has_key and not batch.is_control:
+            return ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key"
+        claimed = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+        timestamp = batch.max_timestamp if claimed else batch.base_timestamp + head.timestamp_delta
+        if not self.by_broker and timestamp != NO_TIMESTAMP:
+            if not self.oldest <= timestamp <= self.newest:
+                within = f"[{self.oldest}, {self.newest}]"
+                return (
+                    ErrorCode.INVALID_TIMESTAMP,
+                    f"Timestamp {timestamp} is out of range. The timestamp should be within {within}",
+                )
+        elif claimed:
+            return ErrorCode.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime."
+        return None
 
 
-def _read_records(batch: BatchView, compacted: bool, by_broker: bool, oldest: int, newest: int) -> None:
-    errors = []
+def _largest_timestamp(batch: BatchView, facts: RecordFacts) -> int:
+    """Of the batch's records (ms). Raises CorruptBatch where one does not fit into 64 bits."""
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return max(NO_TIMESTAMP, batch.max_timestamp)
+    smallest, largest = batch.base_timestamp + facts.smallest_delta, batch.base_timestamp + facts.largest_delta
+    if smallest < -1 << 63 or largest >= 1 << 63:
+        raise CorruptBatch("a timestamp of more than 64 bits")
+    return max(NO_TIMESTAMP, largest)
+
+
+def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, None]:
+    """Look at each record again. Raises InvalidRecords with those that are refused, if there are any."""
+    errors: list[RecordError] = []
     code = ErrorCode.INVALID_RECORD
-    for index, record in enumerate(iter_records(batch, DEFAULT_LIMIT)):
-        if record.offset_delta != index:
-            errors.append(RecordError(index, f"the record has offset {record.offset_delta} in the batch"))
-        elif compacted and record.key is None and not batch.is_control:
-            errors.append(RecordError(index, "Compacted topic cannot accept message without key"))
-        elif problem := _timestamp_problem(batch, record, by_broker, oldest, newest):
-            errors.append(RecordError(index, problem))
-            code = ErrorCode.INVALID_TIMESTAMP
+    index = 0
+    for head in heads_of(batch):
+        if isinstance(head, int):
+            yield head
+            continue
+        if (problem := rules.problem(batch, head)) is not None:
+            if len(errors) < MAX_RECORD_ERRORS:
+                errors.append(RecordError(index, problem[1]))
+            if problem[0] is ErrorCode.INVALID_TIMESTAMP:
+                code = problem[0]
+        index += 1
+        if index % STEP == 0:
+            yield STEP
     if errors:
         what = "invalid timestamp" if code is ErrorCode.INVALID_TIMESTAMP else f"{len(errors)} record errors"
         raise InvalidRecords(code, f"One or more records have been rejected due to {what}", tuple(errors))
 
 
-def _timestamp_problem(batch: BatchView, record: Record, by_broker: bool, oldest: int, newest: int) -> str | None:
-    timestamp = timestamp_of(batch, record)
-    if not by_broker and timestamp != NO_TIMESTAMP:
-        if not oldest <= timestamp <= newest:
-            return f"Timestamp {timestamp} is out of range. The timestamp should be within [{oldest}, {newest}]"
-    elif batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return "Producer should not set timestamp type to LogAppendTime."
-    return None
+def _codec_to_store(batch: BatchView, config: TopicConfig) -> Codec:
+    if config.compression_type == "producer" or (batch.is_control and not batch.is_compressed):
+        return batch.codec
+    return _CODECS[config.compression_type]
 
 
-def _in_codec_of_topic(batch: BatchView, config: TopicConfig) -> BatchView:
-    if config.compression_type == "producer" or batch.is_control:
-        return batch
-    codec = _CODECS[config.compression_type]
-    if codec is not batch.codec:
-        batch = _recompressed(batch, codec, config)
-        _check_size(batch, config)
-    return batch
-
-
-def _recompressed(batch: BatchView, codec: Codec, config: TopicConfig) -> BatchView:
-    """The same records in another codec."""
+def _recompressed(
+    batch: BatchView, codec: Codec, config: TopicConfig, facts: RecordFacts, largest: int
+) -> Generator[int, None, BatchView]:
+    """The same records in another codec, with offsets in order. Raises KafkaError where they become too large."""
     level = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,
         Codec.ZSTD: config.compression_zstd_level,
     }.get(codec)
-    return BatchView(
-        memoryview(
-            bytearray(
-                build_batch(
-                    iter_records(batch, DEFAULT_LIMIT),
-                    base_timestamp=batch.base_timestamp,
-                    codec=codec,
-                    level=level,
-                    timestamp_type=batch.timestamp_type,
-                    max_timestamp=batch.max_timestamp,
-                    last_offset_delta=batch.last_offset_delta,
-                    transactional=batch.is_transactional,
-                    producer_id=batch.producer_id,
-                    producer_epoch=batch.producer_epoch,
-                    base_sequence=batch.base_sequence,
-                )
-            )
-        )
+    out = bytearray()
+    for piece in compressed(codec, pieces_of(batch) if facts.in_order else renumbered(batch), level):
+        out += piece
+        _check_size(HEADER_SIZE + len(out), config)
+        yield STEP
+    packed = pack_batch(
+        out,
+        codec=codec,
+        count=batch.count,
+        last_offset_delta=batch.last_offset_delta,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=largest,
+        transactional=batch.is_transactional,
+        control=batch.is_control,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
     )
+    return BatchView(memoryview(packed))

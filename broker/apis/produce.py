@@ -1,7 +1,9 @@
 """Produce (key 0), versions 3-13.
 
-Decode, append, answer in one synchronous chain: no task, no copy of the records. acks=0 has no answer, and an error
-closes the connection so that the client asks for new metadata; acks=all answers when the high watermark has passed.
+Decode, check, append, answer in one synchronous chain: no task, no copy of the records. What takes too long to be
+checked so goes on in slices, from a copy, while the connection is held (``broker.checked_appends``). acks=0 has no
+answer, and an error closes the connection so that the client asks for new metadata; acks=all answers when the high
+watermark has passed.
 Errors are told for each partition; from v10 on one that is led elsewhere comes with the leader and its endpoint.
 
 Transactions are refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) until they exist.
@@ -10,9 +12,11 @@ KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current lead
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Coroutine, Generator, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from broker.checked_appends import CheckedAppends, Rest, Wanted
 from broker.leader_hints import LeaderHints
 from broker.partition import ACKS_ALL, Partition
 from broker.producing import CommitWait, Uncommitted
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from broker.server import Broker
 
 RAW: Final = True
+Steps: TypeAlias = Generator[Rest, None, None]
+"""A request under way. Yields where it must wait for its next slice."""
 
 ADMIN_CLIENT: Final = "__admin_client"
 """Kafka lets the client of this id write to internal topics."""
@@ -59,28 +65,63 @@ _WITHOUT_LOG_START: Final = frozenset(
 _LEADER_SINCE: Final = 10
 
 
-def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> Coroutine[Any, Any, None] | None:
     request = decode_produce_request(ctx.version, body)
+    steps = _produce(node, ctx, request)
+    rest = _go_on(node, steps)
+    if rest is None:
+        return None
+    if not node.sliced_work.hold(rest.size):
+        ctx.disconnect(f"{node.sliced_work.held} bytes of batches wait to be checked")
+        return None
+    ctx.hold()
+    return _in_slices(node, ctx, steps, rest, abandon=request.acks != 0)
+
+
+def _go_on(node: Broker, steps: Steps) -> Rest | None:
+    """Do what can be done at one go. Whoever waits for the records hears of them after the answer is on its way."""
     node.purgatory.hold()
     try:
-        _produce(node, ctx, request)
+        return next(steps, None)
     finally:
         node.purgatory.release()
 
 
-def _produce(node: Broker, ctx: RequestContext, request: ProduceRequest) -> None:
-    """Append and answer. Whoever waits for the records hears of them after the answer is on its way."""
+async def _in_slices(node: Broker, ctx: RequestContext, steps: Steps, rest: Rest, *, abandon: bool) -> None:
+    """The rest, while what follows on the connection waits. ``abandon``: where the client is gone, leave it."""
+
+    def slices() -> Iterator[None]:
+        while not (abandon and ctx.closed) and _go_on(node, steps) is not None:
+            yield
+
+    try:
+        await node.sliced_work.run(slices(), rest.memory)
+    finally:
+        node.sliced_work.drop(rest.size)
+        ctx.release()
+
+
+def _produce(node: Broker, ctx: RequestContext, request: ProduceRequest) -> Steps:
+    """Append and answer."""
     acks = request.acks
     refused = _refusal(node, ctx, request)
     waiting: list[_Open] = []
     topics: list[ProducedTopic] = []
+    wanted = [
+        Wanted(name, topic_id, index, records)
+        for name, topic_id, partitions in request.topics
+        for index, records in partitions
+    ]
+    appends = CheckedAppends(wanted, acks)
+    place = 0
     for name, topic_id, partitions in request.topics:
         results: list[ProducedPartition] = []
-        for index, records in partitions:
+        for index, _ in partitions:
             if refused is not None:
                 results.append(ProducedPartition(index, refused))
                 continue
-            result, append = _append(node, ctx, name, topic_id, index, records, acks)
+            result, append = yield from _append(node, ctx, appends, place, wanted[place], acks)
+            place += 1
             if append is not None:
                 waiting.append(_Open(append, results, len(results)))
             results.append(result)
@@ -123,40 +164,34 @@ def _refusal(node: Broker, ctx: RequestContext, request: ProduceRequest) -> Erro
 
 
 def _append(
-    node: Broker,
-    ctx: RequestContext,
-    name: str | None,
-    topic_id: UUID | None,
-    index: int,
-    records: memoryview | None,
-    acks: int,
-) -> tuple[ProducedPartition, Uncommitted | None]:
+    node: Broker, ctx: RequestContext, appends: CheckedAppends, place: int, wanted: Wanted, acks: int
+) -> Generator[Rest, None, tuple[ProducedPartition, Uncommitted | None]]:
     """One partition's result, with the append where its commit is to be awaited."""
+    index = wanted.index
+    partition: Partition | None = None
+
+    def find(one: Wanted) -> Partition:
+        nonlocal partition
+        partition = None
+        partition = _find(node, one)
+        return partition
+
     try:
-        if topic_id is None:
-            assert name is not None
-            partition = node.partitions.get(name, index)
-        else:
-            partition = node.partitions.get_by_id(topic_id, index)
+        meters = find(wanted).meters
     except KafkaError as error:
         return ProducedPartition(index, error.code), None
-    meters = partition.meters
     meters.produces.value += 1
     try:
-        if partition.is_internal and ctx.client_id != ADMIN_CLIENT:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
-        if not records:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one record batch for each partition")
-        if ctx.version < _ZSTD_SINCE and _attributes(records) & _CODEC == _ZSTD:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+        assert partition is not None
+        _check_request(ctx, partition, wanted.records)
     except KafkaError as error:
         meters.failed_produces.value += 1
         return ProducedPartition(index, error.code, error_message=error.message), None
     try:
-        info = partition.append(records, acks)
+        info = yield from appends.append(place, find)
     except KafkaError as error:
         meters.failed_produces.value += 1
-        return _not_appended(partition, error), None
+        return ProducedPartition(index, error.code) if partition is None else _not_appended(partition, error), None
     meters.messages_in.value += info.last_offset - info.first_offset + 1
     meters.bytes_in.value += info.size
     result = ProducedPartition(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
@@ -166,6 +201,24 @@ def _append(
     if not append.check():
         return result, append
     return (ProducedPartition(index, append.error) if append.error else result), None
+
+
+def _find(node: Broker, wanted: Wanted) -> Partition:
+    """Raises KafkaError."""
+    if wanted.topic_id is not None:
+        return node.partitions.get_by_id(wanted.topic_id, wanted.index)
+    assert wanted.name is not None
+    return node.partitions.get(wanted.name, wanted.index)
+
+
+def _check_request(ctx: RequestContext, partition: Partition, records: memoryview | None) -> None:
+    """Raises KafkaError for what this client and version may not send."""
+    if partition.is_internal and ctx.client_id != ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
+    if not records:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one record batch for each partition")
+    if ctx.version < _ZSTD_SINCE and _attributes(records) & _CODEC == _ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
 
 
 def _attributes(records: memoryview) -> int:

@@ -148,21 +148,6 @@ def test_where_kafka_fails_milena_has_a_code(
     assert _codes(_ask(pair, topic, wrong)) == (kafka, milena)
 
 
-@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
-def test_compressed_records_are_not_looked_at(pair: Pair, topic: str, codec: Codec) -> None:
-    pair.create(topic)
-    wrong = forged(GOOD, attributes=codec)
-    assert _codes(_ask(pair, topic, wrong)) == (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE)
-
-
-def test_the_largest_timestamp_of_a_header_is_believed(pair: Pair, topic: str) -> None:
-    pair.create(topic)
-    produce(pair, 9, topic, forged(GOOD, max_timestamp=5))
-    asked = [{"name": topic, "partitions": [{"timestamp": -3}]}]
-    answers = pair.ask(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=asked)
-    assert [one["topics"][0]["partitions"][0]["offset"] for one in answers.both] == [1, 0]
-
-
 def _ask(pair: Pair, topic: str, records: bytes) -> Answers:
     data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
     return pair.ask(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=10_000, topic_data=data)
@@ -367,27 +352,3 @@ def test_transactions_are_not_served(pair: Pair, topic: str) -> None:
     data = [{"name": topic, "partition_data": [{"index": 0, "records": one}]}]
     answers = pair.ask(ApiKey.PRODUCE, 9, transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=data)
     assert _codes(answers)[1] == refused
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        b"\0",
-        b"\x0c\0\0\0\x03\x02v",
-        b"\x0e\0\0\0\x7ek\x02v",
-        b"\x10\0\0\0\x02k\x02v\x01",
-        b"\x14\0\0\0\x02k\x02v\x02\x01\x01",
-    ],
-    ids=[
-        "a record without fields",
-        "a key length of -2",
-        "a key beyond the record",
-        "a header count of -1",
-        "a header without a key",
-    ],
-)
-def test_the_fields_of_records_are_not_looked_at(pair: Pair, topic: str, record: bytes) -> None:
-    pair.create(topic)
-    assert _codes(_ask(pair, topic, with_body(batch(1), record))) == (ErrorCode.INVALID_RECORD, ErrorCode.NONE)
-    found = pair.ask(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": topic, "partitions": [{"timestamp": 5}]}])
-    assert found.milena["topics"][0]["partitions"][0]["error_code"] == ErrorCode.CORRUPT_MESSAGE

@@ -19,6 +19,7 @@ from broker.partitions import PartitionSet
 from broker.purgatory import Purgatory
 from broker.replication import Replication
 from broker.replication_quotas import ReplicationQuotas
+from broker.sliced_work import SlicedWork
 from node.api import Caller, RequestContext, ServedApi
 from node.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
 from node.metrics import Counter, Metrics, Timing
@@ -53,9 +54,17 @@ class Answers:
     closed: bool = False
     reason: str | None = None
     answered_contexts: list[RequestContext] = field(default_factory=list)
+    held: bool = False
+    """Whether what follows on the connection waits."""
 
     def answered(self, ctx: RequestContext) -> None:
         self.answered_contexts.append(ctx)
+
+    def hold(self, ctx: RequestContext) -> None:
+        self.held = True
+
+    def release(self, ctx: RequestContext) -> None:
+        self.held = False
 
     def close(self, reason: str) -> None:
         self.closed = True
@@ -136,6 +145,7 @@ class Bench:
         self.config = NodeConfig.of(log_dirs=str(folder))
         self.image = MetadataImage()
         self.purgatory = Purgatory(self.clock)
+        self.sliced_work = SlicedWork(self.clock)
         self.partitions = PartitionSet(lambda: self.image)
         self.metrics = Metrics()
         self.meters = BrokerMeters(self.metrics)

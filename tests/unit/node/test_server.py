@@ -69,6 +69,51 @@ class TestAnswers:
             await client.close()
 
 
+class TestARequestThatHoldsItsConnection:
+    async def test_what_follows_waits_until_it_has_taken_effect(self) -> None:
+        async with running() as r:
+            seen: list[RequestContext] = []
+
+            def handle(ctx: RequestContext, body: memoryview) -> None:
+                if not seen:
+                    ctx.hold()
+                seen.append(ctx)
+
+            r.node.raw = handle
+            client, other = await r.client(), await r.client()
+            for number in range(3):
+                client.send_raw(ApiKey.PRODUCE, 9, b"%d" % number)
+            await until(lambda: len(seen) == 1)
+            other.send_raw(ApiKey.PRODUCE, 9, b"of another connection")
+            await until(lambda: len(seen) == 2)
+            seen[0].release()
+            await until(lambda: len(seen) == 4)
+            for ctx in (seen[3], seen[2], seen[0]):
+                ctx.respond([b"late"])
+            assert [(await client.receive())[0] for _ in range(3)] == [0, 1, 2]
+            await client.close()
+            await other.close()
+
+    async def test_an_answer_lets_the_next_one_in(self) -> None:
+        async with running() as r:
+            seen: list[RequestContext] = []
+
+            def handle(ctx: RequestContext, body: memoryview) -> None:
+                ctx.hold()
+                seen.append(ctx)
+
+            r.node.raw = handle
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"one")
+            client.send_raw(ApiKey.PRODUCE, 9, b"two")
+            await until(lambda: len(seen) == 1)
+            seen[0].respond([b"x"])
+            await until(lambda: len(seen) == 2)
+            seen[0].release()
+            assert (await client.receive())[0] == 0
+            await client.close()
+
+
 class TestHolding:
     async def test_a_held_server_accepts_and_answers_once_it_serves(self) -> None:
         async with running() as r:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import resource
 import subprocess
 import sys
 import zlib
 
 import cramjam
+import lz4.frame
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from protocol.compression import DecompressionBomb, compress, decompress
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 LIMIT = 8 << 20
+NOISE = hashlib.shake_128(b"noise").digest(2_500_000)
 
 
 @given(st.sampled_from(Codec), st.binary(max_size=2_000), st.integers(1, 200))
@@ -76,19 +79,67 @@ def test_lz4_is_written_in_independent_blocks_because_java_reads_no_others() -> 
     assert bytes(cramjam.lz4.decompress(stream)) == bytes(100_000)
 
 
-@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD, Codec.GZIP])
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.GZIP])
 def test_foreign_and_concatenated_frames_are_read(codec: Codec) -> None:
-    def foreign(data: bytes) -> bytes:
-        return (
-            gzip.compress(data) if codec is Codec.GZIP else bytes(getattr(cramjam, codec.name.lower()).compress(data))
-        )
-
+    foreign = gzip.compress if codec is Codec.GZIP else lambda data: bytes(cramjam.zstd.compress(data))
     assert decompress(codec, foreign(b"a" * 99_999) + foreign(b"b"), LIMIT) == b"a" * 99_999 + b"b"
 
 
-def test_gzip_of_very_many_members_is_refused() -> None:
-    with pytest.raises(CorruptBatch, match="members"):
-        decompress(Codec.GZIP, gzip.compress(b"") * 65, LIMIT)
+@pytest.mark.parametrize("size", [0, 5, 70_000, 5_000_000])
+@pytest.mark.parametrize("options", [{}, {"block_checksum": True}, {"content_checksum": True}, {"store_size": True}])
+@pytest.mark.parametrize("block_size", [4, 5, 6, 7])
+def test_lz4_frames_of_others_are_read(size: int, options: dict[str, bool], block_size: int) -> None:
+    data = NOISE[: size // 2] + bytes(size - size // 2)
+    stream = lz4.frame.compress(data, block_linked=False, block_size=block_size, **{"store_size": False} | options)
+    assert decompress(Codec.LZ4, stream, LIMIT) == data
+
+
+def test_a_damaged_block_with_a_checksum_is_seen_in_lz4() -> None:
+    stream = bytearray(lz4.frame.compress(NOISE[:1000], block_linked=False, block_checksum=True))
+    stream[-100] ^= 1
+    with pytest.raises(CorruptBatch, match="lz4"):
+        decompress(Codec.LZ4, stream, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("stream", "why"),
+    [
+        (lz4.frame.compress(NOISE[:200_000], block_linked=True), "independent"),
+        (lz4.frame.compress(b"a", block_linked=False) * 2, "follow"),
+        (lz4.frame.compress(b"a", block_linked=False) + b"x", "follow"),
+        (bytes.fromhex("04224d18604083") + bytes(4), "checksum of the frame"),
+        (bytes.fromhex("04224d18603051") + bytes(4), "unknown size"),
+        (bytes.fromhex("04224d18604082"), "cut"),
+        (bytes.fromhex("04224d18604082") + b"\x01\x00\x01\x00", "65537 bytes in a frame"),
+        (b"rubbish, not a frame", "no frame"),
+    ],
+    ids=[
+        "linked blocks",
+        "two frames",
+        "a byte behind",
+        "header checksum",
+        "block size",
+        "no end",
+        "large block",
+        "rubbish",
+    ],
+)
+def test_lz4_that_java_does_not_read_is_refused(stream: bytes, why: str) -> None:
+    with pytest.raises(CorruptBatch, match=why):
+        decompress(Codec.LZ4, stream, LIMIT)
+
+
+@pytest.mark.parametrize(("codec", "unit"), [(Codec.GZIP, gzip.compress(b"")), (Codec.ZSTD, compress(Codec.ZSTD, b""))])
+def test_very_many_streams_in_one_are_refused(codec: Codec, unit: bytes) -> None:
+    assert decompress(codec, unit * 1024, LIMIT) == b""
+    with pytest.raises(CorruptBatch, match="more than 1024"):
+        decompress(codec, unit * 1025, LIMIT)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD, Codec.LZ4, Codec.SNAPPY])
+def test_bytes_behind_a_stream_are_refused(codec: Codec) -> None:
+    with pytest.raises(CorruptBatch):
+        decompress(codec, compress(codec, b"text") + b"\1\2\3", LIMIT)
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
@@ -135,7 +186,10 @@ if codec is Codec.GZIP:
     stream = b"".join(packer.compress(bytes(1 << 20)) for _ in range(size >> 20)) + packer.flush()
 else:
     block = compress(codec, bytes(1 << 20))
-    stream = block * (size >> 20)
+    if codec is Codec.LZ4:
+        stream = block[:7] + block[7:-4] * (size >> 20) + bytes(4)
+    else:
+        stream = block * (size >> 20)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     decompress(codec, stream, 8 << 20)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from protocol.batch import BatchView, Codec, TimestampType, iter_batches
+from protocol.batch import BatchView, Codec, TimestampType, iter_batches, pack_batch
+from protocol.compression import compress
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import iter_records
+from protocol.records import Record, build_batch, iter_records
 from protocol.types import LeaderEpoch, Offset
 from storage.append_info import InvalidRecords, Origin
 from storage.partition_log import PartitionLog
@@ -164,10 +167,116 @@ def test_size_is_checked_again_after_recompression(tmp_path: Path) -> None:
     assert refused(log, batch_of(b"x" * 5000, codec=Codec.GZIP)).code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_bomb_is_refused_where_it_would_be_opened(tmp_path: Path) -> None:
+def test_a_bomb_is_opened_and_stored_as_kafka_does_and_refused_only_where_it_must_be_written_out(
+    tmp_path: Path,
+) -> None:
     data = batch_of(bytes(70 << 20), codec=Codec.ZSTD)
-    log = LogFolder(tmp_path, compression_type="uncompressed").open()
-    assert refused(log, data).code is ErrorCode.INVALID_RECORD
+    assert refused(LogFolder(tmp_path / "plain", compression_type="uncompressed").open(), data).code is (
+        ErrorCode.MESSAGE_TOO_LARGE
+    )
+    log = LogFolder(tmp_path / "as it is").open()
+    assert log.append_as_leader(data, leader_epoch=EPOCH).last_offset == 0
+
+
+BODIES: Mapping[str, Callable[[bytes], bytes]] = {
+    "more counted than there": lambda body: body[: len(body) // 2],
+    "cut short": lambda body: body[:-1],
+    "bytes behind the last record": lambda body: body + b"\1",
+    "another record behind": lambda body: body * 2,
+    "a key beyond its record": lambda body: body[:4] + b"\x7e" + body[5:],
+    "zeros": lambda body: bytes(len(body)),
+    "nothing": lambda body: b"",
+}
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("name", list(BODIES))
+def test_records_that_are_none_are_refused_in_every_codec(tmp_path: Path, codec: Codec, name: str) -> None:
+    good = BatchView(batch_of(b"first", b"second"))
+    body = compress(codec, BODIES[name](bytes(good.records)))
+    log = LogFolder(tmp_path).open()
+    assert refused(log, rebuilt(good, codec, body)).code is ErrorCode.INVALID_RECORD
+
+
+def rebuilt(batch: BatchView, codec: Codec, body: bytes, **fields: int) -> memoryview:
+    header: dict[str, Any] = {
+        "count": batch.count,
+        "last_offset_delta": batch.last_offset_delta,
+        "base_timestamp": batch.base_timestamp,
+        "max_timestamp": batch.max_timestamp,
+    }
+    return memoryview(pack_batch(body, codec=codec, **(header | fields)))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+@pytest.mark.parametrize("spoil", [lambda body: b"rubbish", lambda body: body[:-3], lambda body: body + b"\1\2\3"])
+def test_a_compressed_stream_that_is_none_is_refused(
+    tmp_path: Path, codec: Codec, spoil: Callable[[bytes], bytes]
+) -> None:
+    good = BatchView(batch_of(b"first", b"second", codec=codec))
+    log = LogFolder(tmp_path).open()
+    assert refused(log, rebuilt(good, codec, spoil(bytes(good.records)))).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("claimed", [-1, 0, START_MS + 1, 1 << 62])
+def test_the_largest_timestamp_is_that_of_the_records(tmp_path: Path, codec: Codec, claimed: int) -> None:
+    log = LogFolder(tmp_path).open()
+    good = BatchView(batch_of(b"a", b"b", b"c", timestamp=START_MS, codec=codec))
+    info = log.append_as_leader(rebuilt(good, codec, bytes(good.records), max_timestamp=claimed), leader_epoch=EPOCH)
+    assert info.max_timestamp == START_MS + 2
+    found = log.max_timestamp_offset()
+    assert found is not None and (found.timestamp, found.offset) == (START_MS + 2, 2)
+    stored = next(iter_batches(log.read_bytes(Offset(0), 1 << 20, upper=Offset(3), min_one=True)))
+    assert stored.is_valid and stored.max_timestamp == START_MS + 2
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("delta", [(1 << 63) - 1, -(1 << 63)])
+def test_a_timestamp_beyond_64_bits_is_refused(tmp_path: Path, codec: Codec, delta: int) -> None:
+    base = 5 if delta > 0 else -5
+    data = build_batch([Record(0, delta, b"k", b"v")], base_timestamp=base, max_timestamp=0, codec=codec)
+    assert refused(LogFolder(tmp_path).open(), memoryview(bytearray(data))).code is ErrorCode.INVALID_RECORD
+
+
+OUT_OF_ORDER = pytest.mark.parametrize("deltas", [(0, 0, 0), (2, 1, 0), (0, 5, 900)])
+
+
+def numbered(deltas: tuple[int, ...], codec: Codec) -> memoryview:
+    records = [Record(delta, at, b"k", b"value %d" % at) for at, delta in enumerate(deltas)]
+    data = build_batch(records, base_timestamp=START_MS, codec=codec, last_offset_delta=2)
+    return memoryview(bytearray(data))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+@OUT_OF_ORDER
+def test_offsets_out_of_order_are_refused_in_compressed_batches(
+    tmp_path: Path, codec: Codec, deltas: tuple[int, ...]
+) -> None:
+    assert refused(LogFolder(tmp_path).open(), numbered(deltas, codec)).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(("source", "target"), list(itertools.permutations(Codec, 2)))
+@OUT_OF_ORDER
+def test_offsets_are_put_in_order_where_the_records_are_compressed_anew(
+    tmp_path: Path, source: Codec, target: Codec, deltas: tuple[int, ...]
+) -> None:
+    name = "uncompressed" if target is Codec.NONE else target.name.lower()
+    log = LogFolder(tmp_path, compression_type=name).open()
+    assert log.append_as_leader(numbered(deltas, source), leader_epoch=EPOCH).last_offset == 2
+    stored = next(iter_batches(log.read_bytes(Offset(0), 1 << 20, upper=Offset(3), min_one=True)))
+    found = list(iter_records(stored))
+    assert stored.codec is target and stored.is_valid
+    assert [(record.offset_delta, record.timestamp_delta, record.value) for record in found] == [
+        (at, at, b"value %d" % at) for at in range(3)
+    ]
+
+
+def test_record_errors_of_a_compressed_batch_are_bounded(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, cleanup_policy=("compact",)).open()
+    error = refused(log, batch_of(*[b""] * 5000, codec=Codec.ZSTD))
+    assert isinstance(error, InvalidRecords)
+    assert [one.record for one in error.record_errors] == list(range(1000))
 
 
 def test_the_raft_log_takes_batches_as_they_are(tmp_path: Path) -> None:

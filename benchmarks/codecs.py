@@ -1,0 +1,57 @@
+"""What it costs a broker to look at every record: batches made beforehand, over a bare socket, one request in flight.
+
+The broker opens each batch, checks its records and appends it (acks=1). Megabytes are those of the records, not of the
+stream. Values compress to about a fifth.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from statistics import median
+
+from benchmarks.peers import Running
+from benchmarks.sizes import Figures, Sizes
+from benchmarks.wire import PRODUCE, PRODUCE_VERSION, Wire, create_topic, leader_of, produce_body, produced_error
+from protocol.batch import Codec
+from protocol.records import BatchBuilder
+
+SHAPES = {"16k": (160, 100), "1m": (1000, 1000)}
+"""Records in a batch, and bytes of their values: the default batch with small records, and a large one."""
+WORDS = ("order", "customer", "amount", "currency", "EUR", "status", "pending", "shipped", "address", "created")
+
+
+def codecs(running: Running, sizes: Sizes) -> Figures:
+    figures = {}
+    for shape, (count, size) in SHAPES.items():
+        for codec in Codec:
+            name = f"checked-{shape}-{codec.name.lower()}"
+            create_topic(running.bootstrap, name, 1)
+            figures[f"checked_{shape}_{codec.name.lower()}_mb_s"] = _rate(running, name, codec, count, size, sizes)
+    return figures
+
+
+def _rate(running: Running, topic: str, codec: Codec, count: int, size: int, sizes: Sizes) -> float:
+    body = produce_body(topic, _batch(codec, count, size))
+    wire = Wire(leader_of(running.bootstrap, topic))
+    requests = max(1, sizes.checked_mb * 1_000_000 // (count * size))
+    rounds = []
+    for _ in range(1 + sizes.latency_rounds):
+        begin = time.perf_counter()
+        for _ in range(requests):
+            wire.send(PRODUCE, PRODUCE_VERSION, body)
+            if error := produced_error(wire.receive()):
+                raise RuntimeError(f"{topic}: error {error}")
+        rounds.append(requests * count * size / 1e6 / (time.perf_counter() - begin))
+    wire.close()
+    return median(rounds[1:])
+
+
+def _batch(codec: Codec, count: int, size: int) -> bytes:
+    words = random.Random(1)
+    builder = BatchBuilder()
+    now = time.time_ns() // 1_000_000
+    for number in range(count):
+        text = " ".join(f"{words.choice(WORDS)}={words.randrange(10_000)}" for _ in range(size // 8))
+        builder.append(timestamp=now + number // 10, key=b"%08d" % number, value=text.encode()[:size])
+    return builder.build(codec=codec)

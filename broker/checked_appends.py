@@ -1,0 +1,123 @@
+"""What a Produce request asks for, checked and appended in order: at once where that is little work, else in slices.
+
+A batch may grow to any size when it is opened, and a request may have many. What is more than ``AT_ONCE`` of work goes
+on in slices (``broker.sliced_work``), from copies, since the receive buffer is needed again. All before it has been
+appended by then, all after it comes after it. What was checked over several slices is appended if the partition is
+still led here with the same configuration; producer states are looked at with the append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from broker.partition import Partition
+from protocol.batch import BatchView, CorruptBatch
+from protocol.decompression import memory_needed
+from protocol.record_scan import STEP
+from storage.append_info import AppendInfo
+from storage.log_append import AppendCheck
+
+AT_ONCE: Final = 3 * STEP
+"""Records, or what counts as much, that one request may have checked in the step of the loop in which it comes."""
+_EACH: Final = 50
+"""A batch takes about the time of so many records, besides its own."""
+
+
+@dataclass(slots=True)
+class Wanted:
+    """One partition's records as the request has them."""
+
+    name: str | None
+    topic_id: UUID | None
+    index: int
+    records: memoryview | None
+
+
+class Rest(NamedTuple):
+    """What is left to be done in slices."""
+
+    size: int
+    """Bytes that were copied for it."""
+    memory: int
+    """Bytes that opening its batches may take at one time."""
+
+
+_PAUSE: Final = Rest(0, 0)
+Appending: TypeAlias = Generator[Rest, None, AppendInfo]
+"""Yields where a slice ends. The first that is yielded for a request tells what the rest of it takes."""
+
+
+class CheckedAppends:
+    """The appends of one request. ``wanted`` in the order in which ``append`` is called for them."""
+
+    def __init__(self, wanted: Sequence[Wanted], acks: int) -> None:
+        self._wanted = wanted
+        self._acks = acks
+        self._left = AT_ONCE
+        self._sliced = False
+
+    def append(self, place: int, find: Callable[[Wanted], Partition]) -> Appending:
+        """Check and append ``wanted[place]`` to the partition that ``find`` gives. Both raise KafkaError; then nothing
+        has been appended."""
+        wanted = self._wanted[place]
+        assert wanted.records is not None
+        if self._spend(_work_without_pause(wanted.records)):
+            yield self._next_slice(place)
+        while True:
+            partition = find(wanted)
+            check = partition.check_append(wanted.records, self._acks)
+            if not (yield from self._finished(check, place)):
+                continue
+            if not self._sliced or (find(wanted) is partition and partition.may_append(check)):
+                return partition.append_checked(check, self._acks)
+
+    def _finished(self, check: AppendCheck, place: int) -> Generator[Rest, None, bool]:
+        """Whether ``check`` came to its end: False where the slices begin, with other records than it has."""
+        while (work := check.advance()) is not None:
+            if self._spend(work):
+                sliced = self._sliced
+                yield self._next_slice(place)
+                if not sliced:
+                    return False
+        return True
+
+    def _spend(self, records: int) -> bool:
+        """Whether a slice ends before this work, or in it."""
+        self._left -= records
+        return self._left < 0
+
+    def _next_slice(self, place: int) -> Rest:
+        """What the request yields before it. The first one: from here on the records are copies."""
+        self._left = STEP
+        if self._sliced:
+            return _PAUSE
+        self._sliced = True
+        size = memory = 0
+        for one in self._wanted[place:]:
+            if one.records is not None:
+                one.records = memoryview(bytearray(one.records))
+                size += len(one.records)
+                memory = max(memory, _memory_for(one.records))
+        return Rest(size, memory)
+
+
+def _work_without_pause(records: memoryview) -> int:
+    """How many records are checked before the first pause; where there will surely be many pauses, all of them."""
+    try:
+        batch = BatchView(records)
+    except CorruptBatch:
+        return _EACH
+    if batch.is_compressed and batch.count <= AT_ONCE:
+        return _EACH
+    return _EACH + max(0, batch.count)
+
+
+def _memory_for(records: memoryview) -> int:
+    try:
+        batch = BatchView(records)
+        return memory_needed(batch.codec, batch.records)
+    except CorruptBatch:
+        return 0

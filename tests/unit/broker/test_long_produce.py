@@ -1,0 +1,342 @@
+"""A Produce request whose check takes several goes of the loop: what may happen meanwhile, and what must not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from broker.apis.produce import handle
+from broker.partition import ACKS_ALL, Partition
+from broker.sliced_work import AT_ONCE, LARGE, MAX_HELD, SlicedWork
+from node.image import TopicImage
+from protocol.api_keys import ApiKey
+from protocol.batch import Codec, iter_batches
+from protocol.errors import ErrorCode
+from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from protocol.types import Offset
+from runtime.config.topic_config import TopicConfig
+from storage.partition_log import PartitionLog
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.hand_clock import HandClock
+
+MANY = [b"%d" % number for number in range(9000)]
+
+
+def large(codec: Codec = Codec.ZSTD, **options: Any) -> memoryview:
+    return batch(*MANY, codec=codec, **options)
+
+
+class Produced:
+    """One request under way."""
+
+    def __init__(
+        self, bench: Bench, *records: memoryview, version: int = 9, acks: int = 1, topic: str = "t", twice: bool = False
+    ) -> None:
+        self.bench = bench
+        name, topic_id = (topic, None) if version < 13 else (None, bench.image.topics[topic].id)
+        partitions: list[tuple[int, memoryview | None]] = [
+            (0 if twice else index, one) for index, one in enumerate(records)
+        ]
+        body = bytearray(
+            encode_produce_request(version, ProduceRequest(None, acks, 1000, [(name, topic_id, partitions)]))
+        )
+        self.request = Request(ApiKey.PRODUCE, version)
+        work = handle(bench, self.request.ctx, memoryview(body))  # type: ignore[arg-type]
+        body[:] = b"\xee" * len(body)  # The receive buffer is used again.
+        self.task = None if work is None else asyncio.ensure_future(work)
+
+    @property
+    def held(self) -> bool:
+        return self.request.answers.held
+
+    async def slice(self) -> None:
+        await goes(self.bench.clock)
+
+    async def finish(self) -> Any:
+        """All results of the answer."""
+        assert self.task is not None, "it was done at once"
+        while not self.task.done():
+            await self.slice()
+        await self.task
+        return self.results
+
+    @property
+    def results(self) -> Any:
+        return decode_produce_response(self.request.version, self.request.body).topics[0][2]
+
+
+async def goes(clock: HandClock, times: int = 1) -> None:
+    """So many goes of the loop."""
+    for _ in range(times):
+        for _ in range(3):
+            await asyncio.sleep(0)
+        clock.advance(0)
+        await asyncio.sleep(0)
+
+
+def end(log: PartitionLog) -> int:
+    return log.log_end_offset
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_a_long_check_goes_on_in_slices_while_the_connection_is_held(bench: Bench, codec: Codec) -> None:
+    log = bench.led().online_log
+    produced = Produced(bench, large(codec))
+    slices = 0
+    while produced.task is not None and not produced.task.done():
+        assert produced.held and not produced.request.answered and end(log) == 0
+        await produced.slice()
+        slices += 1
+    assert slices >= len(MANY) // 2000
+    assert (produced.results[0].error_code, produced.results[0].base_offset, end(log)) == (0, 0, len(MANY))
+    assert not produced.held and bench.sliced_work.held == 0
+
+
+async def test_what_is_little_work_is_done_at_once(bench: Bench) -> None:
+    bench.led(count=3)
+    few = batch(*MANY[:500], codec=Codec.ZSTD)
+    produced = Produced(bench, few, batch(*MANY[:900]), batch(b"x" * 500_000))
+    assert produced.task is None and [one.error_code for one in produced.results] == [0, 0, 0]
+
+
+async def test_a_small_batch_that_grows_goes_on_in_slices(bench: Bench) -> None:
+    log = bench.led().online_log
+    produced = Produced(bench, batch(bytes(30 << 20), codec=Codec.ZSTD))
+    assert produced.task is not None and end(log) == 0
+    await goes(bench.clock, 20)
+    assert end(log) == 0, "a slice is little work"
+    assert (await produced.finish())[0].error_code == 0
+
+
+async def test_many_small_batches_go_on_in_slices_after_the_first(bench: Bench) -> None:
+    bench.led(count=20)
+    produced = Produced(bench, *[batch(*MANY[:900])] * 20)
+    ends = [end(partition.online_log) for partition in bench.partitions]
+    assert 0 < ends.count(900) < 5 and ends.count(0) > 15
+    assert [one.error_code for one in await produced.finish()] == [0] * 20
+
+
+async def test_rubbish_is_refused_and_the_next_partition_is_not(bench: Bench) -> None:
+    bench.led(count=2)
+    wrong = batch(*MANY, codec=Codec.NONE)
+    wrong[-1] = 1
+    wrong = batch_with_crc(wrong)
+    results = await Produced(bench, wrong, batch(b"fine")).finish()
+    assert [one.error_code for one in results] == [ErrorCode.INVALID_RECORD, 0]
+
+
+def batch_with_crc(data: memoryview) -> memoryview:
+    from protocol.crc import crc32c
+
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    return data
+
+
+def forget(bench: Bench, partition: Partition) -> None:
+    """The topic is deleted."""
+    log = partition.online_log
+    bench.partitions.remove(partition)
+    log.close()
+    del bench.image.topics_by_id[bench.image.topics.pop("t").id]
+
+
+class TestMeanwhile:
+    """Each begins a long check, does something, and lets the check end."""
+
+    async def answered(self, bench: Bench, meanwhile: Callable[[], object], **options: Any) -> Any:
+        produced = Produced(bench, large(**options.pop("fields", {})), **options)
+        await produced.slice()
+        meanwhile()
+        return (await produced.finish())[0]
+
+    async def test_the_leadership_is_lost(self, bench: Bench) -> None:
+        partition = bench.led()
+        lost = led_by(OTHER, replicas=(1, 2), leader_epoch=1)
+        answer = await self.answered(bench, lambda: partition.become(lost))
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and end(partition.online_log) == 0
+
+    async def test_the_leadership_is_lost_and_won_again(self, bench: Bench) -> None:
+        partition = bench.led()
+
+        def and_back() -> None:
+            partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
+            partition.become(led_by(ME, leader_epoch=2))
+
+        assert (await self.answered(bench, and_back, acks=ACKS_ALL)).error_code == 0
+        log = partition.online_log
+        (stored,) = iter_batches(log.read_bytes(Offset(0), 1 << 20, upper=log.log_end_offset, min_one=True))
+        assert stored.leader_epoch == 2 and partition.high_watermark == len(MANY)
+
+    async def test_the_topic_is_deleted(self, bench: Bench) -> None:
+        partition = bench.led()
+
+        def delete() -> None:
+            forget(bench, partition)
+
+        answer = await self.answered(bench, delete)
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @pytest.mark.parametrize(("version", "code"), [(9, 0), (13, ErrorCode.UNKNOWN_TOPIC_ID)])
+    async def test_the_topic_is_made_again(self, bench: Bench, version: int, code: int) -> None:
+        """By its name the new one is meant too, by its id not."""
+        partition = bench.led()
+
+        def again() -> None:
+            forget(bench, partition)
+            bench.folder = bench.folder / "again"
+            bench.folder.mkdir()
+            bench.image.topics["other"] = TopicImage("other", UUID(int=1), {})
+            bench.led()
+
+        assert (await self.answered(bench, again, version=version)).error_code == code
+        assert end(bench.partitions.get("t", 0).online_log) == (0 if code else len(MANY))
+
+    async def test_the_directory_fails(self, bench: Bench) -> None:
+        partition = bench.led()
+        log = partition.online_log
+        answer = await self.answered(bench, partition.take_offline)
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and end(log) == 0
+        log.close()
+
+    async def test_the_topic_gets_another_configuration(self, bench: Bench) -> None:
+        """What is stored is as the topic wants it then."""
+        partition = bench.led()
+        config = TopicConfig.effective(bench.config, {"cleanup.policy": "compact"})
+        answer = await self.answered(bench, lambda: partition.online_log.update_config(config))
+        assert answer.error_code == ErrorCode.INVALID_RECORD and answer.record_errors
+        assert end(partition.online_log) == 0
+
+    async def test_another_connection_sends_the_same_batch(self, bench: Bench) -> None:
+        partition = bench.led()
+        fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        answer = await self.answered(bench, lambda: partition.append(large(**fields), 1), fields=fields)
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        assert end(partition.online_log) == len(MANY), "a duplicate is not written twice"
+
+    async def test_a_newer_producer_takes_over(self, bench: Bench) -> None:
+        partition = bench.led()
+        fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        newer = batch(b"x", producer_id=7, producer_epoch=1, base_sequence=0)
+        answer = await self.answered(bench, lambda: partition.append(newer, 1), fields=fields)
+        assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH and end(partition.online_log) == 1
+
+    async def test_too_few_replicas_are_left(self, bench: Bench) -> None:
+        topic = bench.topic("t", led_by(ME, replicas=(1, 2)))
+        partition = bench.host(topic, 0, min_insync_replicas=2)
+        partition.become(led_by(ME, replicas=(1, 2), isr=(1, 2)))
+
+        def shrink() -> None:
+            partition.isr = (ME,)
+
+        answer = await self.answered(bench, shrink, acks=ACKS_ALL)
+        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS and end(partition.online_log) == 0
+
+    async def test_the_broker_dates_the_batch_when_it_appends_it(self, bench: Bench) -> None:
+        bench.led(message_timestamp_type="LogAppendTime")
+        answer = await self.answered(bench, lambda: bench.clock.advance(60))
+        assert answer.log_append_time_ms == bench.clock.time_ms()
+
+    @pytest.mark.parametrize(("acks", "appended"), [(0, len(MANY)), (1, 0), (ACKS_ALL, 0)])
+    async def test_the_client_goes(self, bench: Bench, acks: int, appended: int) -> None:
+        """Nobody was told anything yet. One that waits for no answers may have gone right after sending."""
+        log = bench.led().online_log
+        produced = Produced(bench, large(), acks=acks)
+        await produced.slice()
+        produced.request.answers.closed = True
+        assert produced.task is not None
+        while not produced.task.done():
+            await produced.slice()
+        assert end(log) == appended and bench.sliced_work.held == 0 and not produced.held
+
+    async def test_the_node_stops(self, bench: Bench) -> None:
+        log = bench.led().online_log
+        produced = Produced(bench, large())
+        await produced.slice()
+        assert produced.task is not None
+        produced.task.cancel()
+        await goes(bench.clock, 3)
+        assert produced.task.cancelled() and end(log) == 0 and bench.sliced_work.held == 0
+        assert (await Produced(bench, large()).finish())[0].error_code == 0, "others go on"
+
+
+async def test_without_acks_an_error_closes_the_connection(bench: Bench) -> None:
+    bench.led(cleanup_policy="compact")
+    produced = Produced(bench, large(), acks=0)
+    assert produced.task is not None
+    while not produced.task.done():
+        await produced.slice()
+    assert produced.request.answers.closed and "INVALID_RECORD" in (produced.request.answers.reason or "")
+
+
+async def test_what_waits_for_replicas_no_longer_holds_the_connection(bench: Bench) -> None:
+    partition = bench.led()
+    partition.isr = (ME, OTHER)
+    produced = Produced(bench, large(), acks=ACKS_ALL)
+    assert produced.task is not None
+    while not produced.task.done():
+        await produced.slice()
+    assert end(partition.online_log) == len(MANY) and not produced.held and not produced.request.answered
+    partition.isr = (ME,)
+    partition.become(led_by(ME))
+    assert produced.results[0].error_code == 0
+
+
+async def test_a_partition_that_comes_twice_keeps_its_order(bench: Bench) -> None:
+    bench.led()
+    fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
+    one, two = large(base_sequence=0, **fields), batch(b"then", base_sequence=len(MANY), **fields)
+    results = await Produced(bench, one, two, twice=True).finish()
+    assert [(each.error_code, each.base_offset) for each in results] == [(0, 0), (0, len(MANY))]
+
+
+async def test_requests_beyond_what_may_be_held_lose_their_connection(bench: Bench) -> None:
+    log = bench.led().online_log
+    bench.sliced_work.hold(MAX_HELD)
+    produced = Produced(bench, large())
+    assert produced.task is None and produced.request.answers.closed and end(log) == 0
+
+
+class TestTurns:
+    async def worked(self, *memories: int, slices: int = 5) -> list[int]:
+        """Who worked in which order, when all came at once."""
+        clock, order = HandClock(), []
+        work = SlicedWork(clock)
+
+        def one(number: int) -> Any:
+            for _ in range(slices):
+                order.append(number)
+                yield
+
+        tasks: list[Awaitable[None]] = [
+            asyncio.ensure_future(work.run(one(number), memory)) for number, memory in enumerate(memories)
+        ]
+        while not all(task.done() for task in tasks):  # type: ignore[attr-defined]
+            await goes(clock)
+        return order
+
+    async def test_whoever_works_takes_turns(self) -> None:
+        assert await self.worked(0, 0, 0) == [0, 1, 2] * 5
+
+    async def test_so_many_at_a_time(self) -> None:
+        order = await self.worked(*[0] * (AT_ONCE + 2))
+        assert set(order[: AT_ONCE * 5]) == set(range(AT_ONCE))
+
+    async def test_what_takes_much_memory_goes_one_by_one_beside_the_others(self) -> None:
+        order = await self.worked(LARGE + 1, LARGE + 1, 0)
+        assert [number for number in order if number != 2] == [0] * 5 + [1] * 5
+        assert order[:6] == [0, 2] * 3
+
+    async def test_one_slice_in_one_go_of_the_loop(self) -> None:
+        clock = HandClock()
+        work = SlicedWork(clock)
+        tasks = [asyncio.ensure_future(work.run(iter(range(9)), 0)) for _ in range(3)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert clock.armed() == 1
+        for task in tasks:
+            task.cancel()
+        await asyncio.sleep(0)

@@ -9,6 +9,9 @@ only their answers may wait, so a produce with acks=all does not hold up the nex
 answered when its handler returns stops the dispatch until it is. So do ``MAX_PIPELINED`` requests under way, and
 ``HIGH_WATER`` bytes that wait for a slow reader. The first frame that comes while the dispatch stands still is
 copied, with what else was read with it, and no more is read: that bounds a connection's memory.
+
+Fairness: of the frames that came in one read, as many are handled at once as are one turn (``node.turns``); the others
+are copied, too, and wait until the other connections have had theirs. A frame that came alone waits for nobody.
 """
 
 from __future__ import annotations
@@ -17,14 +20,20 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from node.api import Caller, RequestContext
+from node.framing import TurnFramer
+from protocol.frames import part_length
 from protocol.headers import parse_request_header
+from protocol.memory_budget import Holding, NoRoom
 from protocol.primitives import DecodeError
-from runtime.network import HIGH_WATER, Connection
+from runtime.network import HIGH_WATER, Connection, FrameError
 
 if TYPE_CHECKING:
     from node.server import Server
 
 MAX_PIPELINED: Final = 64
+DECODED: Final = 4
+"""Units of a turn (``node.turns``) that a decoded request costs, and one more for each KiB of it and of its answer."""
+UNBOUNDED: Final = 1 << 60
 
 
 class ServerConnection:
@@ -34,12 +43,15 @@ class ServerConnection:
         "_backlog",
         "_blocking",
         "_connection",
-        "_drain_scheduled",
+        "_left",
+        "_owed",
         "_server",
         "_slots",
         "_unsent_at_sweep",
+        "_waiting",
         "caller",
         "closed",
+        "framer",
         "last_active",
     )
 
@@ -49,8 +61,11 @@ class ServerConnection:
         self._slots: deque[RequestContext] = deque()
         self._backlog: deque[bytearray] = deque()
         self._blocking: RequestContext | None = None
-        self._drain_scheduled = False
+        self._left = UNBOUNDED
+        self._waiting: Holding | None = None
+        self._owed: Holding | None = None
         self._unsent_at_sweep = 0
+        self.framer = TurnFramer(server.buffers, server.limits.max_request_bytes, self)
         self.caller = Caller(listener_name, "")
         self.closed = False
         self.last_active = 0.0
@@ -61,25 +76,34 @@ class ServerConnection:
         self.last_active = self._server.monotonic()
         self._server.admit(self)
 
+    def read_begins(self) -> None:
+        self._left = self._server.turns.share
+
+    def read_ends(self) -> None:
+        self._left = UNBOUNDED
+
     def frame_received(self, frame: memoryview) -> None:
         if self.closed:
             return
-        if not self._backlog and not self._held():
+        if not self._backlog and self._left > 0 and not self._held():
             self._dispatch(frame)
-            return
-        if not self._backlog:
-            assert self._connection is not None
-            self._connection.pause_reading()
-        self._backlog.append(bytearray(frame))
+        else:
+            self._put_by(frame)
 
     def writable(self) -> None:
         self.last_active = self._server.monotonic()
+        if self._owed is not None:
+            self._owed.hold(0)
         self._continue()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, FrameError) and not self.closed:
+            self._server.note_close(self, str(error))
         self.closed = True
         self._slots.clear()
-        self._backlog.clear()
+        self._forget_waiting()
+        if self._owed is not None:
+            self._owed.close()
         self._server.forget(self)
         self.caller.gone()
 
@@ -99,6 +123,8 @@ class ServerConnection:
                 done.api.total_time.record((now - done.received_at) * 1000)
                 if parts:
                     connection.send(parts)
+            if connection.unsent() > HIGH_WATER:
+                self._owe()
         if self._blocking is ctx:
             self._blocking = None
         if self._backlog:
@@ -116,6 +142,19 @@ class ServerConnection:
         self._server.note_close(self, reason)
         assert self._connection is not None
         self._connection.close()
+
+    def cut_off(self, reason: str) -> None:
+        """The peer holds what others need, or does not get on: close at once, and say so."""
+        if not self.closed:
+            self._server.note_cut(self, reason)
+            self.abort()
+
+    def look_at_progress(self) -> None:
+        """Cut off a peer that has begun a request and does not get on with it."""
+        if self._backlog:
+            self.framer.holding.excuse()
+        elif self.framer.holding.overdue():
+            self.cut_off("an unfinished request does not get on")
 
     def abort(self) -> None:
         """Close at once, without a word."""
@@ -151,8 +190,13 @@ class ServerConnection:
                 self._blocking = ctx
             return
         server.dispatcher.run(ctx, body)
-        if not api.raw and ctx.parts is None:
+        if api.raw:
+            self._left -= 1
+        elif ctx.parts is None:
             self._blocking = ctx
+        else:
+            size = len(frame) + sum(map(part_length, ctx.parts))
+            self._left -= DECODED + (size >> 10)
 
     def _held(self) -> bool:
         """Whether the next request must wait."""
@@ -164,18 +208,58 @@ class ServerConnection:
             or self._connection.unsent() > HIGH_WATER
         )
 
-    def _continue(self) -> None:
-        """Something was freed: go on in a call of its own, never inside of the one that answered."""
-        if self._backlog and not self._drain_scheduled and not self.closed and not self._held():
-            self._drain_scheduled = True
-            self._server.runtime.clock.call_later(0, self._drain)
-
-    def _drain(self) -> None:
-        self._drain_scheduled = False
-        while self._backlog and not self.closed and not self._held():
-            self._dispatch(memoryview(self._backlog.popleft()))
-        if self.closed:
-            self._backlog.clear()
-        elif not self._backlog:
+    def _put_by(self, frame: memoryview) -> None:
+        """Keep a frame for later. Reading ends with the first one."""
+        if self._waiting is None:
+            self._waiting = Holding(self._server.buffers.budget, self.cut_off)
+        try:
+            self._waiting.hold(self._waiting.held + len(frame))
+        except NoRoom as error:
+            self.cut_off(f"waiting requests: {error}")
+            return
+        self._backlog.append(bytearray(frame))
+        if len(self._backlog) == 1:
             assert self._connection is not None
+            self._connection.pause_reading()
+            self._continue()
+
+    def _forget_waiting(self) -> None:
+        self._backlog.clear()
+        if self._waiting is not None:
+            self._waiting.close()
+
+    def _owe(self) -> None:
+        """The peer does not take its answers as fast as it asks."""
+        connection = self._connection
+        assert connection is not None
+        if self._owed is None:
+            self._owed = Holding(self._server.answers, self.cut_off, connection.unsent_in_memory)
+        try:
+            self._owed.hold(connection.unsent_in_memory())
+        except NoRoom as error:
+            self.cut_off(f"answers that are not taken: {error}")
+
+    def _continue(self) -> None:
+        """Something was freed: go on when it is this connection's turn, never inside of the call that answered."""
+        if self._backlog and not self.closed and not self._held():
+            self._server.turns.join(self)
+
+    def take_turn(self, units: int) -> int:
+        """Handle waiting requests. Returns the units that they took."""
+        self._left = units
+        backlog = self._backlog
+        while backlog and self._left > 0 and not self.closed and not self._held():
+            frame = backlog.popleft()
+            assert self._waiting is not None
+            self._waiting.hold(self._waiting.held - len(frame))
+            self._dispatch(memoryview(frame))
+        used, self._left = units - self._left, UNBOUNDED
+        if self.closed:
+            self._forget_waiting()
+        elif backlog:
+            self._continue()
+        else:
+            assert self._connection is not None
+            self.framer.holding.excuse()
             self._connection.resume_reading()
+        return used

@@ -233,6 +233,10 @@ class LinkConnection:
     def unsent(self) -> int:
         return self._real.unsent() + self._unsent
 
+    def unsent_in_memory(self) -> int:
+        waiting = sum(len(part) for part in self._waiting if not isinstance(part, FileRange))
+        return self._real.unsent_in_memory() + waiting
+
     def pause_reading(self) -> None:
         self._reading = False
         self._real.pause_reading()

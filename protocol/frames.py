@@ -8,9 +8,11 @@ buffer of its own, which grows with the bytes that arrived, never with the lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Final, Protocol, TypeAlias
+
+from protocol.memory_budget import Holding, MemoryBudget, NoRoom
 
 _LENGTH: Final = Struct(">i")
 
@@ -36,20 +38,8 @@ class BadFrame(ValueError):
     """The peer's bytes are no frames, or more of them than may be held; the connection is to be closed."""
 
 
-class FrameBudget:
-    """Bounds the bytes of unfinished frames over all connections (``queued.max.request.bytes``)."""
-
-    __slots__ = ("limit", "used")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-
-    def take(self, count: int) -> None:
-        """Hold ``count`` more bytes, or fewer where it is negative. Raises BadFrame where that exceeds the limit."""
-        if count > 0 and self.used + count > self.limit:
-            raise BadFrame(f"unfinished requests of all connections would exceed {self.limit} bytes")
-        self.used += count
+def _nobody(_reason: str) -> None:
+    """For buffers whose budget no other connection shares."""
 
 
 class ReceiveBuffers:
@@ -57,7 +47,7 @@ class ReceiveBuffers:
 
     __slots__ = ("_spare", "_spare_bytes", "budget", "shared")
 
-    def __init__(self, budget: FrameBudget, shared_size: int = SHARED_SIZE) -> None:
+    def __init__(self, budget: MemoryBudget, shared_size: int = SHARED_SIZE) -> None:
         if shared_size <= TAIL_LIMIT:
             raise ValueError(f"a shared buffer of {shared_size} bytes cannot hold a tail and what follows it")
         self.budget = budget
@@ -91,17 +81,18 @@ class FrameDecoder:
     and the size of the other.
     """
 
-    __slots__ = ("_buffers", "_charged", "_closed", "_have", "_max_size", "_need", "_own", "_tail")
+    __slots__ = ("_buffers", "_have", "_max_size", "_need", "_own", "_tail", "holding")
 
-    def __init__(self, buffers: ReceiveBuffers, max_size: int) -> None:
+    def __init__(self, buffers: ReceiveBuffers, max_size: int, let_go: Callable[[str], object] = _nobody) -> None:
+        """``let_go`` ends the connection where others need the room that its unfinished frame takes."""
         self._buffers = buffers
         self._max_size = max_size
         self._tail = b""
         self._own: memoryview | None = None
         self._have = 0
         self._need = 0
-        self._charged = 0
-        self._closed = False
+        self.holding = Holding(buffers.budget, let_go)
+        """The unfinished frame in the budget."""
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes belong; never empty. Valid until another decoder of these buffers is asked."""
@@ -121,10 +112,11 @@ class FrameDecoder:
         """
         if self._own is not None:
             self._have += count
+            self.holding.moved(count)
             return self._cut_own(self._own)
-        end = len(self._tail) + count
+        before = len(self._tail)
         self._tail = b""
-        return self._cut_shared(end)
+        return self._cut_shared(before, before + count)
 
     def only_frame(self, count: int) -> memoryview | None:
         """The frame that ``count`` new bytes are, where they are one and no more, as they are mostly: a short way
@@ -139,10 +131,9 @@ class FrameDecoder:
         """The connection is gone: give back what is held. Idempotent."""
         self._tail = b""
         self._own = None
-        self._charge(0)
-        self._closed = True
+        self.holding.close()
 
-    def _cut_shared(self, end: int) -> Iterator[memoryview]:
+    def _cut_shared(self, before: int, end: int) -> Iterator[memoryview]:
         shared = self._buffers.shared
         max_size = self._max_size
         start = 0
@@ -156,6 +147,10 @@ class FrameDecoder:
             yield shared[start + 4 : stop]
             start = stop
         have = end - start
+        if start and before:
+            self.holding.begins()
+        elif before:
+            self.holding.moved(end - before)
         if have <= TAIL_LIMIT:
             self._charge(have)
             if have:
@@ -183,9 +178,12 @@ class FrameDecoder:
         self._own, self._have, self._need = own, len(content), need
 
     def _charge(self, held: int) -> None:
-        if held != self._charged and not self._closed:
-            self._buffers.budget.take(held - self._charged)
-            self._charged = held
+        try:
+            self.holding.hold(held)
+        except NoRoom as error:
+            reason = f"an unfinished request: {error}"
+            self.holding.evict(reason)
+            raise BadFrame(reason) from None
 
 
 def frame(parts: Sequence[Part]) -> list[Part]:

@@ -36,7 +36,7 @@ class FileRange:
 Part: TypeAlias = bytes | bytearray | memoryview | FileRange
 
 
-HIGH_WATER: Final = 1 << 20
+HIGH_WATER: Final = 128 << 10
 """Bytes. Once more than this are unsent, ``writable`` tells when they have gone."""
 
 
@@ -78,6 +78,10 @@ class Connection(Protocol):
 
     def unsent(self) -> int:
         """Bytes queued and not yet taken by the kernel."""
+        ...
+
+    def unsent_in_memory(self) -> int:
+        """Those of them that are no ranges of files."""
         ...
 
     def pause_reading(self) -> None: ...

@@ -76,6 +76,8 @@ class TcpNetwork:
         self.readiness = readiness_of(self.loop)
         self.clock = clock
         self.use_sendfile = os.uname().sysname == "Linux" if use_sendfile is None else use_sendfile
+        self.writing = 0
+        """Connections that wait until the kernel takes more."""
         self.deferred: list[TcpConnection] | None = None
         """The connections to be flushed at the end of the read being handled; None outside of one."""
 

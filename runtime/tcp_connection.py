@@ -19,8 +19,9 @@ from runtime.tcp_addresses import describe
 if TYPE_CHECKING:
     from runtime.tcp import TcpNetwork
 
-FILE_BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
-"""A connection sends at most this much of files before the others have their turn."""
+BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
+"""A connection sends about this much at most before the others have their turn. Those that wait to send share it."""
+SMALLEST_SHARE: Final = 64 * 1024
 SMALL_RANGE: Final = 16 * 1024
 """File ranges up to this length are read and leave together with the memory around them."""
 READ_BYTES_PER_SEND: Final = 256 * 1024
@@ -80,6 +81,9 @@ class TcpConnection:
 
     def unsent(self) -> int:
         return self._unsent
+
+    def unsent_in_memory(self) -> int:
+        return sum(len(part) for part in self._queue if not isinstance(part, FileRange))
 
     def send(self, parts: Sequence[Part]) -> None:
         if self._socket is None or self._closing:
@@ -178,10 +182,12 @@ class TcpConnection:
         if not finished:
             if not self._writing:
                 self._writing = True
+                self._network.writing += 1
                 self._network.readiness.add_writer(self._fd, self._writable)
             return
         if self._writing:
             self._writing = False
+            self._network.writing -= 1
             self._network.readiness.remove_writer(self._fd)
         if self._closing:
             self._end(None)
@@ -194,14 +200,16 @@ class TcpConnection:
         if self._unsent <= SMALL_RANGE:
             self._send_small()
             return not queue
-        budget = FILE_BYTES_PER_WAKE_UP
+        budget = max(SMALLEST_SHARE, BYTES_PER_WAKE_UP // max(1, self._network.writing))
         while queue:
-            first = queue[0]
-            if type(first) is not FileRange or first.length <= SMALL_RANGE:
-                self._send_memory()
-                continue
             if budget <= 0:
                 return False
+            first = queue[0]
+            if type(first) is not FileRange or first.length <= SMALL_RANGE:
+                before = self._unsent
+                self._send_memory()
+                budget -= before - self._unsent
+                continue
             sent = self._send_file(first, min(first.length - self._sent_of_first, budget))
             budget -= sent
             self._unsent -= sent
@@ -282,6 +290,7 @@ class TcpConnection:
         self.pause_reading()
         if self._writing:
             self._writing = False
+            self._network.writing -= 1
             self._network.readiness.remove_writer(self._fd)
         if self._linger is not None:
             self._linger.cancel()

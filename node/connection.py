@@ -8,10 +8,10 @@ RAW APIs (Produce, Fetch) are pipelined: their handlers act at once in order of 
 only their answers may wait, so a produce with acks=all does not hold up the next one. Any other request that is not
 answered when its handler returns stops the dispatch until it is. So do ``MAX_PIPELINED`` requests under way, and
 ``HIGH_WATER`` bytes that wait for a slow reader. The first frame that comes while the dispatch stands still is
-copied, with what else was read with it, and no more is read: that bounds a connection's memory.
+put by, with what else was read with it, and no more is read: that bounds a connection's memory.
 
 Fairness: of the frames that came in one read, as many are handled at once as are one turn (``node.turns``); the others
-are copied, too, and wait until the other connections have had theirs. A frame that came alone waits for nobody.
+are put by, too, and wait until the other connections have had theirs. A frame that came alone waits for nobody.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from node.api import Caller, RequestContext
 from node.framing import TurnFramer
-from protocol.frames import part_length
+from protocol.frames import BadFrame, part_length
 from protocol.headers import parse_request_header
 from protocol.memory_budget import Holding, NoRoom
 from protocol.primitives import DecodeError
@@ -40,15 +40,14 @@ class ServerConnection:
     """Handler of one accepted connection."""
 
     __slots__ = (
-        "_backlog",
         "_blocking",
         "_connection",
         "_left",
         "_owed",
+        "_paused",
         "_server",
         "_slots",
         "_unsent_at_sweep",
-        "_waiting",
         "caller",
         "closed",
         "framer",
@@ -59,10 +58,10 @@ class ServerConnection:
         self._server = server
         self._connection: Connection | None = None
         self._slots: deque[RequestContext] = deque()
-        self._backlog: deque[bytearray] = deque()
         self._blocking: RequestContext | None = None
         self._left = UNBOUNDED
-        self._waiting: Holding | None = None
+        self._paused = False
+        """Frames are put by, and reading has ended."""
         self._owed: Holding | None = None
         self._unsent_at_sweep = 0
         self.framer = TurnFramer(server.buffers, server.limits.max_request_bytes, self)
@@ -85,7 +84,7 @@ class ServerConnection:
     def frame_received(self, frame: memoryview) -> None:
         if self.closed:
             return
-        if not self._backlog and self._left > 0 and not self._held():
+        if not self._paused and self._left > 0 and not self._held():
             self._dispatch(frame)
         else:
             self._put_by(frame)
@@ -101,7 +100,6 @@ class ServerConnection:
             self._server.note_close(self, str(error))
         self.closed = True
         self._slots.clear()
-        self._forget_waiting()
         if self._owed is not None:
             self._owed.close()
         self._server.forget(self)
@@ -127,7 +125,7 @@ class ServerConnection:
                 self._owe()
         if self._blocking is ctx:
             self._blocking = None
-        if self._backlog:
+        if self._paused:
             self._continue()
 
     def released(self) -> None:
@@ -151,7 +149,7 @@ class ServerConnection:
 
     def look_at_progress(self) -> None:
         """Cut off a peer that has begun a request and does not get on with it."""
-        if self._backlog:
+        if self._paused:
             self.framer.holding.excuse()
         elif self.framer.holding.overdue():
             self.cut_off("an unfinished request does not get on")
@@ -209,24 +207,15 @@ class ServerConnection:
         )
 
     def _put_by(self, frame: memoryview) -> None:
-        """Keep a frame for later. Reading ends with the first one."""
-        if self._waiting is None:
-            self._waiting = Holding(self._server.buffers.budget, self.cut_off)
         try:
-            self._waiting.hold(self._waiting.held + len(frame))
-        except NoRoom as error:
-            self.cut_off(f"waiting requests: {error}")
+            self.framer.put_by(frame)
+        except BadFrame:  # which has cut this connection off
             return
-        self._backlog.append(bytearray(frame))
-        if len(self._backlog) == 1:
+        if not self._paused:
+            self._paused = True
             assert self._connection is not None
             self._connection.pause_reading()
             self._continue()
-
-    def _forget_waiting(self) -> None:
-        self._backlog.clear()
-        if self._waiting is not None:
-            self._waiting.close()
 
     def _owe(self) -> None:
         """The peer does not take its answers as fast as it asks."""
@@ -241,25 +230,35 @@ class ServerConnection:
 
     def _continue(self) -> None:
         """Something was freed: go on when it is this connection's turn, never inside of the call that answered."""
-        if self._backlog and not self.closed and not self._held():
+        if self._paused and not self.closed and not self._held():
             self._server.turns.join(self)
 
     def take_turn(self, units: int) -> int:
-        """Handle waiting requests. Returns the units that they took."""
+        """Handle frames that were put by. Returns the units that they took."""
+        if not self._paused or self.closed or self._held():
+            return 0
         self._left = units
-        backlog = self._backlog
-        while backlog and self._left > 0 and not self.closed and not self._held():
-            frame = backlog.popleft()
-            assert self._waiting is not None
-            self._waiting.hold(self._waiting.held - len(frame))
-            self._dispatch(memoryview(frame))
+        self._paused = False
+        self._handle_again()
         used, self._left = units - self._left, UNBOUNDED
+        self._go_on()
+        return used
+
+    def _go_on(self) -> None:
         if self.closed:
-            self._forget_waiting()
-        elif backlog:
+            self.framer.closed()
+        elif self._paused:
             self._continue()
         else:
             assert self._connection is not None
             self.framer.holding.excuse()
             self._connection.resume_reading()
-        return used
+
+    def _handle_again(self) -> None:
+        try:
+            for frame in self.framer.again():
+                self.frame_received(frame)
+                if self.closed:
+                    return
+        except BadFrame as error:
+            self.close(str(error))

@@ -8,7 +8,7 @@ buffer of its own, which grows with the bytes that arrived, never with the lengt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from struct import Struct
 from typing import Final, Protocol, TypeAlias
 
@@ -81,7 +81,10 @@ class FrameDecoder:
     and the size of the other.
     """
 
-    __slots__ = ("_buffers", "_have", "_max_size", "_need", "_own", "_tail", "holding")
+    __slots__ = (
+        "_buffers", "_cutting", "_have", "_max_size", "_need", "_own", "_rest", "_rest_at", "_stopped", "_tail",
+        "holding", "waiting",
+    )  # fmt: skip
 
     def __init__(self, buffers: ReceiveBuffers, max_size: int, let_go: Callable[[str], object] = _nobody) -> None:
         """``let_go`` ends the connection where others need the room that its unfinished frame takes."""
@@ -93,6 +96,11 @@ class FrameDecoder:
         self._need = 0
         self.holding = Holding(buffers.budget, let_go)
         """The unfinished frame in the budget."""
+        self.waiting = Holding(buffers.budget, let_go)
+        """What was read and put by, in the budget."""
+        self._rest: bytearray | memoryview | None = None
+        self._rest_at = 0
+        self._cutting = self._stopped = False
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes belong; never empty. Valid until another decoder of these buffers is asked."""
@@ -127,30 +135,87 @@ class FrameDecoder:
         size = _LENGTH.unpack_from(shared)[0]
         return shared[4:count] if size == count - 4 and size <= self._max_size else None
 
+    @property
+    def has_rest(self) -> bool:
+        return self._rest is not None
+
+    def put_by(self, frame: memoryview) -> None:
+        """Keep the frame that is being handled, and all that was read with it, for ``again``.
+
+        Raises BadFrame where that exceeds the budget.
+        """
+        if self._cutting:
+            self._stopped = True
+            return
+        rest = self._rest
+        if not isinstance(rest, bytearray):
+            rest = bytearray() if rest is None else bytearray(rest[self._rest_at :])
+            self._rest_at = 0
+        rest += _LENGTH.pack(len(frame))
+        rest += frame
+        self._keep(rest, len(rest))
+
+    def again(self) -> Iterator[memoryview]:
+        """The frames that were put by, as long as none is put by once more. Raises BadFrame as ``buffer_updated``."""
+        rest = self._rest
+        assert rest is not None
+        view, end = memoryview(rest), len(rest)
+        start = yield from self._frames_of(view, self._rest_at, end)
+        if self._stopped:
+            self._stopped = False
+            self._rest_at = start
+            return
+        self._rest = None
+        self._rest_at = 0
+        self.waiting.hold(0)
+        if start < end:
+            self._buffers.shared[: end - start] = view[start:end]
+            self._leave(0, end - start)
+
     def closed(self) -> None:
         """The connection is gone: give back what is held. Idempotent."""
         self._tail = b""
-        self._own = None
+        self._own = self._rest = None
         self.holding.close()
+        self.waiting.close()
+
+    def _frames_of(self, view: memoryview, start: int, end: int) -> Generator[memoryview, None, int]:
+        """The whole frames between the two. Returns where the first one begins that is not whole, or was put by."""
+        max_size = self._max_size
+        self._cutting = True
+        try:
+            while end - start >= 4:
+                size = _LENGTH.unpack_from(view, start)[0]
+                if not 0 <= size <= max_size:
+                    raise BadFrame(_refusal(size, max_size))
+                stop = start + 4 + size
+                if stop > end:
+                    break
+                yield view[start + 4 : stop]
+                if self._stopped:
+                    break
+                start = stop
+        finally:
+            self._cutting = False
+        return start
 
     def _cut_shared(self, before: int, end: int) -> Iterator[memoryview]:
         shared = self._buffers.shared
-        max_size = self._max_size
-        start = 0
-        while end - start >= 4:
-            size = _LENGTH.unpack_from(shared, start)[0]
-            if not 0 <= size <= max_size:
-                raise BadFrame(_refusal(size, max_size))
-            stop = start + 4 + size
-            if stop > end:
-                break
-            yield shared[start + 4 : stop]
-            start = stop
-        have = end - start
+        start = yield from self._frames_of(shared, 0, end)
         if start and before:
             self.holding.begins()
         elif before:
             self.holding.moved(end - before)
+        if self._stopped:
+            self._stopped = False
+            self._charge(0)
+            self._keep(bytearray(shared[start:end]), end - start)
+        else:
+            self._leave(start, end)
+
+    def _leave(self, start: int, end: int) -> None:
+        """Hold on to an unfinished frame in the shared buffer."""
+        shared, have = self._buffers.shared, end - start
         if have <= TAIL_LIMIT:
             self._charge(have)
             if have:
@@ -164,11 +229,25 @@ class FrameDecoder:
         if have == need:
             self._own = None
             self._charge(0)
-            yield own[4:need]
-            self._buffers.give(own)
+            yield from self._frames_of(own, 0, need)
+            if self._stopped:
+                self._stopped = False
+                self._keep(own[:need], len(own))
+            else:
+                self._buffers.give(own)
         elif have == len(own):
             self._move(own, need, min(need, 2 * have))
             self._buffers.give(own)
+
+    def _keep(self, rest: bytearray | memoryview, size: int) -> None:
+        """``size``: bytes of the memory that it takes."""
+        try:
+            self.waiting.hold(size)
+        except NoRoom as error:
+            reason = f"waiting requests: {error}"
+            self.waiting.evict(reason)
+            raise BadFrame(reason) from None
+        self._rest, self._rest_at = rest, 0
 
     def _move(self, content: memoryview, need: int, size: int) -> None:
         """Hold on to an unfinished frame in a buffer of at least ``size`` bytes."""

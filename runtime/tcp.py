@@ -76,10 +76,22 @@ class TcpNetwork:
         self.readiness = readiness_of(self.loop)
         self.clock = clock
         self.use_sendfile = os.uname().sysname == "Linux" if use_sendfile is None else use_sendfile
-        self.writing = 0
-        """Connections that wait until the kernel takes more."""
+        self.sent = 0
+        """Bytes of long queues that were sent in this round of the loop."""
+        self._in_round = False
         self.deferred: list[TcpConnection] | None = None
         """The connections to be flushed at the end of the read being handled; None outside of one."""
+
+    def sent_in_round(self) -> int:
+        """Bytes of long queues that were sent since the loop last looked at the sockets."""
+        if not self._in_round:
+            self._in_round = True
+            self.sent = 0
+            self.loop.call_soon(self._round_ends)
+        return self.sent
+
+    def _round_ends(self) -> None:
+        self._in_round = False
 
     async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
         return TcpListener(self, await bind(self.loop, host, port), accept)

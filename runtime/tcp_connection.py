@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from runtime.tcp import TcpNetwork
 
 BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
-"""A connection sends about this much at most before the others have their turn. Those that wait to send share it."""
+"""A connection sends about this much at most before the others have their turn."""
+BYTES_PER_ROUND: Final = 4 * 1024 * 1024
+"""Once all together have sent this much between two looks at the sockets, others send SMALLEST_SHARE in that round."""
 SMALLEST_SHARE: Final = 64 * 1024
 SMALL_RANGE: Final = 16 * 1024
 """File ranges up to this length are read and leave together with the memory around them."""
@@ -182,12 +184,10 @@ class TcpConnection:
         if not finished:
             if not self._writing:
                 self._writing = True
-                self._network.writing += 1
                 self._network.readiness.add_writer(self._fd, self._writable)
             return
         if self._writing:
             self._writing = False
-            self._network.writing -= 1
             self._network.readiness.remove_writer(self._fd)
         if self._closing:
             self._end(None)
@@ -200,7 +200,16 @@ class TcpConnection:
         if self._unsent <= SMALL_RANGE:
             self._send_small()
             return not queue
-        budget = max(SMALLEST_SHARE, BYTES_PER_WAKE_UP // max(1, self._network.writing))
+        network = self._network
+        share = max(SMALLEST_SHARE, min(BYTES_PER_WAKE_UP, BYTES_PER_ROUND - network.sent_in_round()))
+        before = self._unsent
+        try:
+            return self._send_share(share)
+        finally:
+            network.sent += before - self._unsent
+
+    def _send_share(self, budget: int) -> bool:
+        queue = self._queue
         while queue:
             if budget <= 0:
                 return False
@@ -290,7 +299,6 @@ class TcpConnection:
         self.pause_reading()
         if self._writing:
             self._writing = False
-            self._network.writing -= 1
             self._network.readiness.remove_writer(self._fd)
         if self._linger is not None:
             self._linger.cancel()

@@ -83,9 +83,12 @@ async def test_a_port_in_use_is_named() -> None:
 async def test_pages_are_made_one_at_a_time_for_one_scraper_after_the_other() -> None:
     made: list[int] = []
     rounds = [0]
-    server = ControlServer(
-        real_runtime(), {"/metrics": lambda: (made.append(rounds[0]), (200, "text/plain", "up 1"))[1]}
-    )
+
+    def page() -> tuple[int, str, str]:
+        made.append(rounds[0])
+        return 200, "text/plain", "up 1"
+
+    server = ControlServer(real_runtime(), {"/metrics": page})
     address = await server.start("127.0.0.1", 0)
 
     def count() -> None:

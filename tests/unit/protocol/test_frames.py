@@ -74,6 +74,49 @@ def test_interleaved_streams_in_any_pieces_give_their_frames(
     assert shared.budget.used == 0
 
 
+@settings(max_examples=examples(100))
+@given(
+    contents=st.lists(SIZES, max_size=8),
+    piece=st.integers(20_000, 400_000),
+    refused=st.sets(st.integers(0, 40)),
+    between=st.booleans(),
+)
+@example(contents=[5, 900_000, 5, TAIL_LIMIT], piece=400_000, refused={0, 1, 2, 3, 4}, between=True)
+def test_frames_that_are_put_by_come_again_in_order(
+    contents: list[int], piece: int, refused: set[int], between: bool
+) -> None:
+    shared = buffers()
+    decoder, other = FrameDecoder(shared, MAX_SIZE), FrameDecoder(shared, MAX_SIZE)
+    expected = [bytes([65 + index]) * size for index, size in enumerate(contents)]
+    got: list[bytes] = []
+    seen = [0]
+
+    def handle(frames: Iterator[memoryview]) -> None:
+        for one in frames:
+            seen[0] += 1
+            if seen[0] in refused:
+                decoder.put_by(one)
+            else:
+                got.append(bytes(one))
+
+    data = framed(*expected)
+    while data or decoder.has_rest:
+        if decoder.has_rest:
+            assert shared.budget.used > 0
+            if between:
+                assert list(feed(other, framed(b"other" * 1000))) == [b"other" * 1000]
+            handle(decoder.again())
+            continue
+        room = decoder.get_buffer()
+        count = min(len(room), len(data), piece)
+        room[:count] = data[:count]
+        data = data[count:]
+        only = decoder.only_frame(count)
+        handle(decoder.buffer_updated(count) if only is None else iter((only,)))
+    assert got == expected
+    assert shared.budget.used == 0
+
+
 @settings(max_examples=examples(300))
 @given(st.lists(st.binary(max_size=40), max_size=10))
 def test_any_bytes_are_frames_or_a_bad_frame(pieces: list[bytes]) -> None:

@@ -18,6 +18,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import DecodeError
 from protocol.registry import Role, served
 from runtime.context import Runtime
+from runtime.limited_log import LimitedLog
 from runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Dispatcher:
         self._apis = apis
         self._metrics = metrics
         self._tasks = tasks
-        self._log = log
+        self._log = LimitedLog(log, runtime.clock.monotonic)
         self._ranges = {int(key): versions for key, versions in served(role).items() if key in apis}
         self._bound: dict[int, ServedApi] = {}
 
@@ -141,7 +142,7 @@ class Dispatcher:
             self.runtime.fatal(f"broken invariant in {ctx.api.name}", error)
             return
         if not isinstance(error, KafkaError):
-            self._log.error("request failed", api=ctx.api.name, version=ctx.version, exc_info=error)
+            self._log.error("request failed", kind=ctx.api.name, api=ctx.api.name, version=ctx.version, exc_info=error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if ctx.closed or ctx.answered:
             return

@@ -7,9 +7,13 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from functools import cached_property
 from typing import Final
 
 from runtime.clock import Clock, Timer
+from runtime.descriptors import kept, limit, open_now, room_for_a_connection
+from runtime.limited_log import LimitedLog
+from runtime.logging import get_logger
 from runtime.network import Connection, ConnectionHandler, Framer, Listener
 from runtime.readiness import readiness_of
 from runtime.tcp_addresses import bind, resolve
@@ -51,20 +55,34 @@ class TcpListener:
     def _acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):
             try:
+                if not room_for_a_connection(self._socket.fileno()):
+                    self._wait_for_room()
+                    return
                 sock, _address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno not in OUT_OF_DESCRIPTORS:
                     raise
-                self._network.readiness.remove_reader(self._socket.fileno())
-                self._pause = self._network.clock.call_later(ACCEPT_PAUSE, self._start)
+                self._wait_for_room()
                 return
             prepare(sock)
             framer, handler = self._accept()
             TcpConnection(self._network, sock, framer, handler).start()
             if not self._listening:
                 return
+
+    def _wait_for_room(self) -> None:
+        """Connections wait in the kernel's queue, as with Kafka's acceptor."""
+        self._network.log.warning(
+            "accepting pauses: too few descriptors are left",
+            listener=f"{self.host}:{self.port}",
+            open=open_now(),
+            limit=limit(),
+            kept_for_files=kept(),
+        )
+        self._network.readiness.remove_reader(self._socket.fileno())
+        self._pause = self._network.clock.call_later(ACCEPT_PAUSE, self._start)
 
 
 class TcpNetwork:
@@ -92,6 +110,10 @@ class TcpNetwork:
 
     def _round_ends(self) -> None:
         self._in_round = False
+
+    @cached_property
+    def log(self) -> LimitedLog:
+        return LimitedLog(get_logger("network"), self.clock.monotonic)
 
     async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
         return TcpListener(self, await bind(self.loop, host, port), accept)

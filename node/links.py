@@ -101,12 +101,14 @@ class Links:
 
     # -- the port
 
-    async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
+    ) -> Listener:
         def accept_link() -> tuple[Framer, ConnectionHandler]:
             framer, handler = accept()
             return framer, LinkConnection(self, handler, None)
 
-        return await self._network.listen(host, port, accept_link)
+        return await self._network.listen(host, port, accept_link, for_nodes=for_nodes)
 
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float

@@ -112,6 +112,7 @@ class Server:
         self._log = log
         self._cut_log = LimitedLog(log, self.monotonic)
         self._endpoints = endpoints
+        self._for_nodes = role is Role.CONTROLLER
         self._apis = apis
         self.limits = limits
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
@@ -142,7 +143,9 @@ class Server:
         for endpoint in self._endpoints:
             accept = functools.partial(self._accept, endpoint.name)
             try:
-                listener = await self.runtime.network.listen(endpoint.host, endpoint.port, accept)
+                listener = await self.runtime.network.listen(
+                    endpoint.host, endpoint.port, accept, for_nodes=self._for_nodes
+                )
             except OSError as error:
                 self.stop_accepting()
                 raise OSError(error.errno, f"listener {endpoint.name}: {error.strerror or error}") from error

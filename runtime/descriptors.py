@@ -21,14 +21,15 @@ def kept() -> int:
     return min(MOST_KEPT, limit() // KEPT_SHARE)
 
 
-def room_for_a_connection(fd: int) -> bool:
+def room_for_a_connection(fd: int, of_a_node: bool) -> bool:
     """Whether one more connection may be accepted. ``fd``: any open one. The system gives out the lowest free number.
+    Nodes of the cluster may use half of what is kept: what clients do must not keep a broker from its controller.
 
     Raises OSError (EMFILE, ENFILE) where there is none at all.
     """
     free = os.dup(fd)
     os.close(free)
-    return free < limit() - kept()
+    return free < limit() - (kept() // 2 if of_a_node else kept())
 
 
 def open_now() -> int:

@@ -131,8 +131,12 @@ class Listener(Protocol):
 class Network(Protocol):
     """Listening and connecting."""
 
-    async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
-        """Accept connections. Port 0 takes a free one. Raises OSError naming the address where it cannot bind."""
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
+    ) -> Listener:
+        """Accept connections. Port 0 takes a free one. Raises OSError naming the address where it cannot bind.
+
+        ``for_nodes``: nodes of the cluster come here, which may use descriptors that clients may not."""
         ...
 
     async def connect(

@@ -29,11 +29,17 @@ class TcpListener:
     """Implements ``runtime.network.Listener``."""
 
     def __init__(
-        self, network: TcpNetwork, sock: socket.socket, accept: Callable[[], tuple[Framer, ConnectionHandler]]
+        self,
+        network: TcpNetwork,
+        sock: socket.socket,
+        accept: Callable[[], tuple[Framer, ConnectionHandler]],
+        *,
+        for_nodes: bool,
     ) -> None:
         self._network = network
         self._socket = sock
         self._accept = accept
+        self._for_nodes = for_nodes
         self._pause: Timer | None = None
         self.host, self.port = sock.getsockname()[:2]
         self._listening = True
@@ -55,7 +61,7 @@ class TcpListener:
     def _acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):
             try:
-                if not room_for_a_connection(self._socket.fileno()):
+                if not room_for_a_connection(self._socket.fileno(), self._for_nodes):
                     self._wait_for_room()
                     return
                 sock, _address = self._socket.accept()
@@ -115,8 +121,10 @@ class TcpNetwork:
     def log(self) -> LimitedLog:
         return LimitedLog(get_logger("network"), self.clock.monotonic)
 
-    async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
-        return TcpListener(self, await bind(self.loop, host, port), accept)
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
+    ) -> Listener:
+        return TcpListener(self, await bind(self.loop, host, port), accept, for_nodes=for_nodes)
 
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float

@@ -10,7 +10,7 @@ from node.image import MetadataImage
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import OFFSETS_TOPIC
-from runtime.logging import get_logger
+from runtime.limited_log import LimitedLog
 from runtime.tasks import Tasks
 
 MAX_IN_FLIGHT: Final = 1000
@@ -27,6 +27,7 @@ class AutoCreation:
         tasks: Tasks,
         get_config: Callable[[str], Any],
         image: Callable[[], MetadataImage],
+        log: LimitedLog,
     ) -> None:
         self._controller = controller
         self._tasks = tasks
@@ -34,7 +35,7 @@ class AutoCreation:
         self._image = image
         self._in_flight: set[str] = set()
         self._failures: dict[str, str] = {}
-        self._log = get_logger("auto-create")
+        self._log = log
 
     def create(self, names: Iterable[str]) -> bool:
         """Begin to create topics on a client's behalf. False where ``auto.create.topics.enable`` forbids it or there

@@ -46,6 +46,7 @@ from protocol.registry import Role
 from protocol.types import ZERO_UUID, NodeId
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
+from runtime.limited_log import LimitedLog
 from runtime.logging import get_logger
 from storage.log_dir import LogDir
 from storage.log_manager import LogManager
@@ -62,7 +63,6 @@ CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 
 ASKING_TIMEOUT: Final = 60.0
 """Seconds that a new broker waits for a controller to tell the cluster's id."""
-MAX_NAMED: Final = 1000
 _EMPTY: Final = MetadataImage()
 
 
@@ -111,11 +111,11 @@ class Broker:
         self._shared = shared
         self._metadata: MetadataSource | None = None
         self._lifecycle: Lifecycle | None = None
-        self._refused: set[str] = set()
         self._log = get_logger("broker", node=self.node_id)
+        self._client_log = LimitedLog(self._log, runtime.clock.monotonic)
         self.controller = self._link_to_controller("")
         self._heartbeats = self._link_to_controller("-heartbeat")
-        self.auto_create = AutoCreation(self.controller, self._tasks, self.configs.get, lambda: self.image)
+        self.auto_create = self._auto_creating()
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
@@ -139,6 +139,10 @@ class Broker:
             f"broker-{self.node_id}-to-controller{purpose}",
             request_timeout=self.config.get("controller.socket.timeout.ms") / 1000,
         )
+
+    def _auto_creating(self) -> AutoCreation:
+        log = LimitedLog(get_logger("auto-create"), self.runtime.clock.monotonic)
+        return AutoCreation(self.controller, self._tasks, self.configs.get, lambda: self.image, log)
 
     def _fetching(self, config: NodeConfig) -> Fetchers:
         return Fetchers(
@@ -249,12 +253,10 @@ class Broker:
         return Verbs(self.rules, BrokerVerbs(self).table() | link_verbs(self.runtime.network))
 
     def refuse_transactions(self, ctx: RequestContext, transactional_id: str) -> None:
-        """Say once for each transactional id why it was refused: the client's own message cannot."""
-        if transactional_id not in self._refused and len(self._refused) < MAX_NAMED:
-            self._refused.add(transactional_id)
-            self._log.warning(
-                "transactions are not supported yet", transactional_id=transactional_id, client=ctx.client_host
-            )
+        """Say why: the client's own message cannot."""
+        self._client_log.warning(
+            "transactions are not supported yet", transactional_id=transactional_id, client=ctx.client_host
+        )
 
     # -- life
 

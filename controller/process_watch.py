@@ -21,7 +21,8 @@ from controller.state import ControllerState
 from node.api import Caller
 from node.framing import KafkaFramer
 from node.image import BrokerImage
-from protocol.frames import FrameBudget, ReceiveBuffers
+from protocol.frames import ReceiveBuffers
+from protocol.memory_budget import MemoryBudget
 from runtime.context import Runtime
 from runtime.network import Connection
 from runtime.tasks import Tasks
@@ -60,7 +61,7 @@ class ProcessWatch:
         self._state = state
         self._fence = fence
         self._watched: dict[int, _Watched] = {}
-        self._buffers = ReceiveBuffers(FrameBudget(MAX_ANSWER))
+        self._buffers = ReceiveBuffers(MemoryBudget(MAX_ANSWER, runtime.clock.monotonic))
         self._closed = False
 
     def close(self) -> None:

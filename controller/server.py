@@ -42,6 +42,7 @@ from runtime.config.listeners import SECURITY_PROTOCOLS
 from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
 from runtime.context import Runtime
+from runtime.limited_log import LimitedLog
 from runtime.logging import get_logger
 from storage.context import LogContext
 from storage.log_dir import DirectoryError, LogDir
@@ -94,6 +95,8 @@ class Controller:
         self._formatting = formatting or Formatting()
         self._tasks = runtime.new_tasks(f"controller {self.node_id}")
         self.log = get_logger("controller", node=self.node_id)
+        self.client_log = LimitedLog(self.log, runtime.clock.monotonic)
+        """For what others can cause as often as they like."""
         self._directory = LogDir(config.metadata_log_dir, LogContext(runtime.disk, runtime.clock))
         self._state: ControllerState | None = None
         self._metadata: MetadataLog | None = None

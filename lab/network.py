@@ -128,7 +128,7 @@ class SimulatedNetwork:
         self.deferred: list[SimulatedConnection] | None = None
         """The connections to be flushed at the end of the read being handled; None outside of one."""
 
-    async def listen(self, host: str, port: int, accept: Accept) -> Listener:
+    async def listen(self, host: str, port: int, accept: Accept, *, for_nodes: bool = False) -> Listener:
         self.life.check()
         if not 0 <= port <= LAST_PORT or self.fabric.machine_of(host, self.life.name) != self.life.name:
             raise _error(errno.EADDRNOTAVAIL, f"cannot listen on {host}:{port}")

@@ -56,6 +56,9 @@ class SimulatedConnection:
     def unsent(self) -> int:
         return self._unsent
 
+    def unsent_in_memory(self) -> int:
+        return sum(len(part) for part in self._queue if not isinstance(part, FileRange))
+
     def send(self, parts: Sequence[Part]) -> None:
         if not self._open or self._closing:
             return

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from milena.client import BOOTSTRAP, explain, run_one_of
 from milena.errors import UserError
 from milena.options import CommandLine, Option, Positional, Values
+from milena.table import say
 from node.client.cluster import Cluster
 from node.client.replicas import list_brokers, unregister_broker
 from protocol.errors import KafkaError
@@ -30,11 +31,11 @@ async def list_all(values: Values, cluster: Cluster) -> int:
     partitions = [one for topic in (await cluster.metadata()).topics.values() for one in topic.partitions.values()]
     leads = Counter(one.leader for one in partitions)
     holds = Counter(broker for one in partitions for broker in one.replicas)
-    print(f"  {'broker':>6}  {'state':<7}  {'address':<24}  {'rack':<12}  {'leads':>6}  {'replicas':>8}")
+    say(f"  {'broker':>6}  {'state':<7}  {'address':<24}  {'rack':<12}  {'leads':>6}  {'replicas':>8}")
     for one in sorted(await list_brokers(cluster), key=lambda broker: broker.id):
         state, address = "fenced" if one.fenced else "active", f"{one.host}:{one.port}"
         numbers = f"{leads[one.id]:>6}  {holds[one.id]:>8}"
-        print(f"  {one.id:>6}  {state:<7}  {address:<24}  {one.rack or '-':<12}  {numbers}")
+        say(f"  {one.id:>6}  {state:<7}  {address:<24}  {one.rack or '-':<12}  {numbers}")
     return 0
 
 
@@ -49,5 +50,5 @@ async def unregister(values: Values, cluster: Cluster) -> int:
         await unregister_broker(cluster, number)
     except KafkaError as error:
         raise UserError(f"broker {number}: {explain(error)}") from None
-    print(f"broker {number}: unregistered")
+    say(f"broker {number}: unregistered")
     return 0

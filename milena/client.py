@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from milena.errors import UsageError, UserError, reason_of
 from milena.options import CommandLine, Option, Values, nearest
+from milena.table import say
 from node.client.cluster import Cluster
 from node.outgoing import ChannelError
 from protocol.errors import ErrorCode, KafkaError
@@ -118,7 +119,7 @@ def tell(outcomes: Mapping[TopicPartition, KafkaError | None], done: Callable[[T
     """A line for each partition that it went well for. Raises UserError with what became of the others."""
     for partition, error in outcomes.items():
         if error is None:
-            print(f"{partition[0]}-{partition[1]}: {done(partition)}")
+            say(f"{partition[0]}-{partition[1]}: {done(partition)}")
     wrong = [f"{topic}-{number}: {explain(error)}" for (topic, number), error in outcomes.items() if error is not None]
     if wrong:
         raise UserError("; ".join(wrong))

@@ -8,6 +8,7 @@ from functools import partial
 from milena.client import BOOTSTRAP, TopicPartition, partitions_named, run, tell
 from milena.errors import UsageError
 from milena.options import CommandLine, Option, Positional, Values
+from milena.table import say
 from node.client.cluster import Cluster
 from node.client.replicas import elect_leaders
 from protocol.errors import ErrorCode
@@ -28,7 +29,7 @@ ELECT = CommandLine(
 def main(arguments: Sequence[str]) -> int:
     values = ELECT.parse(arguments)
     if values.help:
-        print(ELECT.help())
+        say(ELECT.help())
         return 0
     if bool(values.partition) == values.all:
         raise UsageError("milena elect needs partitions, or --all")
@@ -42,10 +43,10 @@ async def elect(values: Values, cluster: Cluster) -> int:
     at_rest = [one for one, error in outcomes.items() if error and error.code is ErrorCode.ELECTION_NOT_NEEDED]
     for topic, number in at_rest:
         why = "there is a leader" if values.unclean else "its preferred replica leads"
-        print(f"{topic}-{number}: no election needed, {why}")
+        say(f"{topic}-{number}: no election needed, {why}")
         del outcomes[topic, number]
     if not outcomes and not at_rest:
-        print("no election needed")
+        say("no election needed")
 
     def elected(_: TopicPartition) -> str:
         return "leader elected" if values.unclean else "its preferred replica leads now"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from milena.client import BOOTSTRAP, run_one_of
 from milena.options import CommandLine, Positional, Values
+from milena.table import say
 from node.client import admin
 from node.client.cluster import Cluster
 from node.client.offsets import LATEST, find_offset
@@ -27,22 +28,22 @@ def main(arguments: Sequence[str]) -> int:
 
 async def list_groups(values: Values, cluster: Cluster) -> int:
     for name, state in sorted((await admin.list_groups(cluster)).items()):
-        print(f"{name:<40}{state}")
+        say(f"{name:<40}{state}")
     return 0
 
 
 async def describe(values: Values, cluster: Cluster) -> int:
     group = await admin.describe_group(cluster, values.group)
-    print(f"{group.group}  {group.state}  {group.protocol or '-'}  {len(group.members)} members")
+    say(f"{group.group}  {group.state}  {group.protocol or '-'}  {len(group.members)} members")
     for member in group.members:
-        print(f"  {member.member_id}  {member.client_id}  {member.client_host}")
+        say(f"  {member.member_id}  {member.client_id}  {member.client_host}")
     offsets = await admin.group_offsets(cluster, values.group)
     if offsets:
-        print(f"  {'topic':<32}{'partition':>10}{'committed':>12}{'end':>12}{'behind':>10}")
+        say(f"  {'topic':<32}{'partition':>10}{'committed':>12}{'end':>12}{'behind':>10}")
     for (topic, partition), committed in sorted(offsets.items()):
         end = await end_of(cluster, topic, partition)
         shown = ("-", "-") if end is None else (str(end), str(end - committed))
-        print(f"  {topic:<32}{partition:>10}{committed:>12}{shown[0]:>12}{shown[1]:>10}")
+        say(f"  {topic:<32}{partition:>10}{committed:>12}{shown[0]:>12}{shown[1]:>10}")
     return 0
 
 

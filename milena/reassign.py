@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from milena.client import BOOTSTRAP, TopicPartition, partitions_named, run_one_of, split_partition, tell
 from milena.errors import UsageError
 from milena.options import CommandLine, Option, Positional, Values
+from milena.table import say
 from node.client.cluster import Cluster
 from node.client.replicas import alter_reassignments, list_reassignments
 
@@ -60,12 +61,12 @@ async def list_moves(values: Values, cluster: Cluster) -> int:
     named = await partitions_named(cluster, values.partition) if values.partition else None
     moves = await list_reassignments(cluster, named)
     if not moves:
-        print("nothing is reassigned")
+        say("nothing is reassigned")
         return 0
-    print(f"  {'partition':<32}  {'replicas':<12}  {'adding':<8}  removing")
+    say(f"  {'partition':<32}  {'replicas':<12}  {'adding':<8}  removing")
     for (topic, number), move in sorted(moves.items()):
         replicas, adding, removing = (_joined(ids) or "-" for ids in (move.replicas, move.adding, move.removing))
-        print(f"  {f'{topic}-{number}':<32}  {replicas:<12}  {adding:<8}  {removing}")
+        say(f"  {f'{topic}-{number}':<32}  {replicas:<12}  {adding:<8}  {removing}")
     return 0
 
 
@@ -77,7 +78,7 @@ async def cancel(values: Values, cluster: Cluster) -> int:
     else:
         named = await partitions_named(cluster, values.partition)
     if not named:
-        print("nothing is reassigned")
+        say("nothing is reassigned")
         return 0
     return tell(await alter_reassignments(cluster, dict.fromkeys(named)), lambda _: "cancelled")
 

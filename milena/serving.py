@@ -131,7 +131,10 @@ class Serving:
 
     async def _start_control(self, runtime: Runtime, host: str, port: int) -> None:
         from node.control_http import ControlServer, health_page, metrics_page
+        from runtime import descriptors
 
+        self._metrics.gauge("process_open_fds", descriptors.open_now, "Open descriptors.")
+        self._metrics.gauge("process_max_fds", descriptors.limit, "How many descriptors may be open.")
         pages = {"/metrics": metrics_page(self._metrics.render), "/health": health_page(self._health)}
         self._control = ControlServer(runtime, pages)
         bound = await self._control.start(host, port)

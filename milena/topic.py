@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from milena.client import BOOTSTRAP, Commands, explain, run_one_of
 from milena.errors import UsageError, UserError
 from milena.options import CommandLine, Option, Positional, Values, key_value, nearest
+from milena.table import say
 from node.client import admin, replicas
 from node.client.cluster import Cluster, TopicView
 from protocol.errors import ErrorCode, KafkaError
@@ -104,7 +105,7 @@ async def create(values: Values, cluster: Cluster) -> int:
     if error is not None:
         warn_of_size(values, view)
     if not values.quiet:
-        print(f"{values.topic}: {partitions_of(view)}")
+        say(f"{values.topic}: {partitions_of(view)}")
     return 0
 
 
@@ -135,7 +136,7 @@ async def list_topics(values: Values, cluster: Cluster) -> int:
     view = await cluster.metadata()
     for name, topic in sorted(view.topics.items()):
         if values.internal or not topic.internal:
-            print(f"{name:<40}{partitions_of(topic, width=6)}")
+            say(f"{name:<40}{partitions_of(topic, width=6)}")
     return 0
 
 
@@ -152,14 +153,14 @@ async def describe(values: Values, cluster: Cluster) -> int:
         entries = await admin.describe_configs(cluster, TOPIC_RESOURCE, name)
         own = [f"{entry.name}={entry.value}" for entry in entries if entry.source == OWN_VALUE]
         identity = to_text(topic.id) if topic.id is not None else "-"
-        print(f"{name}  id {identity}  partitions {len(topic.partitions)}  {' '.join(own)}".rstrip())
-        print(f"  {'partition':>9} {'leader':>7} {'epoch':>6}  replicas  isr       elr")
+        say(f"{name}  id {identity}  partitions {len(topic.partitions)}  {' '.join(own)}".rstrip())
+        say(f"  {'partition':>9} {'leader':>7} {'epoch':>6}  replicas  isr       elr")
         eligible = await eligible_leaders(cluster, name)
         for number, partition in sorted(topic.partitions.items()):
             leader = str(partition.leader) if partition.leader >= 0 else "none"
             hosts, isr = ",".join(map(str, partition.replicas)), ",".join(map(str, partition.isr)) or "-"
             elr = ",".join(map(str, eligible.get(number, ()))) or "-"
-            print(f"  {number:>9} {leader:>7} {partition.leader_epoch:>6}  {hosts:<8}  {isr:<8}  {elr}")
+            say(f"  {number:>9} {leader:>7} {partition.leader_epoch:>6}  {hosts:<8}  {isr:<8}  {elr}")
     return 0
 
 

@@ -9,7 +9,10 @@ only their answers may wait, so a produce with acks=all does not hold up the nex
 at once, it holds the connection until it has. Any other request that is not answered when its handler returns stops
 the dispatch until it is. So do ``MAX_PIPELINED`` requests under way, and
 ``HIGH_WATER`` bytes that wait for a slow reader. The first frame that comes while the dispatch stands still is
-copied, with what else was read with it, and no more is read: that bounds a connection's memory.
+put by, with what else was read with it, and no more is read: that bounds a connection's memory.
+
+Fairness: of the frames that came in one read, as many are handled at once as are one turn (``node.turns``); the others
+are put by, too, and wait until the other connections have had theirs. A frame that came alone waits for nobody.
 """
 
 from __future__ import annotations
@@ -18,29 +21,37 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from node.api import Caller, RequestContext
+from node.framing import TurnFramer
+from protocol.frames import BadFrame, part_length
 from protocol.headers import parse_request_header
+from protocol.memory_budget import Holding, NoRoom
 from protocol.primitives import DecodeError
-from runtime.network import HIGH_WATER, Connection
+from runtime.network import HIGH_WATER, Connection, FrameError
 
 if TYPE_CHECKING:
     from node.server import Server
 
 MAX_PIPELINED: Final = 64
+DECODED: Final = 4
+"""Units of a turn (``node.turns``) that a decoded request costs, and one more for each KiB of it and of its answer."""
+UNBOUNDED: Final = 1 << 60
 
 
 class ServerConnection:
     """Handler of one accepted connection."""
 
     __slots__ = (
-        "_backlog",
         "_blocking",
         "_connection",
-        "_drain_scheduled",
+        "_left",
+        "_owed",
+        "_paused",
         "_server",
         "_slots",
         "_unsent_at_sweep",
         "caller",
         "closed",
+        "framer",
         "last_active",
     )
 
@@ -48,10 +59,13 @@ class ServerConnection:
         self._server = server
         self._connection: Connection | None = None
         self._slots: deque[RequestContext] = deque()
-        self._backlog: deque[bytearray] = deque()
         self._blocking: RequestContext | None = None
-        self._drain_scheduled = False
+        self._left = UNBOUNDED
+        self._paused = False
+        """Frames are put by, and reading has ended."""
+        self._owed: Holding | None = None
         self._unsent_at_sweep = 0
+        self.framer = TurnFramer(server.buffers, server.limits.max_request_bytes, self)
         self.caller = Caller(listener_name, "")
         self.closed = False
         self.last_active = 0.0
@@ -62,25 +76,33 @@ class ServerConnection:
         self.last_active = self._server.monotonic()
         self._server.admit(self)
 
+    def read_begins(self) -> None:
+        self._left = self._server.turns.share
+
+    def read_ends(self) -> None:
+        self._left = UNBOUNDED
+
     def frame_received(self, frame: memoryview) -> None:
         if self.closed:
             return
-        if not self._backlog and not self._held():
+        if not self._paused and self._left > 0 and not self._held():
             self._dispatch(frame)
-            return
-        if not self._backlog:
-            assert self._connection is not None
-            self._connection.pause_reading()
-        self._backlog.append(bytearray(frame))
+        else:
+            self._put_by(frame)
 
     def writable(self) -> None:
         self.last_active = self._server.monotonic()
+        if self._owed is not None:
+            self._owed.hold(0)
         self._continue()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, FrameError) and not self.closed:
+            self._server.note_close(self, str(error))
         self.closed = True
         self._slots.clear()
-        self._backlog.clear()
+        if self._owed is not None:
+            self._owed.close()
         self._server.forget(self)
         self.caller.gone()
 
@@ -100,9 +122,11 @@ class ServerConnection:
                 done.api.total_time.record((now - done.received_at) * 1000)
                 if parts:
                     connection.send(parts)
+            if connection.unsent() > HIGH_WATER:
+                self._owe()
         if self._blocking is ctx:
             self._blocking = None
-        if self._backlog:
+        if self._paused:
             self._continue()
 
     def hold(self, ctx: RequestContext) -> None:
@@ -125,6 +149,19 @@ class ServerConnection:
         self._server.note_close(self, reason)
         assert self._connection is not None
         self._connection.close()
+
+    def cut_off(self, reason: str) -> None:
+        """The peer holds what others need, or does not get on: close at once, and say so."""
+        if not self.closed:
+            self._server.note_cut(self, reason)
+            self.abort()
+
+    def look_at_progress(self) -> None:
+        """Cut off a peer that has begun a request and does not get on with it."""
+        if self._paused:
+            self.framer.holding.excuse()
+        elif self.framer.holding.overdue():
+            self.cut_off("an unfinished request does not get on")
 
     def abort(self) -> None:
         """Close at once, without a word."""
@@ -160,8 +197,13 @@ class ServerConnection:
                 self._blocking = ctx
             return
         server.dispatcher.run(ctx, body)
-        if not api.raw and ctx.parts is None:
+        if api.raw:
+            self._left -= 1
+        elif ctx.parts is None:
             self._blocking = ctx
+        else:
+            size = len(frame) + sum(map(part_length, ctx.parts))
+            self._left -= DECODED + (size >> 10)
 
     def _held(self) -> bool:
         """Whether the next request must wait."""
@@ -173,18 +215,59 @@ class ServerConnection:
             or self._connection.unsent() > HIGH_WATER
         )
 
-    def _continue(self) -> None:
-        """Something was freed: go on in a call of its own, never inside of the one that answered."""
-        if self._backlog and not self._drain_scheduled and not self.closed and not self._held():
-            self._drain_scheduled = True
-            self._server.runtime.clock.call_later(0, self._drain)
-
-    def _drain(self) -> None:
-        self._drain_scheduled = False
-        while self._backlog and not self.closed and not self._held():
-            self._dispatch(memoryview(self._backlog.popleft()))
-        if self.closed:
-            self._backlog.clear()
-        elif not self._backlog:
+    def _put_by(self, frame: memoryview) -> None:
+        try:
+            self.framer.put_by(frame)
+        except BadFrame:  # which has cut this connection off
+            return
+        if not self._paused:
+            self._paused = True
             assert self._connection is not None
+            self._connection.pause_reading()
+            self._continue()
+
+    def _owe(self) -> None:
+        """The peer does not take its answers as fast as it asks."""
+        connection = self._connection
+        assert connection is not None
+        if self._owed is None:
+            self._owed = Holding(self._server.answers, self.cut_off, connection.unsent_in_memory)
+        try:
+            self._owed.hold(connection.unsent_in_memory())
+        except NoRoom as error:
+            self.cut_off(f"answers that are not taken: {error}")
+
+    def _continue(self) -> None:
+        """Something was freed: go on when it is this connection's turn, never inside of the call that answered."""
+        if self._paused and not self.closed and not self._held():
+            self._server.turns.join(self)
+
+    def take_turn(self, units: int) -> int:
+        """Handle frames that were put by. Returns the units that they took."""
+        if not self._paused or self.closed or self._held():
+            return 0
+        self._left = units
+        self._paused = False
+        self._handle_again()
+        used, self._left = units - self._left, UNBOUNDED
+        self._go_on()
+        return used
+
+    def _go_on(self) -> None:
+        if self.closed:
+            self.framer.closed()
+        elif self._paused:
+            self._continue()
+        else:
+            assert self._connection is not None
+            self.framer.holding.excuse()
             self._connection.resume_reading()
+
+    def _handle_again(self) -> None:
+        try:
+            for frame in self.framer.again():
+                self.frame_received(frame)
+                if self.closed:
+                    return
+        except BadFrame as error:
+            self.close(str(error))

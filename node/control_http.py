@@ -2,19 +2,24 @@
 
 HTTP/1.1 over the network port, sans any framework: GET only, no bodies, keep-alive. A request line and its headers
 may take 8 KiB; what is longer or no HTTP ends the connection.
+
+A page may take long to make. So one is made between two looks at the sockets, for one connection after the other, and
+none for who has not taken the former ones. Beyond ``MAX_CONNECTIONS`` the one that asked the longest time ago goes.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
+from node.turns import SLICE, Turns
 from runtime.context import Runtime
-from runtime.network import Connection, ConnectionHandler, FrameError, Framer, Listener
+from runtime.network import HIGH_WATER, Connection, ConnectionHandler, FrameError, Framer, Listener
 
 MAX_REQUEST: Final = 8192
-MAX_UNSENT: Final = 16 << 20
+MAX_CONNECTIONS: Final = 100
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 JSON_TYPE: Final = "application/json"
 
@@ -46,6 +51,8 @@ class ControlServer:
         self._pages = pages
         self._listener: Listener | None = None
         self._connections: dict[_HttpConnection, None] = {}
+        """Those that asked the longest time ago come first."""
+        self._turns = Turns(runtime.clock)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Returns the bound address. Raises OSError."""
@@ -63,7 +70,9 @@ class ControlServer:
             connection.abort()
 
     def _accept(self) -> tuple[Framer, ConnectionHandler]:
-        handler = _HttpConnection(self._pages, self._connections)
+        if len(self._connections) >= MAX_CONNECTIONS:
+            next(iter(self._connections)).abort()
+        handler = _HttpConnection(self._pages, self._connections, self._turns)
         return _HttpFramer(), handler
 
 
@@ -93,9 +102,11 @@ class _HttpFramer:
 
 
 class _HttpConnection:
-    def __init__(self, pages: Mapping[str, Page], register: dict[_HttpConnection, None]) -> None:
+    def __init__(self, pages: Mapping[str, Page], register: dict[_HttpConnection, None], turns: Turns) -> None:
         self._pages = pages
         self._register = register
+        self._turns = turns
+        self._asked: deque[str] = deque()
         self._connection: Connection | None = None
 
     def connection_made(self, connection: Connection) -> None:
@@ -104,13 +115,39 @@ class _HttpConnection:
 
     def frame_received(self, frame: memoryview) -> None:
         assert self._connection is not None
-        request, *headers = bytes(frame).decode("latin-1").split("\r\n")
+        self._connection.pause_reading()
+        self._register.pop(self, None)
+        self._register[self] = None
+        self._asked.append(bytes(frame).decode("latin-1"))
+        self._continue()
+
+    def take_turn(self, units: int) -> int:
+        """One page, which is all that is done until the loop has looked at its sockets."""
+        connection = self._connection
+        assert connection is not None
+        if not self._asked:
+            return 0
+        try:
+            self._answer(connection, self._asked.popleft())
+        except BaseException:
+            self.abort()
+            raise
+        if self._asked:
+            self._continue()
+        elif self in self._register:
+            connection.resume_reading()
+        return SLICE
+
+    def _continue(self) -> None:
+        assert self._connection is not None
+        if self._asked and self._connection.unsent() <= HIGH_WATER:
+            self._turns.join(self)
+
+    def _answer(self, connection: Connection, asked: str) -> None:
+        request, *headers = asked.split("\r\n")
         words = request.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            self._connection.abort()
-            return
-        if self._connection.unsent() > MAX_UNSENT:
-            self._connection.abort()
+            self.abort()
             return
         method, target, version = words
         if method != "GET":
@@ -129,16 +166,20 @@ class _HttpConnection:
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             f"Connection: {'close' if last else 'keep-alive'}\r\n\r\n"
         )
-        self._connection.send([head.encode() + body])
+        connection.send([head.encode() + body])
         if last:
-            self._connection.close()
+            self._asked.clear()
+            connection.close()
 
     def writable(self) -> None:
-        """Nothing is held back: who asks for much and reads nothing is cut off."""
+        self._continue()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._asked.clear()
         self._register.pop(self, None)
 
     def abort(self) -> None:
+        self._asked.clear()
+        self._register.pop(self, None)
         assert self._connection is not None
         self._connection.abort()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from protocol.frames import BadFrame, FrameDecoder
+from protocol.frames import BadFrame, FrameDecoder, ReceiveBuffers
 from runtime.network import FrameError
 
 
@@ -22,3 +23,30 @@ class KafkaFramer(FrameDecoder):
             yield from super().buffer_updated(count)
         except BadFrame as error:
             raise FrameError(str(error)) from error
+
+
+class Reader(Protocol):
+    """Whose frames a ``TurnFramer`` cuts."""
+
+    def read_begins(self) -> None: ...
+
+    def read_ends(self) -> None: ...
+
+    def cut_off(self, reason: str) -> None: ...
+
+
+class TurnFramer(KafkaFramer):
+    """Tells its reader when frames that came in one read begin and end. One that came alone is not worth it."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, buffers: ReceiveBuffers, max_size: int, reader: Reader) -> None:
+        super().__init__(buffers, max_size, reader.cut_off)
+        self._reader = reader
+
+    def _frames(self, count: int) -> Iterator[memoryview]:
+        self._reader.read_begins()
+        try:
+            yield from super()._frames(count)
+        finally:
+            self._reader.read_ends()

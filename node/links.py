@@ -101,12 +101,14 @@ class Links:
 
     # -- the port
 
-    async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
+    ) -> Listener:
         def accept_link() -> tuple[Framer, ConnectionHandler]:
             framer, handler = accept()
             return framer, LinkConnection(self, handler, None)
 
-        return await self._network.listen(host, port, accept_link)
+        return await self._network.listen(host, port, accept_link, for_nodes=for_nodes)
 
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float
@@ -232,6 +234,10 @@ class LinkConnection:
 
     def unsent(self) -> int:
         return self._real.unsent() + self._unsent
+
+    def unsent_in_memory(self) -> int:
+        waiting = sum(len(part) for part in self._waiting if not isinstance(part, FileRange))
+        return self._real.unsent_in_memory() + waiting
 
     def pause_reading(self) -> None:
         self._reading = False

@@ -24,8 +24,9 @@ from protocol.api_versions import (
     encode_api_versions_request,
 )
 from protocol.errors import ErrorCode, KafkaError, error_name
-from protocol.frames import FrameBudget, ReceiveBuffers
+from protocol.frames import ReceiveBuffers
 from protocol.headers import parse_response_header, request_header
+from protocol.memory_budget import MemoryBudget
 from protocol.primitives import DecodeError
 from protocol.registry import REGISTRY, VersionRange
 from runtime.containment import Containment
@@ -90,7 +91,7 @@ class Channel:
         self._request_timeout = request_timeout
         self._link: _Link | None = None
         self._connecting = asyncio.Lock()
-        self._buffers = ReceiveBuffers(FrameBudget(MAX_RESPONSE_BYTES))
+        self._buffers = ReceiveBuffers(MemoryBudget(MAX_RESPONSE_BYTES, runtime.clock.monotonic))
         self._backoff = FIRST_BACKOFF
         self._not_before = 0.0
         self._closed = False

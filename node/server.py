@@ -6,6 +6,7 @@ One server serves one role on one or more listeners. A combined node has two, wh
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -13,19 +14,23 @@ from typing import Any, Final, Protocol
 from node.api import ApiTable
 from node.connection import ServerConnection
 from node.dispatch import Dispatcher
-from node.framing import KafkaFramer
 from node.metrics import Metrics
 from node.rules import Rules
-from protocol.frames import FrameBudget, ReceiveBuffers
+from node.turns import Turns
+from protocol.frames import ReceiveBuffers
+from protocol.memory_budget import MemoryBudget
 from protocol.registry import Role
 from runtime.clock import Timer
 from runtime.context import Runtime
+from runtime.limited_log import LimitedLog
 from runtime.logging import get_logger
 from runtime.network import ConnectionHandler, Framer, Listener
 
 DEFAULT_QUEUED_BYTES: Final = 512 << 20
 """Partial request frames of all connections together, where ``queued.max.request.bytes`` is -1. Only bytes that have
 arrived count, so this is reached by peers that really send, never by lengths they merely announce."""
+UNSENT_BYTES: Final = 512 << 20
+"""Answers in memory, of all connections together, that clients have not taken."""
 MAX_SWEEP_INTERVAL: Final = 30.0
 
 
@@ -52,6 +57,7 @@ class ServerLimits:
     idle_ms: int = 600_000
     max_request_bytes: int = 100 << 20
     queued_bytes: int = DEFAULT_QUEUED_BYTES
+    unsent_bytes: int = UNSENT_BYTES
 
     @classmethod
     def of(cls, get: Callable[[str], Any]) -> ServerLimits:
@@ -102,13 +108,20 @@ class Server:
         self.monotonic = runtime.clock.monotonic
         self.bound: dict[str, tuple[str, int]] = {}
         """Listener name to the host and port it is bound to (the real port where 0 was asked for)."""
-        self._log = get_logger("network", node=node_id)
+        log = get_logger("network", node=node_id)
+        self._log = log
+        self._cut_log = LimitedLog(log, self.monotonic)
         self._endpoints = endpoints
+        self._for_nodes = role is Role.CONTROLLER
         self._apis = apis
-        self._limits = limits
+        self.limits = limits
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
         self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, rules)
-        self._buffers = ReceiveBuffers(FrameBudget(limits.queued_bytes))
+        self.buffers = ReceiveBuffers(MemoryBudget(limits.queued_bytes, self.monotonic))
+        """Of requests that are unfinished, or wait for their turn."""
+        self.answers = MemoryBudget(limits.unsent_bytes, self.monotonic)
+        """Of answers in memory that clients do not take as fast as they ask."""
+        self.turns = Turns(runtime.clock)
         self._listeners: list[Listener] = []
         self._connections: dict[ServerConnection, None] = {}
         self._per_host: dict[str, int] = {}
@@ -135,7 +148,9 @@ class Server:
         for endpoint in self._endpoints:
             accept = functools.partial(self._accept, endpoint.name)
             try:
-                listener = await self.runtime.network.listen(endpoint.host, endpoint.port, accept)
+                listener = await self.runtime.network.listen(
+                    endpoint.host, endpoint.port, accept, for_nodes=self._for_nodes
+                )
             except OSError as error:
                 self.stop_accepting()
                 raise OSError(error.errno, f"listener {endpoint.name}: {error.strerror or error}") from error
@@ -178,10 +193,10 @@ class Server:
         count = self._per_host.get(host, 0) + 1
         self._per_host[host] = count
         self._connections[connection] = None
-        if len(self._connections) > self._limits.max_connections:
+        if len(self._connections) > self.limits.max_connections:
             self.note_close(connection, "max.connections is reached")
             connection.abort()
-        elif count > self._limits.per_ip_overrides.get(host, self._limits.max_connections_per_ip):
+        elif count > self.limits.per_ip_overrides.get(host, self.limits.max_connections_per_ip):
             self.note_close(connection, "max.connections.per.ip is reached")
             connection.abort()
 
@@ -202,19 +217,27 @@ class Server:
         caller = connection.caller
         self._log.debug("connection closed", client=caller.client_host, listener=caller.listener_name, reason=reason)
 
+    def note_cut(self, connection: ServerConnection, reason: str) -> None:
+        """A connection is being cut because it takes what others need."""
+        self.note_close(connection, reason)
+        self._cut_log.warning("connection cut", client=connection.caller.client_host, reason=reason)
+
     def _accept(self, listener_name: str) -> tuple[Framer, ConnectionHandler]:
-        return KafkaFramer(self._buffers, self._limits.max_request_bytes), ServerConnection(self, listener_name)
+        connection = ServerConnection(self, listener_name)
+        return connection.framer, connection
 
     def _schedule_sweep(self) -> None:
-        if self._limits.idle_ms >= 0:
-            interval = min(MAX_SWEEP_INTERVAL, max(self._limits.idle_ms / 2000, 0.01))
-            self._sweep_timer = self.runtime.clock.call_later(interval, self._sweep)
+        interval = MAX_SWEEP_INTERVAL
+        if self.limits.idle_ms >= 0:
+            interval = min(interval, max(self.limits.idle_ms / 2000, 0.01))
+        self._sweep_timer = self.runtime.clock.call_later(interval, self._sweep)
 
     def _sweep(self) -> None:
         """Close what has been idle too long. One timer serves all connections."""
-        oldest = self.monotonic() - self._limits.idle_ms / 1000
+        oldest = self.monotonic() - self.limits.idle_ms / 1000 if self.limits.idle_ms >= 0 else -math.inf
         for connection in list(self._connections):
-            if connection.stuck_since_last_sweep() and connection.last_active < oldest:
+            connection.look_at_progress()
+            if not connection.closed and connection.stuck_since_last_sweep() and connection.last_active < oldest:
                 self.note_close(connection, "idle for connections.max.idle.ms")
                 connection.abort()
         self._schedule_sweep()

@@ -8,9 +8,11 @@ buffer of its own, which grows with the bytes that arrived, never with the lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from struct import Struct
 from typing import Final, Protocol, TypeAlias
+
+from protocol.memory_budget import Holding, MemoryBudget, NoRoom
 
 _LENGTH: Final = Struct(">i")
 
@@ -36,20 +38,8 @@ class BadFrame(ValueError):
     """The peer's bytes are no frames, or more of them than may be held; the connection is to be closed."""
 
 
-class FrameBudget:
-    """Bounds the bytes of unfinished frames over all connections (``queued.max.request.bytes``)."""
-
-    __slots__ = ("limit", "used")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-
-    def take(self, count: int) -> None:
-        """Hold ``count`` more bytes, or fewer where it is negative. Raises BadFrame where that exceeds the limit."""
-        if count > 0 and self.used + count > self.limit:
-            raise BadFrame(f"unfinished requests of all connections would exceed {self.limit} bytes")
-        self.used += count
+def _nobody(_reason: str) -> None:
+    """For buffers whose budget no other connection shares."""
 
 
 class ReceiveBuffers:
@@ -57,7 +47,7 @@ class ReceiveBuffers:
 
     __slots__ = ("_spare", "_spare_bytes", "budget", "shared")
 
-    def __init__(self, budget: FrameBudget, shared_size: int = SHARED_SIZE) -> None:
+    def __init__(self, budget: MemoryBudget, shared_size: int = SHARED_SIZE) -> None:
         if shared_size <= TAIL_LIMIT:
             raise ValueError(f"a shared buffer of {shared_size} bytes cannot hold a tail and what follows it")
         self.budget = budget
@@ -91,17 +81,26 @@ class FrameDecoder:
     and the size of the other.
     """
 
-    __slots__ = ("_buffers", "_charged", "_closed", "_have", "_max_size", "_need", "_own", "_tail")
+    __slots__ = (
+        "_buffers", "_cutting", "_have", "_max_size", "_need", "_own", "_rest", "_rest_at", "_stopped", "_tail",
+        "holding", "waiting",
+    )  # fmt: skip
 
-    def __init__(self, buffers: ReceiveBuffers, max_size: int) -> None:
+    def __init__(self, buffers: ReceiveBuffers, max_size: int, let_go: Callable[[str], object] = _nobody) -> None:
+        """``let_go`` ends the connection where others need the room that its unfinished frame takes."""
         self._buffers = buffers
         self._max_size = max_size
         self._tail = b""
         self._own: memoryview | None = None
         self._have = 0
         self._need = 0
-        self._charged = 0
-        self._closed = False
+        self.holding = Holding(buffers.budget, let_go)
+        """The unfinished frame in the budget."""
+        self.waiting = Holding(buffers.budget, let_go)
+        """What was read and put by, in the budget."""
+        self._rest: bytearray | memoryview | None = None
+        self._rest_at = 0
+        self._cutting = self._stopped = False
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes belong; never empty. Valid until another decoder of these buffers is asked."""
@@ -121,10 +120,11 @@ class FrameDecoder:
         """
         if self._own is not None:
             self._have += count
+            self.holding.moved(count)
             return self._cut_own(self._own)
-        end = len(self._tail) + count
+        before = len(self._tail)
         self._tail = b""
-        return self._cut_shared(end)
+        return self._cut_shared(before, before + count)
 
     def only_frame(self, count: int) -> memoryview | None:
         """The frame that ``count`` new bytes are, where they are one and no more, as they are mostly: a short way
@@ -135,27 +135,87 @@ class FrameDecoder:
         size = _LENGTH.unpack_from(shared)[0]
         return shared[4:count] if size == count - 4 and size <= self._max_size else None
 
+    @property
+    def has_rest(self) -> bool:
+        return self._rest is not None
+
+    def put_by(self, frame: memoryview) -> None:
+        """Keep the frame that is being handled, and all that was read with it, for ``again``.
+
+        Raises BadFrame where that exceeds the budget.
+        """
+        if self._cutting:
+            self._stopped = True
+            return
+        rest = self._rest
+        if not isinstance(rest, bytearray):
+            rest = bytearray() if rest is None else bytearray(rest[self._rest_at :])
+            self._rest_at = 0
+        rest += _LENGTH.pack(len(frame))
+        rest += frame
+        self._keep(rest, len(rest))
+
+    def again(self) -> Iterator[memoryview]:
+        """The frames that were put by, as long as none is put by once more. Raises BadFrame as ``buffer_updated``."""
+        rest = self._rest
+        assert rest is not None
+        view, end = memoryview(rest), len(rest)
+        start = yield from self._frames_of(view, self._rest_at, end)
+        if self._stopped:
+            self._stopped = False
+            self._rest_at = start
+            return
+        self._rest = None
+        self._rest_at = 0
+        self.waiting.hold(0)
+        if start < end:
+            self._buffers.shared[: end - start] = view[start:end]
+            self._leave(0, end - start)
+
     def closed(self) -> None:
         """The connection is gone: give back what is held. Idempotent."""
         self._tail = b""
-        self._own = None
-        self._charge(0)
-        self._closed = True
+        self._own = self._rest = None
+        self.holding.close()
+        self.waiting.close()
 
-    def _cut_shared(self, end: int) -> Iterator[memoryview]:
-        shared = self._buffers.shared
+    def _frames_of(self, view: memoryview, start: int, end: int) -> Generator[memoryview, None, int]:
+        """The whole frames between the two. Returns where the first one begins that is not whole, or was put by."""
         max_size = self._max_size
-        start = 0
-        while end - start >= 4:
-            size = _LENGTH.unpack_from(shared, start)[0]
-            if not 0 <= size <= max_size:
-                raise BadFrame(_refusal(size, max_size))
-            stop = start + 4 + size
-            if stop > end:
-                break
-            yield shared[start + 4 : stop]
-            start = stop
-        have = end - start
+        self._cutting = True
+        try:
+            while end - start >= 4:
+                size = _LENGTH.unpack_from(view, start)[0]
+                if not 0 <= size <= max_size:
+                    raise BadFrame(_refusal(size, max_size))
+                stop = start + 4 + size
+                if stop > end:
+                    break
+                yield view[start + 4 : stop]
+                if self._stopped:
+                    break
+                start = stop
+        finally:
+            self._cutting = False
+        return start
+
+    def _cut_shared(self, before: int, end: int) -> Iterator[memoryview]:
+        shared = self._buffers.shared
+        start = yield from self._frames_of(shared, 0, end)
+        if start and before:
+            self.holding.begins()
+        elif before:
+            self.holding.moved(end - before)
+        if self._stopped:
+            self._stopped = False
+            self._charge(0)
+            self._keep(bytearray(shared[start:end]), end - start)
+        else:
+            self._leave(start, end)
+
+    def _leave(self, start: int, end: int) -> None:
+        """Hold on to an unfinished frame in the shared buffer."""
+        shared, have = self._buffers.shared, end - start
         if have <= TAIL_LIMIT:
             self._charge(have)
             if have:
@@ -169,11 +229,25 @@ class FrameDecoder:
         if have == need:
             self._own = None
             self._charge(0)
-            yield own[4:need]
-            self._buffers.give(own)
+            yield from self._frames_of(own, 0, need)
+            if self._stopped:
+                self._stopped = False
+                self._keep(own[:need], len(own))
+            else:
+                self._buffers.give(own)
         elif have == len(own):
             self._move(own, need, min(need, 2 * have))
             self._buffers.give(own)
+
+    def _keep(self, rest: bytearray | memoryview, size: int) -> None:
+        """``size``: bytes of the memory that it takes."""
+        try:
+            self.waiting.hold(size)
+        except NoRoom as error:
+            reason = f"waiting requests: {error}"
+            self.waiting.evict(reason)
+            raise BadFrame(reason) from None
+        self._rest, self._rest_at = rest, 0
 
     def _move(self, content: memoryview, need: int, size: int) -> None:
         """Hold on to an unfinished frame in a buffer of at least ``size`` bytes."""
@@ -183,9 +257,12 @@ class FrameDecoder:
         self._own, self._have, self._need = own, len(content), need
 
     def _charge(self, held: int) -> None:
-        if held != self._charged and not self._closed:
-            self._buffers.budget.take(held - self._charged)
-            self._charged = held
+        try:
+            self.holding.hold(held)
+        except NoRoom as error:
+            reason = f"an unfinished request: {error}"
+            self.holding.evict(reason)
+            raise BadFrame(reason) from None
 
 
 def frame(parts: Sequence[Part]) -> list[Part]:

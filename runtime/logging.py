@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from runtime.lean_import import lean_import
 from runtime.log_levels import Levels
+from runtime.printable import printable, shortened
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -21,6 +22,9 @@ LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "
 """Our names of levels, and Kafka's."""
 COLOURS: Final = {"debug": "\x1b[2m", "info": "", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[1;31m"}
 RESET: Final = "\x1b[0m"
+LONGEST_VALUE: Final = 2000
+LONGEST_TRACE: Final = 16_000
+"""Characters of one value, and of an exception's trace."""
 
 
 def get_logger(component: str, **bound: object) -> FilteringBoundLogger:
@@ -51,6 +55,7 @@ def configure(stream: TextIO | None = None, *, level: str = "info", human: bool 
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=not human),
             structlog.processors.format_exc_info,
+            cut,
             render_human if human else render_json,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(levels.lowest()),
@@ -60,10 +65,21 @@ def configure(stream: TextIO | None = None, *, level: str = "info", human: bool 
     )
 
 
+def cut(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A structlog processor: no value is longer than a line of a log should be. Some of them are what others sent."""
+    for name, value in event.items():
+        longest = LONGEST_TRACE if name == "exception" else LONGEST_VALUE
+        if isinstance(value, str) and len(value) > longest:
+            event[name] = shortened(value, longest)
+    return event
+
+
 def render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
     """Time, level, component and event first, then the rest as it was given."""
     first = {key: event.pop(key) for key in ("timestamp", "level", "component", "event") if key in event}
-    return json.dumps({**first, **event}, default=str, ensure_ascii=False)
+    line = json.dumps({**first, **event}, default=str, ensure_ascii=False)
+    # What JSON leaves as it is and terminals obey, such as marks that turn the direction of writing.
+    return line if line.isprintable() else json.dumps({**first, **event}, default=str)
 
 
 def render_human(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
@@ -71,10 +87,10 @@ def render_human(_logger: object, _method: str, event: MutableMapping[str, Any])
     level = str(event.pop("level", "info"))
     component = event.pop("component", "")
     text = event.pop("event", "")
-    trace = event.pop("exception", None)
+    trace = "\n".join(map(printable, str(event.pop("exception", "")).split("\n")))
     line = f"{COLOURS.get(level, '')}{time} {level:<8}{RESET} {component}: {text}{_pairs(event)}"
     return f"{line}\n{trace}" if trace else line
 
 
 def _pairs(event: Mapping[str, Any]) -> str:
-    return "".join(f" {key}={value}" for key, value in event.items())
+    return "".join(f" {key}={printable(str(value))}" for key, value in event.items())

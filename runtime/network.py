@@ -38,7 +38,7 @@ class FileRange:
 Part: TypeAlias = bytes | bytearray | memoryview | FileRange
 
 
-HIGH_WATER: Final = 1 << 20
+HIGH_WATER: Final = 128 << 10
 """Bytes. Once more than this are unsent, ``writable`` tells when they have gone."""
 
 
@@ -89,6 +89,10 @@ class Connection(Protocol):
         """Bytes queued and not yet taken by the kernel."""
         ...
 
+    def unsent_in_memory(self) -> int:
+        """Those of them that are no ranges of files."""
+        ...
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
@@ -136,8 +140,12 @@ class Listener(Protocol):
 class Network(Protocol):
     """Listening and connecting."""
 
-    async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
-        """Accept connections. Port 0 takes a free one. Raises OSError naming the address where it cannot bind."""
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
+    ) -> Listener:
+        """Accept connections. Port 0 takes a free one. Raises OSError naming the address where it cannot bind.
+
+        ``for_nodes``: nodes of the cluster come here, which may use descriptors that clients may not."""
         ...
 
     async def connect(

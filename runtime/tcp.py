@@ -7,9 +7,13 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from functools import cached_property
 from typing import Final
 
 from runtime.clock import Clock, Timer
+from runtime.descriptors import kept, limit, open_now, room_for_a_connection
+from runtime.limited_log import LimitedLog
+from runtime.logging import get_logger
 from runtime.network import Connection, ConnectionHandler, Framer, Listener
 from runtime.readiness import readiness_of
 from runtime.tcp_addresses import bind, resolve
@@ -25,11 +29,17 @@ class TcpListener:
     """Implements ``runtime.network.Listener``."""
 
     def __init__(
-        self, network: TcpNetwork, sock: socket.socket, accept: Callable[[], tuple[Framer, ConnectionHandler]]
+        self,
+        network: TcpNetwork,
+        sock: socket.socket,
+        accept: Callable[[], tuple[Framer, ConnectionHandler]],
+        *,
+        for_nodes: bool,
     ) -> None:
         self._network = network
         self._socket = sock
         self._accept = accept
+        self._for_nodes = for_nodes
         self._pause: Timer | None = None
         self.host, self.port = sock.getsockname()[:2]
         self._listening = True
@@ -51,20 +61,34 @@ class TcpListener:
     def _acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):
             try:
+                if not room_for_a_connection(self._socket.fileno(), self._for_nodes):
+                    self._wait_for_room()
+                    return
                 sock, _address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno not in OUT_OF_DESCRIPTORS:
                     raise
-                self._network.readiness.remove_reader(self._socket.fileno())
-                self._pause = self._network.clock.call_later(ACCEPT_PAUSE, self._start)
+                self._wait_for_room()
                 return
             prepare(sock)
             framer, handler = self._accept()
             TcpConnection(self._network, sock, framer, handler).start()
             if not self._listening:
                 return
+
+    def _wait_for_room(self) -> None:
+        """Connections wait in the kernel's queue, as with Kafka's acceptor."""
+        self._network.log.warning(
+            "accepting pauses: too few descriptors are left",
+            listener=f"{self.host}:{self.port}",
+            open=open_now(),
+            limit=limit(),
+            kept_for_files=kept(),
+        )
+        self._network.readiness.remove_reader(self._socket.fileno())
+        self._pause = self._network.clock.call_later(ACCEPT_PAUSE, self._start)
 
 
 class TcpNetwork:
@@ -76,11 +100,31 @@ class TcpNetwork:
         self.readiness = readiness_of(self.loop)
         self.clock = clock
         self.use_sendfile = os.uname().sysname == "Linux" if use_sendfile is None else use_sendfile
+        self.sent = 0
+        """Bytes of long queues that were sent in this round of the loop."""
+        self._in_round = False
         self.deferred: list[TcpConnection] | None = None
         """The connections to be flushed at the end of the read being handled; None outside of one."""
 
-    async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
-        return TcpListener(self, await bind(self.loop, host, port), accept)
+    def sent_in_round(self) -> int:
+        """Bytes of long queues that were sent since the loop last looked at the sockets."""
+        if not self._in_round:
+            self._in_round = True
+            self.sent = 0
+            self.loop.call_soon(self._round_ends)
+        return self.sent
+
+    def _round_ends(self) -> None:
+        self._in_round = False
+
+    @cached_property
+    def log(self) -> LimitedLog:
+        return LimitedLog(get_logger("network"), self.clock.monotonic)
+
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
+    ) -> Listener:
+        return TcpListener(self, await bind(self.loop, host, port), accept, for_nodes=for_nodes)
 
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float

@@ -19,8 +19,11 @@ from runtime.tcp_addresses import describe
 if TYPE_CHECKING:
     from runtime.tcp import TcpNetwork
 
-FILE_BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
-"""A connection sends at most this much of files before the others have their turn."""
+BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
+"""A connection sends about this much at most before the others have their turn."""
+BYTES_PER_ROUND: Final = 4 * 1024 * 1024
+"""Once all together have sent this much between two looks at the sockets, others send SMALLEST_SHARE in that round."""
+SMALLEST_SHARE: Final = 64 * 1024
 SMALL_RANGE: Final = 16 * 1024
 """File ranges up to this length are read and leave together with the memory around them."""
 READ_BYTES_PER_SEND: Final = 256 * 1024
@@ -80,6 +83,9 @@ class TcpConnection:
 
     def unsent(self) -> int:
         return self._unsent
+
+    def unsent_in_memory(self) -> int:
+        return sum(len(part) for part in self._queue if not isinstance(part, FileRange))
 
     def send(self, parts: Sequence[Part]) -> None:
         if self._socket is None or self._closing:
@@ -194,14 +200,25 @@ class TcpConnection:
         if self._unsent <= SMALL_RANGE:
             self._send_small()
             return not queue
-        budget = FILE_BYTES_PER_WAKE_UP
+        network = self._network
+        share = max(SMALLEST_SHARE, min(BYTES_PER_WAKE_UP, BYTES_PER_ROUND - network.sent_in_round()))
+        before = self._unsent
+        try:
+            return self._send_share(share)
+        finally:
+            network.sent += before - self._unsent
+
+    def _send_share(self, budget: int) -> bool:
+        queue = self._queue
         while queue:
-            first = queue[0]
-            if type(first) is not FileRange or first.length <= SMALL_RANGE:
-                self._send_memory()
-                continue
             if budget <= 0:
                 return False
+            first = queue[0]
+            if type(first) is not FileRange or first.length <= SMALL_RANGE:
+                before = self._unsent
+                self._send_memory()
+                budget -= before - self._unsent
+                continue
             sent = self._send_file(first, min(first.length - self._sent_of_first, budget))
             budget -= sent
             self._unsent -= sent

@@ -40,7 +40,7 @@ def _log_refusals(node: Controller, broker: int, outcomes: Outcomes) -> None:
             if outcome.code is ErrorCode.NONE:
                 continue
             topic = node.state.image.topics_by_id.get(topic_id)
-            node.log.info(
+            node.client_log.info(
                 "alter partition refused",
                 broker=broker,
                 topic=topic.name if topic else str(topic_id),

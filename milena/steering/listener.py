@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -31,8 +32,7 @@ class VerbListener:
         """Raises OSError. A socket that a killed node has left is replaced."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
-        with address(self._path) as short:
-            self._server = await asyncio.start_unix_server(self._accept, short, limit=LONGEST_LINE)
+        self._server = await asyncio.start_unix_server(self._accept, sock=_bound(self._path), limit=LONGEST_LINE)
 
     async def stop(self) -> None:
         """Stop listening and end what is asked."""
@@ -70,3 +70,19 @@ class VerbListener:
             return {"ok": await next((verbs for verbs in asked if verb in verbs), asked[0]).call(verb, **request)}
         except VerbError as error:
             return {"error": str(error)}
+
+
+def _bound(path: str) -> socket.socket:
+    """A socket that only its owner may connect to, from the moment it is there: the mask is the one way to say so with
+    ``bind`` on every system. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        with address(path) as short:
+            sock.bind(short)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock

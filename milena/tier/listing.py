@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from milena.options import Values
+from milena.table import say
 from milena.tier.places import Opened, Selection
 from milena.tier.words import counted
 from protocol.uuids import to_text
@@ -31,7 +32,8 @@ async def show(values: Values, opened: Opened) -> int:
         plain = await describe(opened, partition, stored.get(partition, []))
         if plain["segments"]:
             plain |= {"tier": opened.place, "metadata": list(opened.metadata)}
-            print(json.dumps(plain) if values.json else "\n".join(lines(plain)))
+            for line in [json.dumps(plain)] if values.json else lines(plain):
+                say(line)
             shown += 1
     if not shown and not values.json:
         print("no segments")

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from milena.errors import UserError
 from milena.options import Values, nearest
+from milena.table import say
 from milena.tier.cluster_topics import ClusterTopics, topics_in
 from milena.tier.places import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
 from milena.tier.restored_cluster import Target, write_cluster
@@ -172,7 +173,7 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
     finally:
         await storage.close()
     await write_cluster(runtime, target, restoration, settings)
-    print(sources_of(target.settings.tier or target.cluster.remote, metadata))
+    say(sources_of(target.settings.tier or target.cluster.remote, metadata))
     _tell(target, restoration)
     return 0
 
@@ -200,15 +201,15 @@ def not_tiered(restoration: Restoration, topics: ClusterTopics) -> Iterator[str]
 
 def _tell(target: Target, restoration: Restoration) -> None:
     for note in restoration.notes:
-        print(f"note: {note}")
+        say(f"note: {note}")
     for topic in restoration.topics:
-        print(f"{topic.name}: {counted(topic.partitions, 'partition')}")
+        say(f"{topic.name}: {counted(topic.partitions, 'partition')}")
         for number in range(topic.partitions):
             log = topic.logs.get(number)
             if log is None:
-                print(f"  {number}: empty")
+                say(f"  {number}: empty")
             else:
                 offsets = f"offsets {log.log_start} to {log.lineage.log_end - 1}"
                 segments = counted(len(log.segments), "segment")
-                print(f"  {number}: {offsets}, {segments}, leader epochs up to {log.leader_epoch}")
-    print(f"`milena up --dir {target.cluster.path}` starts it; topics keep their data for ever until they are altered")
+                say(f"  {number}: {offsets}, {segments}, leader epochs up to {log.leader_epoch}")
+    say(f"`milena up --dir {target.cluster.path}` starts it; topics keep their data for ever until they are altered")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from milena.errors import UserError
 from milena.options import Values
+from milena.table import say
 from milena.tier.listing import verdict
 from milena.tier.places import Opened
 from protocol.uuids import to_text
@@ -63,7 +64,8 @@ async def show(values: Values, opened: Opened) -> int:
     """Print history, files and contents of a segment."""
     found = await find(opened, values.segment)
     plain = await describe(opened, found)
-    print(json.dumps(plain) if values.json else "\n".join(lines(plain)))
+    for line in [json.dumps(plain)] if values.json else lines(plain):
+        say(line)
     return 0
 
 

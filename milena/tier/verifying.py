@@ -6,6 +6,7 @@ import json
 import sys
 
 from milena.options import Values
+from milena.table import say
 from milena.tier.places import Opened, Selection
 from milena.tier.words import counted
 from tiered.verification import Verification, verify
@@ -30,7 +31,7 @@ async def verify_all(values: Values, opened: Opened) -> int:
         print(json.dumps(plain(result, opened)))
     else:
         for finding in result.findings:
-            print(": ".join(filter(None, (finding.kind, finding.place(), finding.what))))
+            say(": ".join(filter(None, (finding.kind, finding.place(), finding.what))))
         print(opened.told())
         looked_at = (counted(result.partitions, "partition"), counted(result.segments, "segment"))
         print(", ".join((*looked_at, f"{result.size} bytes", counted(len(result.findings), "finding"))))

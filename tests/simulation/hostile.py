@@ -112,8 +112,10 @@ class HostileNetwork:
         self._network = network
         self._random = random
 
-    async def listen(self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]]) -> Listener:
-        return await self._network.listen(host, port, accept)
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
+    ) -> Listener:
+        return await self._network.listen(host, port, accept, for_nodes=for_nodes)
 
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float
@@ -168,6 +170,9 @@ class _Between:
 
     def unsent(self) -> int:
         return self._connection.unsent()
+
+    def unsent_in_memory(self) -> int:
+        return self._connection.unsent_in_memory()
 
     def pause_reading(self) -> None:
         self._connection.pause_reading()

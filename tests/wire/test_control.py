@@ -25,6 +25,7 @@ KAFKA = (
     "kafka_log_",
     "kafka_network_",
     "kafka_server_",
+    "process_",
 )
 
 

@@ -14,7 +14,8 @@ from node.framing import KafkaFramer
 from node.outgoing import Channel
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.frames import FrameBudget, ReceiveBuffers
+from protocol.frames import ReceiveBuffers
+from protocol.memory_budget import MemoryBudget
 from runtime.context import Runtime
 from runtime.network import Connection, ConnectionHandler, Framer, Listener
 from tests.unit.controller.cluster import CLUSTER_ID, directory, incarnation
@@ -59,7 +60,7 @@ class Process:
 
     async def listen(self) -> None:
         def accept() -> tuple[Framer, ConnectionHandler]:
-            return KafkaFramer(ReceiveBuffers(FrameBudget(1 << 20)), 1 << 20), Deaf()
+            return KafkaFramer(ReceiveBuffers(MemoryBudget(1 << 20, lambda: 0.0)), 1 << 20), Deaf()
 
         self.listener = await self.runtime.network.listen(*ADDRESS, accept)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from node.control_http import ControlServer, health_page, metrics_page
+from node.control_http import MAX_CONNECTIONS, ControlServer, health_page, metrics_page
 from runtime.process import real_runtime
+
+LAST = b"GET /metrics HTTP/1.0\r\n\r\n"
 
 
 @contextlib.asynccontextmanager
@@ -76,3 +78,55 @@ async def test_a_port_in_use_is_named() -> None:
     async with serving({}) as (host, port):
         with pytest.raises(OSError, match=rf"the control port: cannot listen on {host}:{port}"):
             await ControlServer(real_runtime(), {}).start(host, port)
+
+
+async def test_pages_are_made_one_at_a_time_for_one_scraper_after_the_other() -> None:
+    made: list[int] = []
+    rounds = [0]
+
+    def page() -> tuple[int, str, str]:
+        made.append(rounds[0])
+        return 200, "text/plain", "up 1"
+
+    server = ControlServer(real_runtime(), {"/metrics": page})
+    address = await server.start("127.0.0.1", 0)
+
+    def count() -> None:
+        rounds[0] += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    count()
+    await asyncio.gather(*(ask(address, *[b"GET /metrics HTTP/1.1\r\n\r\n"] * 30, LAST) for _ in range(5)))
+    server.stop()
+    assert len(made) == 5 * 31
+    assert len(set(made)) == len(made), "no two in one round of the loop"
+
+
+async def test_nothing_is_made_for_a_scraper_that_does_not_read() -> None:
+    made: list[int] = []
+
+    def page() -> tuple[int, str, str]:
+        made.append(1)
+        return 200, "text/plain", "x" * (1 << 20)
+
+    server = ControlServer(real_runtime(), {"/metrics": page})
+    address = await server.start("127.0.0.1", 0)
+    _deaf, writer = await asyncio.open_connection(*address, limit=1)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n" * 300)
+    for _ in range(5):
+        assert b"200 OK" in await ask(address, LAST)
+    assert len(made) - 5 < 30
+    server.stop()
+    writer.close()
+
+
+async def test_connections_beyond_the_limit_take_the_place_of_those_that_ask_for_nothing() -> None:
+    async with serving({}) as address:
+        opened = [await asyncio.open_connection(*address) for _ in range(MAX_CONNECTIONS)]
+        for _ in range(3):
+            assert b"up 1" in await ask(address, LAST)
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionError):
+                assert await opened[0][0].read() == b""
+        for _reader, writer in opened:
+            writer.close()

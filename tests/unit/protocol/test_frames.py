@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,18 +15,18 @@ from protocol.frames import (
     SPARE_LIMIT,
     TAIL_LIMIT,
     BadFrame,
-    FrameBudget,
     FrameDecoder,
     ReceiveBuffers,
     frame,
 )
+from protocol.memory_budget import MemoryBudget
 from tests.fixtures.properties import examples
 
 MAX_SIZE = 100 << 20
 
 
 def buffers(limit: int = 1 << 30) -> ReceiveBuffers:
-    return ReceiveBuffers(FrameBudget(limit))
+    return ReceiveBuffers(MemoryBudget(limit, lambda: 0.0))
 
 
 def feed(decoder: FrameDecoder, data: bytes) -> Iterator[bytes]:
@@ -70,6 +71,49 @@ def test_interleaved_streams_in_any_pieces_give_their_frames(
         got[which] += feed(decoders[which], streams[which][:count])
         streams[which] = streams[which][count:]
     assert got == contents
+    assert shared.budget.used == 0
+
+
+@settings(max_examples=examples(100))
+@given(
+    contents=st.lists(SIZES, max_size=8),
+    piece=st.integers(20_000, 400_000),
+    refused=st.sets(st.integers(0, 40)),
+    between=st.booleans(),
+)
+@example(contents=[5, 900_000, 5, TAIL_LIMIT], piece=400_000, refused={0, 1, 2, 3, 4}, between=True)
+def test_frames_that_are_put_by_come_again_in_order(
+    contents: list[int], piece: int, refused: set[int], between: bool
+) -> None:
+    shared = buffers()
+    decoder, other = FrameDecoder(shared, MAX_SIZE), FrameDecoder(shared, MAX_SIZE)
+    expected = [bytes([65 + index]) * size for index, size in enumerate(contents)]
+    got: list[bytes] = []
+    seen = [0]
+
+    def handle(frames: Iterator[memoryview]) -> None:
+        for one in frames:
+            seen[0] += 1
+            if seen[0] in refused:
+                decoder.put_by(one)
+            else:
+                got.append(bytes(one))
+
+    data = framed(*expected)
+    while data or decoder.has_rest:
+        if decoder.has_rest:
+            assert shared.budget.used > 0
+            if between:
+                assert list(feed(other, framed(b"other" * 1000))) == [b"other" * 1000]
+            handle(decoder.again())
+            continue
+        room = decoder.get_buffer()
+        count = min(len(room), len(data), piece)
+        room[:count] = data[:count]
+        data = data[count:]
+        only = decoder.only_frame(count)
+        handle(decoder.buffer_updated(count) if only is None else iter((only,)))
+    assert got == expected
     assert shared.budget.used == 0
 
 
@@ -160,20 +204,36 @@ def test_announcing_a_huge_frame_costs_what_arrives_and_not_what_was_announced()
     assert shared.budget.used <= 300 * 8 + 4 * FIRST_OWN_SIZE
 
 
-def test_the_budget_bounds_unfinished_frames_over_all_connections() -> None:
-    shared = buffers(limit=2 * FIRST_OWN_SIZE)
-    decoders = [FrameDecoder(shared, MAX_SIZE) for _ in range(3)]
+def _note(gone: list[int], which: int, _reason: str) -> None:
+    gone.append(which)
+
+
+def test_the_budget_bounds_unfinished_frames_over_all_connections_and_a_newcomer_gets_in() -> None:
+    clock, gone = [0.0], list[int]()
+    shared = ReceiveBuffers(MemoryBudget(2 * FIRST_OWN_SIZE, lambda: clock[0]))
+    decoders = [FrameDecoder(shared, MAX_SIZE, partial(_note, gone, which)) for which in range(4)]
     start = MAX_SIZE.to_bytes(4, "big") + bytes(TAIL_LIMIT)
-    for decoder in decoders[:2]:
+    for decoder in decoders[:3]:
         assert list(feed(decoder, start)) == []
-    with pytest.raises(BadFrame, match="unfinished requests of all connections"):
-        list(feed(decoders[2], start))
-    decoders[2].closed()
-    decoders[0].closed()
-    assert list(feed(decoders[2], b"")) == []
-    newcomer = FrameDecoder(shared, MAX_SIZE)
-    assert list(feed(newcomer, start)) == []
+        assert shared.budget.used <= shared.budget.limit
+        clock[0] += 1
+    assert gone == [0], "the one that has held as much for longest"
+    assert list(feed(decoders[3], framed(b"x" * TAIL_LIMIT * 2))) == [b"x" * TAIL_LIMIT * 2]
     assert list(feed(FrameDecoder(shared, MAX_SIZE), framed(b"small"))) == [b"small"]
+    for decoder in decoders:
+        decoder.closed()
+    assert shared.budget.used == 0
+
+
+def test_a_frame_larger_than_all_that_may_be_held_ends_its_own_connection_alone() -> None:
+    shared, gone = buffers(limit=FIRST_OWN_SIZE), list[str]()
+    other = FrameDecoder(shared, MAX_SIZE, gone.append)
+    assert list(feed(other, framed(b"1234")[:6])) == []
+    large = FrameDecoder(shared, MAX_SIZE, lambda reason: gone.append(f"large: {reason}"))
+    with pytest.raises(BadFrame, match="an unfinished request: more than 131072 bytes at once"):
+        list(feed(large, framed(bytes(3 * FIRST_OWN_SIZE))))
+    assert gone == ["large: an unfinished request: more than 131072 bytes at once"]
+    assert shared.budget.used == 6
 
 
 def test_a_connection_that_closes_while_its_frame_is_handled_gives_everything_back() -> None:
@@ -202,7 +262,7 @@ def test_large_buffers_are_used_again_and_their_number_is_bounded() -> None:
 
 def test_a_shared_buffer_must_have_room_behind_a_tail() -> None:
     with pytest.raises(ValueError, match="cannot hold a tail"):
-        ReceiveBuffers(FrameBudget(1), TAIL_LIMIT)
+        ReceiveBuffers(MemoryBudget(1, lambda: 0.0), TAIL_LIMIT)
 
 
 def test_a_frame_has_the_length_of_all_its_parts() -> None:

@@ -68,3 +68,26 @@ def test_events_below_the_level_are_left_out() -> None:
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="'loud' is none of debug, info, warning, error, critical"):
         logging.configure(level="loud")
+
+
+@pytest.mark.parametrize("human", [True, False])
+def test_no_value_breaks_a_line_or_steers_a_terminal(human: bool) -> None:
+    stream = io.StringIO()
+    logging.configure(stream, human=human)
+    get_logger("x").warning("refused", id="a\nb\x1b]0;title\x07\u202e\x9b2J" + "y" * 100_000)
+    line = stream.getvalue().removesuffix("\n")
+    assert line.replace(logging.COLOURS["warning"], "").replace(logging.RESET, "").isprintable()
+    assert len(line) < 5000
+
+
+@pytest.mark.parametrize("human", [True, False])
+def test_the_text_of_an_exception_is_cut_and_escaped(human: bool) -> None:
+    stream = io.StringIO()
+    logging.configure(stream, human=human)
+    try:
+        raise ValueError("\x1b[2J" + "y" * 100_000)
+    except ValueError as error:
+        get_logger("x").error("failed", exc_info=error)
+    text = stream.getvalue()
+    assert "\x1b[2J" not in text
+    assert len(text) < 20_000

@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from runtime.clock import Timer
+from runtime.descriptors import kept, limit
+from runtime.network import Framer
 from runtime.system_clock import SystemClock
 from runtime.tcp import TcpNetwork
 from runtime.tcp_connection import TcpConnection
@@ -34,6 +36,18 @@ def no_more_descriptors() -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         used.close()
+
+
+@contextmanager
+def few_descriptors(*, more: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = socket.socket()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used.fileno() + more, hard))
+    used.close()
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_connecting_gives_up_after_its_timeout() -> None:
@@ -95,6 +109,38 @@ async def test_without_descriptors_accepting_pauses_and_goes_on() -> None:
         await server.until(lambda: hasattr(server, "connection"))
         server.abort()
     listener.close()
+
+
+async def test_connections_leave_the_last_descriptors_to_files(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Peer()
+    accepted: list[Peer] = []
+
+    def accept() -> tuple[Framer, Peer]:
+        accepted.append(Peer())
+        return accepted[-1].framer, accepted[-1]
+
+    listener = await TcpNetwork(HastyClock()).listen("127.0.0.1", 0, accept)
+    clients: list[socket.socket] = []
+    with few_descriptors(more=80):
+        while len(clients) - len(accepted) < 3:
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", listener.port))
+            clients.append(client)
+            for _ in range(10):
+                await asyncio.sleep(0)
+        room = limit() - (clients[-1].fileno() + 1)
+        assert kept() - 5 <= room <= kept()
+        assert capsys.readouterr().err.count("accepting pauses: too few descriptors are left") <= 10
+        for _ in range(6):
+            clients.pop(0).close()
+        await server.until(lambda: len(accepted) >= len(clients) + 6 - 3)
+    for peer in accepted:
+        peer.abort()
+    for client in clients:
+        client.close()
+    listener.close()
+    await asyncio.sleep(0)
 
 
 async def test_a_connection_without_delay_and_with_keep_alive() -> None:

@@ -1,0 +1,40 @@
+"""How many descriptors this process has and may have."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Final
+
+KEPT_SHARE: Final = 4
+MOST_KEPT: Final = 64
+
+
+def limit() -> int:
+    """How many may be open (``ulimit -n``)."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+def kept() -> int:
+    """The last ones, which accepted connections leave to segments, to connections of our own and to imports."""
+    return min(MOST_KEPT, limit() // KEPT_SHARE)
+
+
+def room_for_a_connection(fd: int, of_a_node: bool) -> bool:
+    """Whether one more connection may be accepted. ``fd``: any open one. The system gives out the lowest free number.
+    Nodes of the cluster may use half of what is kept: what clients do must not keep a broker from its controller.
+
+    Raises OSError (EMFILE, ENFILE) where there is none at all.
+    """
+    free = os.dup(fd)
+    os.close(free)
+    return free < limit() - (kept() // 2 if of_a_node else kept())
+
+
+def open_now() -> int:
+    """How many are open; 0 where the system does not tell."""
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1  # without the one that lists
+    except FileNotFoundError:
+        return 0

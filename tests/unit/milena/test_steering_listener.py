@@ -1,0 +1,45 @@
+"""The socket of a node under `milena up --lab`: for its owner alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milena.steering.listener import VerbListener
+from runtime.process import real_runtime
+
+
+@pytest.fixture
+def nothing_masked() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("nothing_masked")
+async def test_a_lab_socket_is_for_its_owner_alone_from_its_first_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes_at_bind: list[int] = []
+    bind = socket.socket.bind
+
+    class Watched(socket.socket):
+        def bind(self, address: str) -> None:  # type: ignore[override]
+            bind(self, address)
+            modes_at_bind.append(stat.S_IMODE(os.stat(address).st_mode))
+
+    monkeypatch.setattr(socket, "socket", Watched)
+    path = tmp_path / "broker-1.sock"
+    listener = VerbListener(str(path), {}, real_runtime().new_tasks("verbs"))
+    await listener.start()
+    assert modes_at_bind == [0o600]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    mask = os.umask(0)
+    assert mask == 0, "the process's own mask is as it was"
+    await listener.stop()
+    assert not path.exists()

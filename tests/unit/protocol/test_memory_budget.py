@@ -1,0 +1,148 @@
+"""Who has to go when what all connections hold together is too much: the hoarder, not the newcomer."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.memory_budget import LEAST_GAIN, LOOK_INTERVAL, SILENCE, SPARE_SHARE, Holding, MemoryBudget, NoRoom
+
+MB = 10**6
+
+
+class Site:
+    """A budget with a clock moved by hand, and the names of those that had to go."""
+
+    def __init__(self, limit: int) -> None:
+        self.now = 0.0
+        self.gone: list[str] = []
+        self.budget = MemoryBudget(limit, lambda: self.now)
+
+    def holding(self, name: str) -> Holding:
+        return Holding(self.budget, lambda _reason: self.gone.append(name))
+
+    def sends(self, holding: Holding, rate: float, seconds: float) -> None:
+        """The peer sends so many bytes each second, and all of them are held."""
+        for _ in range(round(seconds)):
+            self.now += 1
+            holding.moved(round(rate))
+            holding.hold(holding.held + round(rate))
+
+
+def test_five_hoarders_of_94_mb_do_not_shut_out_a_small_produce() -> None:
+    site = Site(512 * MB)
+    for number in range(5):
+        site.holding(f"hoarder {number}").hold(94 * MB)
+        site.now += 0.1
+    newcomer = site.holding("newcomer")
+    for size in range(100_000, 1_000_000, 100_000):
+        newcomer.hold(size)
+    site.holding("other").hold(60 * MB)
+    assert site.gone == ["hoarder 0"]
+    assert site.budget.used <= site.budget.limit
+
+
+def test_a_byte_now_and_then_is_no_progress() -> None:
+    site = Site(100 * MB)
+    slow = site.holding("slow")
+    site.sends(slow, 4 * MB, 10)
+    trickler = site.holding("trickler")
+    trickler.hold(20 * MB)
+    for _ in range(100):
+        site.now += 0.5
+        trickler.moved(1)
+        slow.moved(4 * MB // 10)
+    assert trickler.blame(site.now) > slow.blame(site.now)
+    site.holding("newcomer").hold(45 * MB)
+    assert site.gone == ["trickler"], "although the other one holds more, and has for longer"
+
+
+def test_who_stands_still_goes_before_who_gets_on() -> None:
+    site = Site(100 * MB)
+    still = site.holding("still")
+    still.hold(10 * MB)
+    site.now += SILENCE
+    large = site.holding("large")
+    site.sends(large, 20 * MB, 4)
+    site.holding("newcomer").hold(15 * MB)
+    assert site.gone == ["still"]
+
+
+def test_where_all_get_on_the_most_bytes_for_the_longest_time_go() -> None:
+    site = Site(100 * MB)
+    for name, size in (("first", 40 * MB), ("large", 50 * MB), ("last", 5 * MB)):
+        site.holding(name).hold(size)
+        site.now += 0.1
+    site.holding("newcomer").hold(20 * MB)
+    assert site.gone == ["first"]
+
+
+def test_who_asks_for_the_most_has_to_go_itself() -> None:
+    site = Site(100 * MB)
+    site.holding("other").hold(10 * MB)
+    greedy = site.holding("greedy")
+    greedy.hold(85 * MB)
+    site.now += 1
+    with pytest.raises(NoRoom, match="nobody holds more for longer"):
+        greedy.hold(95 * MB)
+    assert site.gone == []
+    with pytest.raises(NoRoom, match="more than 100000000 bytes at once"):
+        site.holding("huge").hold(100 * MB + 1)
+
+
+def test_room_is_made_for_more_than_one_small_request_where_many_stand_still() -> None:
+    site = Site(1000)
+    for number in range(1000):
+        site.holding(f"{number}").hold(1)
+    site.now += SILENCE + 1
+    site.holding("newcomer").hold(1)
+    assert len(site.gone) == 1 + 1000 // SPARE_SHARE
+
+
+def test_what_was_let_go_holds_nothing_and_cannot_hold_again() -> None:
+    site = Site(100)
+    first, second = site.holding("first"), site.holding("second")
+    first.hold(80)
+    site.now += 1
+    second.hold(80)
+    assert (first.held, site.budget.used, site.gone) == (0, 80, ["first"])
+    first.hold(50)
+    first.close()
+    assert site.budget.used == 80
+
+
+def test_a_peer_that_takes_unseen_is_not_taken_for_one_that_stands_still() -> None:
+    site = Site(100)
+    left = [60]
+    takes = Holding(site.budget, lambda _reason: site.gone.append("takes"), lambda: left[0])
+    takes.hold(60)
+    rests = Holding(site.budget, lambda _reason: site.gone.append("rests"), lambda: 30)
+    rests.hold(30)
+    site.now += SILENCE + 1
+    left[0] = 50
+    site.holding("newcomer").hold(40)
+    assert site.gone == ["rests"]
+    assert takes.held == 50
+
+
+def test_an_unfinished_request_is_overdue_that_gained_little_in_a_minute_though_there_is_room() -> None:
+    site = Site(100 * MB)
+    trickles, slow, new = (site.holding(name) for name in ("trickles", "slow", "new"))
+    trickles.hold(1000)
+    slow.hold(1000)
+    for _ in range(round(LOOK_INTERVAL)):
+        site.now += 1
+        trickles.moved(1)
+        slow.moved(LEAST_GAIN // 60 + 1)
+    new.hold(1000)
+    assert [one.overdue() for one in (trickles, slow, new)] == [True, False, False]
+
+
+def test_the_time_that_we_did_not_read_does_not_count() -> None:
+    site = Site(100 * MB)
+    held_up = site.holding("held up")
+    held_up.hold(1000)
+    site.now += LOOK_INTERVAL
+    held_up.excuse()
+    assert not held_up.overdue()
+    site.now += LOOK_INTERVAL
+    assert held_up.overdue()

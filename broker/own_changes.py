@@ -74,7 +74,7 @@ class OwnChanges:
             return False
         with contextlib.suppress(KafkaError, ChannelError, TimeoutError):
             async with asyncio.timeout(seconds):
-                end = await self._committed(seconds)
+                end = await self._committed()
                 if end is not None:
                     await self._carried_out(end - 1)
                     return True
@@ -88,9 +88,10 @@ class OwnChanges:
                 if offset <= applied and not future.done():
                     future.set_result(None)
 
-    async def _committed(self, seconds: float) -> int | None:
-        """The high watermark that the quorum's leader has, None where it does not say."""
-        response = await self._link.request(ApiKey.DESCRIBE_QUORUM, timeout=seconds, topics=_LOG)
+    async def _committed(self) -> int | None:
+        """The high watermark that the quorum's leader has, None where it does not say. Who gives up waiting must not
+        make the link do so: a link that times out drops its connection, and with it what others have asked there."""
+        response = await self._link.request(ApiKey.DESCRIBE_QUORUM, topics=_LOG)
         partitions = [partition for topic in response.topics for partition in topic.partitions]
         if int(response.error_code) or len(partitions) != 1 or int(partitions[0].error_code):
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from tests.simulation.steps import create
 LATE = 0.3
 """Seconds by which the controller takes up the brokers' fetches late."""
 TOPIC, BROKER = 2, 4
-Step = Callable[[Channel], Awaitable[Any]]
+Step = Callable[[Channel], Coroutine[Any, Any, Any]]
 
 
 async def create_topic(broker: Channel) -> list[int]:
@@ -88,7 +88,9 @@ CHANGES: dict[str, tuple[Step, Step, Any]] = {
 }
 
 
-def _scenario(change: Step, look: Step, out: list[Any], **overrides: object) -> Callable[[World], Awaitable[None]]:
+def _scenario(
+    change: Step, look: Step, out: list[Any], **overrides: object
+) -> Callable[[World], Coroutine[Any, Any, None]]:
     async def scenario(world: World) -> None:
         cluster: SimulatedCluster = await start_cluster(world, overrides=overrides)
         assert cluster.controller is not None
@@ -109,14 +111,14 @@ def _scenario(change: Step, look: Step, out: list[Any], **overrides: object) -> 
 def test_the_next_request_to_the_broker_sees(name: str) -> None:
     change, look, expected = CHANGES[name]
     out: list[Any] = []
-    simulate(_scenario(change, look, out), seed=1)  # type: ignore[arg-type]
+    simulate(_scenario(change, look, out), seed=1)
     assert out[0] == expected
 
 
 def test_a_broker_that_learns_too_late_answers_all_the_same() -> None:
     out: list[Any] = []
     change, look, expected = CHANGES["a topic's config"]
-    simulate(_scenario(change, look, out, forwarded_request_visible_timeout_ms=50), seed=1)  # type: ignore[arg-type]
+    simulate(_scenario(change, look, out, forwarded_request_visible_timeout_ms=50), seed=1)
     assert out[0] != expected
     assert 0.05 <= out[1] < LATE
 
@@ -124,6 +126,6 @@ def test_a_broker_that_learns_too_late_answers_all_the_same() -> None:
 def test_without_a_timeout_the_broker_does_not_wait() -> None:
     out: list[Any] = []
     change, look, expected = CHANGES["a topic's config"]
-    simulate(_scenario(change, look, out, forwarded_request_visible_timeout_ms=0), seed=1)  # type: ignore[arg-type]
+    simulate(_scenario(change, look, out, forwarded_request_visible_timeout_ms=0), seed=1)
     assert out[0] != expected
     assert out[1] < 0.05

@@ -46,7 +46,8 @@ class Containment:
     def note(self, place: str, error: BaseException, **context: Any) -> None:
         """``error`` was contained at ``place``, a name from the code; ``context`` says what has failed with it."""
         self.count += 1
-        if self._unforeseen is not None and not isinstance(error, OSError):
+        of_the_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+        if self._unforeseen is not None and not of_the_system:
             self._unforeseen(f"{place} failed", error)
             return
         now = self._clock.monotonic()

@@ -16,6 +16,7 @@ from broker.partition import Partition
 from node.api import RequestContext
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
+from protocol.repeated import repeated_in
 from protocol.types import Offset
 from storage.partition_log import PartitionLog
 
@@ -41,8 +42,7 @@ _OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
     committed = messages.get(request, "isolation_level", 0) == 1
-    asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    repeated = set() if len(set(asked)) == len(asked) else {one for one in asked if asked.count(one) > 1}
+    repeated = repeated_in((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics: dict[str, dict[int, Any]] = {}
     for topic in request.topics:
         for one in topic.partitions:

@@ -103,8 +103,10 @@ def create_partitions(
             outcomes.append((topic.topic, error))
         else:
             outcomes.append((topic.topic, None))
-    if len(records) > MAX_RECORDS_PER_BATCH:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records.")
+        if len(records) > MAX_RECORDS_PER_BATCH:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records."
+            )
     return Result(() if validate_only else records, outcomes)
 
 

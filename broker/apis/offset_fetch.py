@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.groups.group import Group
 from node.api import RequestContext
+from node.repeats import Repeats
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -18,9 +19,18 @@ if TYPE_CHECKING:
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
-    if ctx.version >= 8:
-        return {"groups": [_group(node, ctx, asked.group_id, asked.topics) for asked in request.groups]}
-    return _group(node, ctx, request.group_id, request.topics)
+    """Raises KafkaError INVALID_REQUEST where all offsets of the same groups are asked for over and over."""
+    if ctx.version < 8:
+        return _group(node, ctx, request.group_id, request.topics)
+    repeats = Repeats()
+
+    def show(asked: Any) -> dict[str, Any]:
+        shown = _group(node, ctx, asked.group_id, asked.topics)
+        if asked.topics is None:
+            repeats.note(asked.group_id, 1 + sum(len(topic["partitions"]) for topic in shown["topics"]))
+        return shown
+
+    return {"groups": [show(asked) for asked in request.groups]}
 
 
 def _group(node: Broker, ctx: RequestContext, group_id: str, topics: Any) -> dict[str, Any]:

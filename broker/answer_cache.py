@@ -20,8 +20,9 @@ class AnswerCache:
     def get(self, request: Hashable) -> bytes | None:
         return self._answers.get(request)
 
-    def put(self, request: Hashable, answer: bytes) -> None:
-        size = len(answer) + _OVERHEAD
+    def put(self, request: Hashable, answer: bytes, request_size: int) -> None:
+        """Keep an answer. ``request_size``: the bytes of ``request``, which are kept with it."""
+        size = request_size + len(answer) + _OVERHEAD
         if size > self._max_bytes // 4:
             return
         if self._size + size > self._max_bytes:

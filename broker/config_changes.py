@@ -22,6 +22,7 @@ from node.image import (
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.repeated import repeated_in
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -35,9 +36,10 @@ async def alter(node: Broker, ctx: RequestContext, request: Any) -> dict[str, An
     """Answer either of the two requests; None where the controller's answer has been passed on. Raises KafkaError where
     the controller gives none."""
     resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
+    twice = repeated_in(resources)
     own: dict[int, KafkaError | None] = {}
     for index, resource in enumerate(request.resources):
-        error = _refusal(node.node_id, resource, repeated=resources.count(resources[index]) > 1)
+        error = _refusal(node.node_id, resource, repeated=resources[index] in twice)
         if error is not None or resource.resource_type == BROKER_LOGGER_RESOURCE:
             own[index] = error or _change_levels(node, ctx, resource, validate_only=request.validate_only)
     if not own:

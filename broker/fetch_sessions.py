@@ -29,6 +29,10 @@ _MAX_EPOCH: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
 """A session idle for longer gives its slot to anyone; one that has lived longer may be evicted by a larger one."""
 
+MAX_CACHED_PARTITIONS: Final = 1_000_000
+"""Partitions of all sessions. Consumers find no room beyond; followers do, as they hold what is here. A partition takes
+half a kilobyte."""
+
 Key: TypeAlias = tuple[str | UUID, int]
 """A partition as the client names it: topic name, or topic id from Fetch v13 on, and index."""
 
@@ -234,8 +238,11 @@ class FetchPlan(NamedTuple):
 class FetchSessions:
     """All sessions of a broker."""
 
-    def __init__(self, clock: Clock, random: Randomness, slots: int) -> None:
+    def __init__(
+        self, clock: Clock, random: Randomness, slots: int, max_partitions: int = MAX_CACHED_PARTITIONS
+    ) -> None:
         self._clock = clock
+        self._max_partitions = max_partitions
         self._random = random
         self._slots = slots
         self._sessions: dict[int, Session] = {}
@@ -276,10 +283,14 @@ class FetchSessions:
         return self._continue(session, wanted, forgotten)
 
     def _continue(self, session: Session, wanted: list[Wanted], forgotten: Iterable[Key]) -> FetchPlan:
+        before = len(session.partitions)
         for one in wanted:
             session.want(one)
         for key in forgotten:
             session.forget(key)
+        if len(session.partitions) > before and self._overflows(session, 0):
+            self._drop(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
             self._drop(session.id)
             return FetchPlan(None, [], incremental=False)
@@ -291,12 +302,18 @@ class FetchSessions:
     def _create(self, wanted: list[Wanted], *, privileged: bool, uses_topic_ids: bool) -> Session | None:
         now = self._now()
         session = Session(0, wanted, privileged=privileged, uses_topic_ids=uses_topic_ids, now_ms=now)
+        if self._overflows(session, len(session.partitions)):
+            return None
         if len(self._sessions) >= self._slots and not self._evict_for(session, now):
             return None
         while session.id in self._sessions or session.id == NO_SESSION:
             session.id = 1 + self._random.below(_MAX_EPOCH)
         self._sessions[session.id] = session
         return session
+
+    def _overflows(self, session: Session, more: int) -> bool:
+        """Whether ``more`` partitions of this session are too many beside those of all sessions."""
+        return not session.privileged and self.partitions + more > self._max_partitions
 
     def _evict_for(self, newcomer: Session, now: int) -> bool:
         oldest = next(iter(self._sessions.values()), None)

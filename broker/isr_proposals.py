@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from runtime.logging import get_logger
 from runtime.tasks import Tasks
 
 RETRY_PAUSE: Final = 0.05
+MAX_IN_REQUEST: Final = 10_000
 WITH_EPOCHS: Final = 3
 """The version of AlterPartition that names the members' broker epochs."""
 
@@ -87,7 +89,7 @@ class IsrProposals:
     async def _run(self) -> None:
         while True:
             await self._work.wait()
-            if not await self._send(list(self._waiting.values())):
+            if not await self._send(list(islice(self._waiting.values(), MAX_IN_REQUEST))):
                 await self._clock.sleep(RETRY_PAUSE)
             if not self._waiting:
                 self._work.clear()

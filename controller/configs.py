@@ -7,6 +7,7 @@ it names (KAFKA-14136).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -130,12 +131,19 @@ def _list_parts(resource: Resource, key: str, present: str | None) -> list[str] 
 
 
 def _edited(parts: list[str], change: Change) -> list[str]:
-    for item in (change.value or "").split(","):
-        if change.op is Op.APPEND and item not in parts:
-            parts.append(item)
-        elif change.op is Op.SUBTRACT and item in parts:
-            parts.remove(item)
-    return parts
+    """The list with items appended that it lacks, or without the first of each that is given."""
+    given = (change.value or "").split(",")
+    if change.op is Op.APPEND:
+        present = set(parts)
+        return parts + [item for item in dict.fromkeys(given) if item not in present]
+    doomed = Counter(given)
+    kept = []
+    for part in parts:
+        if doomed[part]:
+            doomed[part] -= 1
+        else:
+            kept.append(part)
+    return kept
 
 
 def _check(state: ControllerState, resource: Resource, values: Mapping[str, str | None]) -> None:

@@ -18,6 +18,7 @@ from controller.state import ControllerState
 from node.image import BrokerImage, TopicImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.metadata_records import PartitionRecord, TopicRecord
+from protocol.repeated import repeated_in
 from protocol.topic_names import collision_key, topic_name_problem
 from protocol.types import METADATA_TOPIC, NodeId
 from runtime.randomness import Randomness
@@ -61,7 +62,7 @@ def create_topics(
     Raises KafkaError(POLICY_VIOLATION) where the request as a whole asks for too many partitions.
     """
     names = [topic.name for topic in wanted]
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    twice = repeated_in(names)
     single = [topic for topic in wanted if topic.name not in twice]
     _check_total(state, single)
     may_collide = any("." in name or "_" in name for name in names)
@@ -88,8 +89,7 @@ def create_partitions(
     state: ControllerState, wanted: Sequence[NewPartitions], random: Randomness, *, validate_only: bool = False
 ) -> Result[list[tuple[str, KafkaError | None]]]:
     """Raise the partition counts of topics; outcomes as of ``create_topics``."""
-    names = [topic.topic for topic in wanted]
-    twice = {name for name in names if names.count(name) > 1}
+    twice = repeated_in(topic.topic for topic in wanted)
     records: list[Any] = []
     outcomes: list[tuple[str, KafkaError | None]] = [
         (name, KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named twice.")) for name in sorted(twice)
@@ -103,8 +103,10 @@ def create_partitions(
             outcomes.append((topic.topic, error))
         else:
             outcomes.append((topic.topic, None))
-    if len(records) > MAX_RECORDS_PER_BATCH:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records.")
+        if len(records) > MAX_RECORDS_PER_BATCH:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records."
+            )
     return Result(() if validate_only else records, outcomes)
 
 

@@ -7,6 +7,7 @@ and bytes that follow are passed over, so that old members understand new ones (
 from dataclasses import field
 from typing import ClassVar, Final, TypeVar
 
+from protocol.limits import MAX_ELEMENTS
 from protocol.primitives import Data, DecodeError, Reader, Writer
 from protocol.schema import BYTES, INT32, STRING, Entity, decode_from, encode_into, versioned
 
@@ -65,7 +66,7 @@ def encode_consumer_message(message: ConsumerMessage, version: int = ConsumerMes
 
 
 def decode_subscription(data: Data) -> Subscription:
-    """Raises DecodeError."""
+    """Raises DecodeError, also where it has more elements than a request may."""
     return _decode(Subscription, data)
 
 
@@ -83,7 +84,7 @@ def subscribed_topics(metadata: Data) -> frozenset[str] | None:
 
 
 def _decode(schema: type[M], data: Data) -> M:
-    reader = Reader(data)
+    reader = Reader(data, 0, MAX_ELEMENTS)
     version = reader.int16()
     if version < 0:
         raise DecodeError(f"a {schema.__name__.lower()} of version {version}")

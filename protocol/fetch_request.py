@@ -7,7 +7,8 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from protocol.primitives import Data, Writer
+from protocol.limits import MAX_ELEMENTS
+from protocol.primitives import Data, TooManyElements, Writer
 from protocol.scan import (
     count_at,
     decoding,
@@ -15,11 +16,11 @@ from protocol.scan import (
     expect_within,
     nullable_text_at,
     tag_at,
+    tag_count_at,
     tags_end,
     text_at,
     uuid_at,
     uuid_of,
-    uvarint_at,
 )
 from protocol.topics import topic_at, write_topic
 from protocol.types import ZERO_UUID
@@ -98,11 +99,11 @@ def decode_fetch_request(version: int, body: Data) -> FetchRequest:
     else:
         max_wait, min_bytes, max_bytes, isolation = _LIMITS_V4.unpack_from(data, pos)
         pos += 13
-    topics, pos = _read_topics(data, pos, version)
+    topics, elements, pos = _read_topics(data, pos, version)
     forgotten: list[ForgottenTopic] = []
     rack_id = ""
     if version >= 7:
-        forgotten, pos = _read_forgotten(data, pos, version)
+        forgotten, pos = _read_forgotten(data, pos, version, elements)
     if version >= 11:
         rack_id, pos = text_at(data, pos, flexible)
     cluster_id: str | None = None
@@ -168,13 +169,19 @@ def _read_news(data: memoryview) -> FetchRequest | None:
     )
 
 
-def _read_topics(data: memoryview, pos: int, version: int) -> tuple[list[FetchTopic], int]:
+def _read_topics(data: memoryview, pos: int, version: int) -> tuple[list[FetchTopic], int, int]:
+    """The topics, the elements that they are, and the position behind them."""
     flexible, by_id = version >= 12, version >= 13
-    topic_count, pos = count_at(data, pos, flexible)
+    elements, pos = count_at(data, pos, flexible)
+    if elements > MAX_ELEMENTS:
+        raise TooManyElements(MAX_ELEMENTS)
     topics: list[FetchTopic] = []
-    for _ in range(topic_count):
+    for _ in range(elements):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
+        elements += count
+        if elements > MAX_ELEMENTS:
+            raise TooManyElements(MAX_ELEMENTS)
         partitions = []
         for _ in range(count):
             wanted, pos = _read_flexible(data, pos, version) if flexible else _read_legacy(data, pos, version)
@@ -182,7 +189,7 @@ def _read_topics(data: memoryview, pos: int, version: int) -> tuple[list[FetchTo
         if flexible:
             pos = tags_end(data, pos)
         topics.append((name, topic_id, partitions))
-    return topics, pos
+    return topics, elements, pos
 
 
 def _read_flexible(data: memoryview, pos: int, version: int) -> tuple[FetchPartition, int]:
@@ -191,7 +198,7 @@ def _read_flexible(data: memoryview, pos: int, version: int) -> tuple[FetchParti
     if data[pos] == 0:
         return FetchPartition(index, offset, max_bytes, epoch, last_epoch, log_start), pos + 1
     directory, high_watermark = ZERO_UUID, NO_HIGH_WATERMARK
-    count, pos = uvarint_at(data, pos)
+    count, pos = tag_count_at(data, pos)
     for _ in range(count):
         tag, start, pos = tag_at(data, pos)
         if tag == 0 and version >= 17:
@@ -215,13 +222,19 @@ def _read_legacy(data: memoryview, pos: int, version: int) -> tuple[FetchPartiti
     return FetchPartition(index, offset, max_bytes), pos + 16
 
 
-def _read_forgotten(data: memoryview, pos: int, version: int) -> tuple[list[ForgottenTopic], int]:
+def _read_forgotten(data: memoryview, pos: int, version: int, elements: int) -> tuple[list[ForgottenTopic], int]:
     flexible, by_id = version >= 12, version >= 13
     topic_count, pos = count_at(data, pos, flexible)
+    elements += topic_count
+    if elements > MAX_ELEMENTS:
+        raise TooManyElements(MAX_ELEMENTS)
     forgotten: list[ForgottenTopic] = []
     for _ in range(topic_count):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
+        elements += count
+        if elements > MAX_ELEMENTS:
+            raise TooManyElements(MAX_ELEMENTS)
         partitions = [_INT32.unpack_from(data, pos + 4 * index)[0] for index in range(count)]
         pos += 4 * count
         if flexible:
@@ -233,7 +246,7 @@ def _read_forgotten(data: memoryview, pos: int, version: int) -> tuple[list[Forg
 def _read_tags(data: memoryview, pos: int, version: int) -> tuple[str | None, tuple[int, int] | None, int]:
     cluster_id: str | None = None
     state: tuple[int, int] | None = None
-    count, pos = uvarint_at(data, pos)
+    count, pos = tag_count_at(data, pos)
     for _ in range(count):
         tag, start, pos = tag_at(data, pos)
         content = data[:pos]

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.api_keys import ApiKey
+from protocol.limits import MAX_TAGS
 from protocol.primitives import Data, DecodeError, Reader
 from protocol.registry import REGISTRY
 
@@ -56,7 +57,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
         if pos < size and frame[pos] == 0:
             pos += 1
         else:
-            reader = Reader(frame, pos)
+            reader = Reader(frame, pos, MAX_TAGS)
             reader.skip_tags()
             pos = reader.pos
     return RequestHeader(api_key, api_version, correlation_id, client_id), frame[pos:]

@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from protocol.api_keys import ApiKey
+from protocol.limits import max_elements
 from protocol.primitives import Data, Reader, Writer
 from protocol.structs import StructCodec, codec
 
@@ -31,10 +32,11 @@ T = TypeVar("T")
 def decode_request(key: int, version: int, body: Data) -> Any:
     """The request in ``body``, which is what follows its header. Nothing refers to ``body`` afterwards.
 
-    Raises DecodeError for a malformed or truncated body, LookupError for a version that no schema exists of. Bytes
+    Raises DecodeError for a malformed or truncated body, TooManyElements for one that holds more than the API may,
+    LookupError for a version that no schema exists of. Bytes
     left over are ignored, as Kafka does: librdkafka 2.16 sends three too many when it asks for all topics.
     """
-    entity: Any = _codec(key, version, "request").read(Reader(body))
+    entity: Any = _codec(key, version, "request").read(Reader(body, 0, max_elements(key)))
     return entity
 
 

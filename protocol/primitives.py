@@ -24,12 +24,20 @@ _UINT16: Final = Struct(">H")
 _UINT32: Final = Struct(">I")
 _FLOAT64: Final = Struct(">d")
 
+_ANY_NUMBER: Final = 1 << 62
 _MAX_STRING: Final = 0x7FFF
 """Kafka refuses longer strings, in the compact form too."""
 
 
 class DecodeError(ValueError):
     """The bytes are not what their schema says."""
+
+
+class TooManyElements(DecodeError):
+    """A request holds more elements than its reader may take."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"more than {limit} elements in one request")
 
 
 def _integer(form: Struct) -> Callable[[Reader], int]:
@@ -52,14 +60,17 @@ def _integer(form: Struct) -> Callable[[Reader], int]:
 class Reader:
     """Reads from ``pos`` on. Every method raises DecodeError where the bytes end too early or a length is impossible.
 
-    A length is compared with the bytes that are there before anything is allocated for it.
+    A length is compared with the bytes that are there before anything is allocated for it. Elements of arrays and
+    tagged fields are counted, at any depth: more than ``max_elements`` of them are TooManyElements.
     """
 
-    __slots__ = ("data", "pos")
+    __slots__ = ("_elements", "_max_elements", "data", "pos")
 
-    def __init__(self, data: Data, pos: int = 0) -> None:
+    def __init__(self, data: Data, pos: int = 0, max_elements: int = _ANY_NUMBER) -> None:
         self.data = data if isinstance(data, memoryview) else memoryview(data)
         self.pos = pos
+        self._elements = 0
+        self._max_elements = max_elements
 
     @property
     def remaining(self) -> int:
@@ -177,16 +188,33 @@ class Reader:
     def _count(self, count: int) -> int:
         if count < -1 or count > self.remaining:
             raise DecodeError(f"an array of {count} elements in {self.remaining} bytes")
+        if count > 0:
+            self.take(count)
         return count
+
+    def take(self, count: int) -> None:
+        """Count elements that are to be read. Raises TooManyElements."""
+        self._elements += count
+        if self._elements > self._max_elements:
+            raise TooManyElements(self._max_elements)
 
     def tags(self) -> Iterator[tuple[int, Reader]]:
         """The tagged fields that follow, each with a reader over its own bytes."""
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        if count:
+            self.take(count)
+        for _ in range(count):
             tag = self.uvarint()
-            yield tag, Reader(self.view(self.uvarint()))
+            content = Reader(self.view(self.uvarint()), max_elements=self._max_elements)
+            content._elements = self._elements
+            yield tag, content
+            self._elements = content._elements
 
     def skip_tags(self) -> None:
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        if count:
+            self.take(count)
+        for _ in range(count):
             self.uvarint()
             self.view(self.uvarint())
 

@@ -20,7 +20,8 @@ from protocol.leaders import (
     encode_current_leader,
     encode_node_endpoints,
 )
-from protocol.primitives import Data, Reader, Writer
+from protocol.limits import MAX_PRODUCED
+from protocol.primitives import Data, Reader, TooManyElements, Writer
 from protocol.scan import count_at, decoding, expect_within, length_at, nullable_text_at, tags_end
 from protocol.topics import topic_at, write_topic
 
@@ -76,11 +77,16 @@ def decode_produce_request(version: int, body: Data) -> ProduceRequest:
     data = body if isinstance(body, memoryview) else memoryview(body)
     transactional_id, pos = nullable_text_at(data, 0, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, pos)
-    topic_count, pos = count_at(data, pos + 6, flexible)
+    elements, pos = count_at(data, pos + 6, flexible)
+    if elements > MAX_PRODUCED:
+        raise TooManyElements(MAX_PRODUCED)
     topics: list[ProduceTopic] = []
-    for _ in range(topic_count):
+    for _ in range(elements):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
+        elements += count
+        if elements > MAX_PRODUCED:
+            raise TooManyElements(MAX_PRODUCED)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count):
             partition = _INT32.unpack_from(data, pos)[0]

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 from uuid import UUID
 
+from protocol.limits import MAX_TAGS
 from protocol.primitives import Data, DecodeError
 
 T = TypeVar("T")
@@ -107,10 +108,18 @@ def uuid_of(data: bytes) -> UUID:
 
 def tags_end(data: Data, pos: int) -> int:
     """The position behind tagged fields of which none is known."""
-    count, pos = uvarint_at(data, pos)
+    count, pos = tag_count_at(data, pos)
     for _ in range(count):
         _, _, pos = tag_at(data, pos)
     return pos
+
+
+def tag_count_at(data: Data, pos: int) -> tuple[int, int]:
+    """How many tagged fields follow."""
+    count, pos = uvarint_at(data, pos)
+    if count > MAX_TAGS:
+        raise DecodeError(f"{count} tagged fields in one element")
+    return count, pos
 
 
 def tag_at(data: Data, pos: int) -> tuple[int, int, int]:

@@ -3,15 +3,17 @@
 The answer comes when a copy has been begun (or is going on, or the replica is there already); DescribeLogDirs tells how
 far it has come. To name the directory in which the log lies ends a move. A replica that is not here is refused; unlike
 Kafka, which remembers the directory for the time when it will be, we forget it. A cordoned directory takes no replicas.
+Of a partition that is named twice the last directory counts, as in Kafka.
 KIPs: 113, 858, 1066.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.apis.describe_log_dirs import is_cordoned
 from node.api import RequestContext
+from node.slices import in_slices
 from protocol.errors import ErrorCode, KafkaError
 from storage.log_dir import LogDir
 from storage.names import has_room_for_mark
@@ -19,14 +21,18 @@ from storage.names import has_room_for_mark
 if TYPE_CHECKING:
     from broker.server import Broker
 
+SLICE: Final = 50
+"""Replicas whose copies are begun at one go: each makes a folder."""
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+
+async def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    targets = {
+        (topic.name, index): one.path for one in request.dirs for topic in one.topics for index in topic.partitions
+    }
+    errors = await in_slices(node.runtime.clock, list(targets), lambda one: _move(node, targets[one], *one), SLICE)
     topics: dict[str, list[dict[str, int]]] = {}
-    for one in request.dirs:
-        for topic in one.topics:
-            for index in topic.partitions:
-                error = _move(node, one.path, topic.name, index)
-                topics.setdefault(topic.name, []).append({"partition_index": index, "error_code": int(error)})
+    for (name, index), error in zip(targets, errors, strict=True):
+        topics.setdefault(name, []).append({"partition_index": index, "error_code": int(error)})
     return {"results": [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]}
 
 

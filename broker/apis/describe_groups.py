@@ -5,31 +5,42 @@ A group that does not exist is Dead; from v6 it has the error GROUP_ID_NOT_FOUND
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.groups.group import Group
 from broker.groups.model import GroupState, Member
 from node.api import RequestContext
+from node.repeats import Repeats
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
 
 if TYPE_CHECKING:
     from broker.server import Broker
 
+BYTES_OF_AN_ELEMENT: Final = 100
 NOT_ASKED: Final = -(1 << 31)
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that there is for a group, as nothing is forbidden."""
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+    """Raises KafkaError INVALID_REQUEST where the same groups are named over and over."""
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
-    return {
-        "groups": [
-            {"group_id": group_id, "authorized_operations": operations, **_describe(node, ctx, group_id)}
-            for group_id in request.groups
-        ]
-    }
+    repeats = Repeats()
+
+    def describe(group_id: str) -> dict[str, Any]:
+        told = _describe(node, ctx, group_id)
+        repeats.note(group_id, _weight(told.get("members", ())))
+        return {"group_id": group_id, "authorized_operations": operations, **told}
+
+    return {"groups": [describe(group_id) for group_id in request.groups]}
+
+
+def _weight(members: Sequence[Mapping[str, Any]]) -> int:
+    """Members, and their bytes as so many elements."""
+    size = sum(len(one["member_metadata"]) + len(one["member_assignment"]) for one in members)
+    return 1 + len(members) + size // BYTES_OF_AN_ELEMENT
 
 
 def _describe(node: Broker, ctx: RequestContext, group_id: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from node.api import RequestContext
+from node.repeats import Repeats
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_names import topic_name_problem
 from storage.producer_state import ProducerEntry
@@ -14,12 +15,17 @@ if TYPE_CHECKING:
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    """Raises KafkaError INVALID_REQUEST where the same partitions are named over and over."""
+    repeats = Repeats()
+
+    def describe(topic: str, index: int) -> dict[str, Any]:
+        told = _partition(node, topic, index)
+        repeats.note((topic, index), 1 + len(told["active_producers"]))
+        return told
+
     return {
         "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_partition(node, topic.name, index) for index in topic.partition_indexes],
-            }
+            {"name": topic.name, "partitions": [describe(topic.name, index) for index in topic.partition_indexes]}
             for topic in request.topics
         ]
     }

@@ -9,19 +9,25 @@ KIPs: 79, 207 (OFFSET_NOT_AVAILABLE), 320 (leader epochs), 734 (MAX_TIMESTAMP), 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
 from broker.partition import Partition
 from node.api import RequestContext
+from node.slices import in_slices
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
+from protocol.repeated import repeated_in
 from protocol.types import Offset
 from storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from broker.server import Broker
 
+SLICE: Final = 200
+"""Partitions that are looked at without giving up the loop: a time is searched for on the disk."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -39,10 +45,9 @@ _SINCE: Final = {
 _OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any] | None] | None:
     committed = messages.get(request, "isolation_level", 0) == 1
-    asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    repeated = set() if len(set(asked)) == len(asked) else {one for one in asked if asked.count(one) > 1}
+    repeated = repeated_in((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics: dict[str, dict[int, Any]] = {}
     for topic in request.topics:
         for one in topic.partitions:
@@ -75,18 +80,27 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | 
             tell(NOTHING, failure.code)
         return fields
 
-    answers = {
-        "topics": [
-            {"name": name, "partitions": [answer(name, one) for one in partitions.values()]}
-            for name, partitions in topics.items()
-        ]
-    }
-    if not searches:
-        return answers
-    assert node.remote_reads is not None
-    timeout_ms = messages.get(request, "timeout_ms", 0)
-    node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers))
-    return None
+    def finish(found: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+        each = iter(found)
+        answers = {
+            "topics": [
+                {"name": name, "partitions": list(islice(each, len(partitions)))} for name, partitions in topics.items()
+            ]
+        }
+        if not searches:
+            return answers
+        assert node.remote_reads is not None
+        timeout_ms = messages.get(request, "timeout_ms", 0)
+        node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers))
+        return None
+
+    async def finish_later() -> dict[str, Any] | None:
+        return finish(await in_slices(node.runtime.clock, wanted, lambda one: answer(*one), SLICE))
+
+    wanted = [(name, one) for name, partitions in topics.items() for one in partitions.values()]
+    if len(wanted) > SLICE:
+        return finish_later()
+    return finish([answer(name, one) for name, one in wanted])
 
 
 def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Asker) -> Found:

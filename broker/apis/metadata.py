@@ -40,7 +40,7 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
     if cached is None:
         cached, final = _answer(node, ctx, body)
         if final:
-            node.metadata_answers.put(key, cached)
+            node.metadata_answers.put(key, cached, len(body))
     ctx.respond([cached])
 
 

@@ -14,6 +14,7 @@ from broker.groups.journal import TopicPartition
 from broker.groups.model import CommittedOffset
 from node.api import RequestContext
 from node.image import TopicImage
+from node.repeats import Repeats
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import get
 from protocol.types import ZERO_UUID
@@ -25,16 +26,31 @@ Offsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
-    """RequireStable waits until all is committed that was written before; without it what is committed now is told."""
+    """RequireStable waits until all is committed that was written before; without it what is committed now is told.
+
+    Raises KafkaError INVALID_REQUEST where all offsets of the same groups are asked for over and over.
+    """
     asked = request.groups if ctx.version >= 8 else [request]
+    repeats = Repeats()
+
+    def show(one: Any) -> dict[str, Any]:
+        shown = _group(node, ctx, one.group_id, one.topics)
+        if one.topics is None:
+            repeats.note(one.group_id, 1 + sum(len(topic["partitions"]) for topic in shown["topics"]))
+        return shown
+
     if not get(request, "require_stable", False):
-        return _answer(ctx, [_group(node, ctx, one.group_id, one.topics) for one in asked])
+        return _answer(ctx, [show(one) for one in asked])
     answers: dict[int, dict[str, Any]] = {}
 
     def settled(place: int, error: ErrorCode) -> None:
         one = asked[place]
         failed = ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error
-        answers[place] = _group(node, ctx, one.group_id, one.topics) if not error else _error(ctx, one, failed)
+        try:
+            answers[place] = show(one) if not error else _error(ctx, one, failed)
+        except KafkaError as refusal:
+            ctx.disconnect(refusal.text)
+            return
         if len(answers) == len(asked):
             ctx.respond_fields(**_answer(ctx, [answers[index] for index in range(len(asked))]))
 

@@ -244,3 +244,20 @@ def test_what_cannot_be_moved_is_refused_with_kafkas_codes() -> None:
         assert await move(client, 3 - leader, home, "elsewhere") is ErrorCode.REPLICA_NOT_AVAILABLE
 
     on_brokers(2, scenario)
+
+
+def test_of_a_partition_that_is_named_twice_the_last_directory_counts() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 1)
+        before = directory_of(cluster, 1)
+        topics = [{"name": "t", "partitions": [0]}]
+        response = await client.to(host_of(1), 9092).request(
+            ApiKey.ALTER_REPLICA_LOG_DIRS,
+            dirs=[{"path": path, "topics": topics} for path in (other_than(before), before) * 50],
+        )
+        ((one,),) = (result.partitions for result in response.results)
+        assert (one.partition_index, one.error_code) == (0, 0)
+        await asyncio.sleep(5)
+        assert directory_of(cluster, 1) == before
+
+    on_brokers(1, scenario)

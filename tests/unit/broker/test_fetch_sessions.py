@@ -19,9 +19,9 @@ def wanted(index: int, offset: int = 0, topic: str = "t") -> Wanted:
 class Client:
     """Speaks to the sessions as a consumer does."""
 
-    def __init__(self, slots: int = 10) -> None:
+    def __init__(self, slots: int = 10, max_partitions: int = 1_000) -> None:
         self.clock = HandClock()
-        self.sessions = FetchSessions(self.clock, Randomness(1), slots)
+        self.sessions = FetchSessions(self.clock, Randomness(1), slots, max_partitions)
 
     def fetch(
         self, session: int, epoch: int, *want: Wanted, forget: tuple[int, ...] = (), privileged: bool = False
@@ -195,3 +195,21 @@ def test_a_follower_takes_the_slot_of_a_consumer() -> None:
     client.fetch(0, 0, wanted(0), wanted(1))
     assert client.fetch(0, 0, wanted(0), privileged=True).session_id != 0
     assert client.fetch(0, 0, wanted(0), wanted(1)).session_id == 0
+
+
+def test_consumers_find_no_room_for_more_partitions_than_all_sessions_may_have() -> None:
+    client = Client(max_partitions=5)
+    first = client.fetch(0, 0, *map(wanted, range(3))).session_id
+    assert first != 0
+    assert client.fetch(0, 0, *map(wanted, range(3))).session_id == 0
+    assert client.fetch(0, 0, *map(wanted, range(3)), privileged=True).session_id != 0, "a follower finds room"
+
+
+def test_a_session_that_outgrows_the_bound_ends() -> None:
+    client = Client(max_partitions=5)
+    session = client.fetch(0, 0, *map(wanted, range(5))).session_id
+    client.fetch(session, 1, wanted(5), forget=(0,))
+    with pytest.raises(KafkaError) as refused:
+        client.fetch(session, 2, wanted(6))
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert client.sessions.partitions == 0

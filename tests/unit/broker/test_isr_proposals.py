@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.isr_proposals import Altered, IsrProposals, Proposal
+from broker.isr_proposals import MAX_IN_REQUEST, Altered, IsrProposals, Proposal
 from lab.world import World, simulate
 from node.outgoing import ChannelError
 from protocol import messages
@@ -190,5 +190,20 @@ def test_a_controller_that_is_behind_is_not_asked_without_pause() -> None:
         sender.submit(0)
         await asyncio.sleep(1)
         assert controller.pauses == [0.051] and len(sender.answers) == 2
+
+    with_controller(controller, scenario)
+
+
+def test_no_request_has_more_proposals_than_a_controller_reads() -> None:
+    count = 2 * MAX_IN_REQUEST + 1
+    controller = Told(*(dict.fromkeys(range(first, first + MAX_IN_REQUEST), 0) for first in (0, MAX_IN_REQUEST)))
+    controller.answers.append({count - 1: 0})
+
+    async def scenario(sender: Sender) -> None:
+        for index in range(count):
+            sender.submit(index)
+        await asyncio.sleep(1)
+        assert [len(controller.indexes(number)) for number in range(3)] == [MAX_IN_REQUEST, MAX_IN_REQUEST, 1]
+        assert [index for index, _ in sender.answers] == list(range(count))
 
     with_controller(controller, scenario)

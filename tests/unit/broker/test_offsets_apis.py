@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from broker.apis import delete_records, describe_configs, describe_producers, list_offsets, offset_for_leader_epoch
 from protocol import messages
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch, Offset
 from runtime.config.node_config import NodeConfig
+from runtime.system_clock import SystemClock
 from storage.partition_log import PartitionLog
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
@@ -227,3 +230,12 @@ class TestDescribeConfigs:
         levels = {entry.name: entry for entry in self.ask(bench, 8, "1").configs}
         assert levels["isr"].value == levels["root"].value == "INFO"
         assert {entry.config_source for entry in levels.values()} == {6}
+
+    def test_one_resource_is_not_described_over_and_over(self, bench: Bench) -> None:
+        one = {"resource_type": 4, "resource_name": str(bench.config.node_id), "configuration_keys": ["node.id"]}
+        request = messages.build_request(ApiKey.DESCRIBE_CONFIGS, 4, resources=[one] * 5_000)
+        bench.runtime = SimpleNamespace(clock=SystemClock())
+        answer: Any = describe_configs.handle(cast(Any, bench), cast(Any, None), request)
+        with pytest.raises(KafkaError) as refused:
+            asyncio.run(answer)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST

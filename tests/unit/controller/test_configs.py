@@ -46,6 +46,16 @@ def test_lists_grow_and_shrink_from_the_default_on() -> None:
     assert alter(cluster, TOPIC, "retention.ms", Op.APPEND, "1") is ErrorCode.INVALID_CONFIG
 
 
+def test_a_list_takes_an_item_once_and_loses_the_first_of_each_that_is_given() -> None:
+    cluster = cluster_with_topic()
+    throttled = "leader.replication.throttled.replicas"
+    assert alter(cluster, TOPIC, throttled, Op.SET, "0:1,1:1,0:1,2:1") is None
+    assert alter(cluster, TOPIC, throttled, Op.APPEND, "1:1,3:1,3:1") is None
+    assert cluster.state.image.config(*TOPIC) == {throttled: "0:1,1:1,0:1,2:1,3:1"}
+    assert alter(cluster, TOPIC, throttled, Op.SUBTRACT, "0:1,2:1,9:1") is None
+    assert cluster.state.image.config(*TOPIC) == {throttled: "1:1,0:1,3:1"}
+
+
 @pytest.mark.parametrize(
     ("resource", "key", "value", "expected"),
     [

@@ -12,6 +12,7 @@ from controller.topics import CreatedTopic, NewPartitions, NewTopic, create_part
 from node.image import TOPIC_RESOURCE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import METADATA_TOPIC, NodeId
+from runtime.randomness import Randomness
 from tests.unit.controller.cluster import Cluster, directory
 
 
@@ -213,3 +214,25 @@ def test_a_deleted_topic_concerns_no_broker_any_more() -> None:
     cluster.commit(delete_topics(cluster.state, [DoomedTopic("t", None)]))
     assert not cluster.state.index.leads(1)
     assert cluster.state.index.in_isr(1) == []
+
+
+def test_topics_grow_together_by_what_fits_one_batch_alone() -> None:
+    """No more is placed than can be written: a thousand topics might grow by 10,000 partitions each."""
+    cluster = Cluster(1)
+    names = [f"t{n}" for n in range(40)]
+    cluster.commit(create_topics(cluster.state, [NewTopic(name=n, configs={}) for n in names], cluster.random))
+    drawn = cluster.random = CountedDraws(7)
+    with pytest.raises(KafkaError) as failure:
+        create_partitions(cluster.state, [NewPartitions(name, 6_000) for name in names], cluster.random)
+    assert failure.value.code is ErrorCode.POLICY_VIOLATION
+    assert drawn.count < 20, "two topics were placed, not forty"
+
+
+class CountedDraws(Randomness):
+    """Each placement draws where it begins."""
+
+    count = 0
+
+    def below(self, bound: int) -> int:
+        self.count += 1
+        return super().below(bound)

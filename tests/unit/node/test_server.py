@@ -14,6 +14,7 @@ from node.rules import Effect, Rule
 from node.server import ServerLimits, parse_overrides
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.limits import max_elements
 from tests.unit.node.peers import Client, Endpoint, running, until
 
 
@@ -412,3 +413,15 @@ async def test_stopping_closes_every_connection() -> None:
         for client in clients:
             assert await client.closed()
             await client.close()
+
+
+class TestElements:
+    async def test_a_request_of_too_many_elements_closes_its_connection_alone(self) -> None:
+        async with running() as r:
+            r.node.cold = lambda ctx, request: {"groups": []}
+            greedy, other = await r.client(), await r.client()
+            greedy.send(ApiKey.LIST_GROUPS, 4, states_filter=["s"] * (max_elements(ApiKey.LIST_GROUPS) + 1))
+            assert await greedy.closed()
+            await greedy.close()
+            assert (await other.ask(ApiKey.LIST_GROUPS, 4, states_filter=["s"])).groups == ()
+            await other.close()

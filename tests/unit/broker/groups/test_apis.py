@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from broker.apis import delete_groups, describe_groups, sync_group
+from broker.apis import delete_groups, describe_groups, offset_fetch, sync_group
+from broker.groups.model import Member
+from node.repeats import MAX_REPEATED
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.fixtures import Bench
 from tests.unit.broker.groups.served import Groups
 
@@ -47,3 +51,25 @@ def test_sync_names_the_protocol_from_v5_on(groups: Groups) -> None:
         fields = {"group_id": "g", "generation_id": 1, "member_id": "m", "protocol_type": None, "assignments": []}
         answer = groups.ask(sync_group.handle, ApiKey.SYNC_GROUP, version, **fields)
         assert int(answer.error_code) == code
+
+
+def test_all_offsets_of_one_group_are_not_told_over_and_over(groups: Groups) -> None:
+    groups.commit(9, 0)
+    for count in (10, MAX_REPEATED):
+        asked = [{"group_id": "g", "topics": None}] * count
+        fields: dict[str, Any] = {"groups": asked, "require_stable": False}
+        if count == 10:
+            assert len(groups.ask(offset_fetch.handle, ApiKey.OFFSET_FETCH, 8, **fields).groups) == count
+        else:
+            with pytest.raises(KafkaError) as refused:
+                groups.ask(offset_fetch.handle, ApiKey.OFFSET_FETCH, 8, **fields)
+            assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_with_much_metadata_is_not_described_over_and_over(groups: Groups) -> None:
+    group = groups.shard.get_or_create("g")
+    group.add(Member("m", None, "c", "/h", 1, 1, "consumer", (("range", b"x" * 1_000_000),), deadline_ms=0))
+    group.members["m"].assignment = b"y" * 1_000_000
+    assert len(groups.ask(describe_groups.handle, ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 3).groups) == 3
+    with pytest.raises(KafkaError):
+        groups.ask(describe_groups.handle, ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 20)

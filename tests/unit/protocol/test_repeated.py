@@ -1,0 +1,8 @@
+"""Finding what is given twice."""
+
+from protocol.repeated import repeated_in
+
+
+def test_what_stands_twice_or_more_is_found_once() -> None:
+    assert repeated_in(["a", "b", "a", "c", "a", "c"]) == {"a", "c"}
+    assert repeated_in([]) == set()

@@ -127,7 +127,8 @@ class Applier:
             self._slice()
         if delta.brokers:
             for partition in list(self._partitions):
-                partition.review()
+                if partition.leading is not None:
+                    partition.leading.review()
         if delta.deleted_topics:
             self._groups.topics_deleted({topic.id: topic.name for topic in delta.deleted_topics})
         self._note_progress()

@@ -225,6 +225,13 @@ class Leading:
             )
             self._propose(PendingShrink(committed, lagging))
 
+    def review(self) -> None:
+        """Time has passed or brokers have changed, without any fetch: take laggards out of the ISR, and wait no more
+        for followers that can no longer join it."""
+        self.maybe_shrink()
+        if self.maybe_advance_high_watermark():
+            self._partition.watermark_moved()
+
     def _propose(self, pending: Pending) -> None:
         """The broker epochs are those of now, also if it has to be sent again: a later incarnation of a follower need
         not have what this one has."""

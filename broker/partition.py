@@ -125,8 +125,7 @@ class Partition:
     # -- roles
 
     def become(self, image: PartitionImage) -> bool:
-        """Take the role that the metadata gives. False where this is older than what is known (equal is accepted).
-        The log must be there."""
+        """Take the role that the metadata gives. False where it is older than known (equal is accepted). Needs the log."""
         if image.partition_epoch < self.partition_epoch:
             return False
         log = self.online_log
@@ -194,7 +193,7 @@ class Partition:
                 self._purgatory.changed(session)
         self._purgatory.changed(self)
 
-    def _watermark_moved(self) -> None:
+    def watermark_moved(self) -> None:
         """Tell those who wait. Followers read beyond the high watermark: they hear of it with their next answer."""
         for wanted, session in list(self.listeners.items()):
             if session.privileged:
@@ -306,15 +305,7 @@ class Partition:
             now_ms=now_ms,
             visited=visited,
         ):
-            self._watermark_moved()
-
-    def review(self) -> None:
-        """Time has passed or brokers have changed, without any fetch: take laggards out of the ISR, and wait no more
-        for followers that can no longer join it."""
-        if self.leading is not None:
-            self.leading.maybe_shrink()
-            if self.leading.maybe_advance_high_watermark():
-                self._watermark_moved()
+            self.watermark_moved()
 
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
         """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False

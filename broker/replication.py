@@ -76,4 +76,5 @@ class Replication:
         while True:
             await self._clock.sleep(self.lag_ms / 2000)
             for partition in list(partitions):
-                partition.review()
+                if partition.leading is not None:
+                    partition.leading.review()

@@ -29,6 +29,7 @@ from broker.log_mover import LogMover
 from broker.metadata_source import MetadataSource, SharedLog, SharedMetadata
 from broker.meters import BrokerMeters, IsrMeters
 from broker.own_changes import OwnChanges
+from broker.partition import Partition
 from broker.partitions import PartitionSet
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
@@ -122,9 +123,7 @@ class Broker:
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._fetching(config)
         self.replication = self._replicating(config)
-        self.log_mover = LogMover(
-            runtime, self.logs, lambda partition: self._applier.log_moved(partition), self.quotas.moves
-        )
+        self.log_mover = LogMover(runtime, self.logs, self._log_moved, self.quotas.moves)
         self.remote_reads: RemoteReads | None = None
         self.tier = self._tiering(config)
         self._applier = self._carrying_out()
@@ -139,6 +138,9 @@ class Broker:
             f"broker-{self.node_id}-to-controller{purpose}",
             request_timeout=self.config.get("controller.socket.timeout.ms") / 1000,
         )
+
+    def _log_moved(self, partition: Partition) -> None:
+        self._applier.log_moved(partition)
 
     def _auto_creating(self) -> AutoCreation:
         log = LimitedLog(get_logger("auto-create"), self.runtime.clock.monotonic)

@@ -70,7 +70,8 @@ class LogContext:
     truncated: Callable[[], None] = _nothing
     """A log was cut below its recovery point: the checkpoint on disk must be renewed."""
     save_checkpoints: Callable[[], None] = _nothing
-    """Write the directory's offset checkpoints now, before the call returns."""
+    """Write the directory's offset checkpoints now. For a log that begins a segment while the recovery point on disk
+    lies beyond a truncation: segments that were filled again since would count as synced."""
     rolled: Callable[[PartitionLog], None] = _unheard
     """A log has begun a segment: what is before it should be flushed."""
     start_moved: Callable[[PartitionLog], None] = _unheard

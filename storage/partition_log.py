@@ -102,10 +102,7 @@ class PartitionLog:
         self.recovery_point = max(recovery_point, log_start)
         self.last_flush_ms = context.clock.time_ms()
         self.truncations = 0
-        self.recovery_point_lowered_by = 0
-        """The truncation that last cut the log below its recovery point, by its number; 0 for none."""
-        self.checkpointed_truncations = 0
-        """How often the log had been cut when the recovery point on disk was written."""
+        self.recovery_point_lowered_by = self.checkpointed_truncations = 0
         self.retired = False
         self.folder_changed = False
         self._unsynced: set[str] | None = None
@@ -213,8 +210,6 @@ class PartitionLog:
         if active.base_offset == base:
             return active
         if self.recovery_point_lowered_by > self.checkpointed_truncations:
-            # The recovery point on disk is too high: with a segment more, those that were filled again would count as
-            # synced (Kafka writes it within LogManager.truncateTo).
             self.context.save_checkpoints()
         active.seal()
         segment = Segment.create(self.context, self.folder, base, self.config)

@@ -120,5 +120,5 @@ def _lower_bounds(log: PartitionLog) -> None:
     log.set_high_watermark(log.high_watermark)
     if log.recovery_point > log.log_end_offset:
         log.recovery_point = log.log_end_offset
-        log.recovery_point_lowered_by = log.truncations
+        log.recovery_point_lowered_by = log.truncations  # until a checkpoint of as many truncations is on the disk
         log.context.truncated()

@@ -71,6 +71,10 @@ class Ended:
         self.closed = True
         self.event.set()
 
+    def hold(self, ctx: RequestContext) -> None: ...
+
+    def release(self, ctx: RequestContext) -> None: ...
+
 
 class Asker:
     """Sends requests of any size to one node, and counts its work on each."""

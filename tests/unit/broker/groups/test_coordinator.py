@@ -31,7 +31,7 @@ class Tasks:
     def __init__(self) -> None:
         self.running: list[Coroutine[Any, Any, None]] = []
 
-    def spawn(self, task: Coroutine[Any, Any, None], name: str) -> None:
+    def attempt(self, task: Coroutine[Any, Any, None], name: str) -> None:
         self.running.append(task)
 
     def run(self) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.partition import Partition
-from protocol.batch import BatchView, CorruptBatch
+from protocol.batch import HEADER_SIZE, BatchView, CorruptBatch
 from protocol.decompression import memory_needed
 from protocol.record_scan import STEP
 from storage.append_info import AppendInfo
@@ -22,6 +23,10 @@ from storage.log_append import AppendCheck
 
 AT_ONCE: Final = 3 * STEP
 """Records, or what counts as much, that one request may have checked in the step of the loop in which it comes."""
+_INT32: Final = Struct(">i")
+_COUNT_AT: Final = 57
+_CODEC_AT: Final = 22
+_CODEC_MASK: Final = 0x07
 _EACH: Final = 50
 """A batch takes about the time of so many records, besides its own."""
 
@@ -59,19 +64,21 @@ class CheckedAppends:
         self._left = AT_ONCE
         self._sliced = False
 
-    def append(self, place: int, find: Callable[[Wanted], Partition]) -> Appending:
-        """Check and append ``wanted[place]`` to the partition that ``find`` gives. Both raise KafkaError; then nothing
-        has been appended."""
+    def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> Appending:
+        """Check and append ``wanted[place]`` to ``partition``, or, after several slices, to the one that ``find`` gives
+        then. Both raise KafkaError; then nothing has been appended."""
         wanted = self._wanted[place]
         assert wanted.records is not None
         if self._spend(_work_without_pause(wanted.records)):
             yield self._next_slice(place)
-        while True:
             partition = find(wanted)
+        while True:
             check = partition.check_append(wanted.records, self._acks)
-            if not (yield from self._finished(check, place)):
-                continue
-            if not self._sliced or (find(wanted) is partition and partition.may_append(check)):
+            finished = yield from self._finished(check, place)
+            if not self._sliced:
+                return partition.append_checked(check, self._acks)
+            before, partition = partition, find(wanted)
+            if finished and before is partition and partition.may_append(check):
                 return partition.append_checked(check, self._acks)
 
     def _finished(self, check: AppendCheck, place: int) -> Generator[Rest, None, bool]:
@@ -106,13 +113,12 @@ class CheckedAppends:
 
 def _work_without_pause(records: memoryview) -> int:
     """How many records are checked before the first pause; where there will surely be many pauses, all of them."""
-    try:
-        batch = BatchView(records)
-    except CorruptBatch:
+    if len(records) < HEADER_SIZE:
         return _EACH
-    if batch.is_compressed and batch.count <= AT_ONCE:
+    (count,) = _INT32.unpack_from(records, _COUNT_AT)
+    if count <= 0 or (count <= AT_ONCE and records[_CODEC_AT] & _CODEC_MASK):
         return _EACH
-    return _EACH + max(0, batch.count)
+    return _EACH + int(count)
 
 
 def _memory_for(records: memoryview) -> int:

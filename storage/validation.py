@@ -8,7 +8,7 @@ memory is bounded. Records are looked at a second time only to name those that a
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from protocol.batch import (
     HEADER_SIZE,
@@ -90,7 +90,7 @@ def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) 
         if facts is None:
             facts = yield from scan_records(pieces_of(batch), batch.count)
         largest = _largest_timestamp(batch, facts)
-        rules = _Rules.of(config, now)
+        rules = _Rules(config, now)
         if rules.may_refuse(batch, facts, largest):
             yield from _name_the_refused(batch, rules)
         codec = _codec_to_store(batch, config)
@@ -130,23 +130,16 @@ def _check_header(batch: BatchView) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, problem)
 
 
-class _Rules(NamedTuple):
-    """What a topic asks of single records. Timestamps are ms."""
+class _Rules:
+    """What a topic asks of single records. ``by_broker``: it has the broker's time. Timestamps are ms."""
 
-    compacted: bool
-    by_broker: bool
-    """The topic has the broker's time."""
-    oldest: int
-    newest: int
+    __slots__ = ("by_broker", "compacted", "newest", "oldest")
 
-    @classmethod
-    def of(cls, config: TopicConfig, now: int) -> _Rules:
-        return cls(
-            config.compacted,
-            config.message_timestamp_type == LOG_APPEND_TIME,
-            now - config.message_timestamp_before_max_ms,
-            now + config.message_timestamp_after_max_ms,
-        )
+    def __init__(self, config: TopicConfig, now: int) -> None:
+        self.compacted = config.compacted
+        self.by_broker = config.message_timestamp_type == LOG_APPEND_TIME
+        self.oldest = now - config.message_timestamp_before_max_ms
+        self.newest = now + config.message_timestamp_after_max_ms
 
     def may_refuse(self, batch: BatchView, facts: RecordFacts, largest: int) -> bool:
         """Whether there may be records that are refused: who has no timestamp counts as older than all."""

@@ -177,18 +177,18 @@ def _append(
         return partition
 
     try:
-        meters = find(wanted).meters
+        found = partition = _find(node, wanted)
     except KafkaError as error:
         return ProducedPartition(index, error.code), None
+    meters = found.meters
     meters.produces.value += 1
     try:
-        assert partition is not None
-        _check_request(ctx, partition, wanted.records)
+        _check_request(ctx, found, wanted.records)
     except KafkaError as error:
         meters.failed_produces.value += 1
         return ProducedPartition(index, error.code, error_message=error.message), None
     try:
-        info = yield from appends.append(place, find)
+        info = yield from appends.append(place, found, find)
     except KafkaError as error:
         meters.failed_produces.value += 1
         return ProducedPartition(index, error.code) if partition is None else _not_appended(partition, error), None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Generator, Iterable
 from typing import Any
 
@@ -204,3 +206,41 @@ def test_renumbered_records_are_the_same_but_for_their_offsets(records: list[Rec
     assert list(iter_records(packed(body, batch.count))) == [
         record._replace(offset_delta=index) for index, record in enumerate(records)
     ]
+
+
+BOMB = """
+import resource, sys
+from protocol.batch import BatchView, Codec, pack_batch
+from protocol.compression import compressed
+from protocol.record_scan import pieces_of, scan_records
+from protocol.varints import write_varint
+
+codec, size = Codec[sys.argv[1]], 1 << 30
+fields, head = bytearray(3), bytearray()
+write_varint(fields, -1)
+write_varint(fields, size)
+write_varint(head, len(fields) + size + 1)
+
+def records():
+    for _ in range(3):
+        yield bytes(head + fields)
+        for _ in range(size >> 20):
+            yield bytes(1 << 20)
+        yield bytes(1)
+
+body = bytearray()
+for piece in compressed(codec, records(), 1):
+    body += piece
+batch = BatchView(memoryview(pack_batch(
+    body, codec=codec, count=3, last_offset_delta=2, base_timestamp=0, max_timestamp=0)))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in scan_records(pieces_of(batch), 3):
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
+def test_three_gib_in_a_small_batch_are_read_over_in_a_few_mib() -> None:
+    done = subprocess.run([sys.executable, "-c", BOMB, "ZSTD"], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 8 << 10

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.batch import NO_TIMESTAMP, Codec
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Offset
 from tests.unit.storage.logs import START_MS, LogFolder, append
 
@@ -91,3 +92,13 @@ def test_the_first_record_that_is_young_enough_is_found(
         assert largest is not None
         assert largest.timestamp == max(timestamp for timestamp, _ in records)
         assert (largest.timestamp, largest.offset) in records
+
+
+def test_a_batch_that_grows_beyond_64_mib_is_not_searched(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, bytes(65 << 20), timestamp=100, codec=Codec.ZSTD)
+    append(log, b"behind it", timestamp=200)
+    with pytest.raises(KafkaError) as caught:
+        log.offset_for_timestamp(50)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert log.max_timestamp_offset() == (200, 1, 0)

@@ -125,7 +125,7 @@ class Partition:
     # -- roles
 
     def become(self, image: PartitionImage) -> bool:
-        """Take the role that the metadata gives. False where it is older than known (equal is accepted). Needs a log."""
+        """Take the role that the metadata gives. False if it is older than known (equal is accepted). Needs a log."""
         if image.partition_epoch < self.partition_epoch:
             return False
         log = self.online_log

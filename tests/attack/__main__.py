@@ -147,11 +147,11 @@ def main(arguments: list[str]) -> int:
         with LocalCluster.start(folder, topics=topics, options=["--metrics", "0"]) as cluster:
             attack = Attack(cluster, options.seed, scale)
             try:
-                attack.barrage(cluster.brokers[0], Role.BROKER, options.frames * 2 // 3)
-                attack.barrage(cluster.controller, Role.CONTROLLER, options.frames // 3)
+                attack.hostile(1.5 if short else 5.0)
                 attack.abuse(cluster.brokers[0])
                 attack.abuse(cluster.controller)
-                attack.hostile(1.0 if short else 5.0)
+                attack.barrage(cluster.brokers[0], Role.BROKER, options.frames * 2 // 3)
+                attack.barrage(cluster.controller, Role.CONTROLLER, options.frames // 3)
             except (NodeEnded, ConnectionError) as error:
                 attack.faults.append(str(error))
             print(attack.finish())

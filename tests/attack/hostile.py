@@ -130,9 +130,9 @@ def hostile_peers(controller: Controller, tally: Tally, rnd: random.Random, seco
         for name, answer in rubbish(rnd).items():
             server.answer = answer
             tally.sent += 1
-            if controller.register(BROKER, "127.0.0.1", server.port):
-                tally.unreadable.append(f"the peer that {name} was not registered")
-            controller.call(
+            peer = BROKER + len(HOSTS) + tally.sent
+            code = controller.register(peer, "127.0.0.1", server.port)
+            created = controller.call(
                 ApiKey.CREATE_TOPICS,
                 5,
                 topics=[
@@ -140,12 +140,19 @@ def hostile_peers(controller: Controller, tally: Tally, rnd: random.Random, seco
                         "name": f"hostile-{tally.sent}",
                         "num_partitions": -1,
                         "replication_factor": -1,
-                        "assignments": [{"partition_index": 0, "broker_ids": [BROKER, 1]}],
+                        "assignments": [{"partition_index": 0, "broker_ids": [peer, 1]}],
                         "configs": [],
                     }
                 ],
                 timeout_ms=1000,
                 validate_only=False,
             )
+            before = server.requests
             time.sleep(seconds)
+            if code or created.topics[0].error_code:
+                tally.unreadable.append(
+                    f"the peer that {name} leads nothing: {code}, {created.topics[0].error_message}"
+                )
+            elif server.requests == before:
+                tally.unreadable.append(f"nobody has asked the peer that {name}")
         tally.codes["requests of nodes"] = server.requests

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from node.api import RequestContext
-from node.config_views import ConfigView
+from node.config_views import ConfigView, all_results
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
-    return {"results": [_describe(node, request, resource) for resource in request.resources]}
+    return {"results": all_results([_describe(node, request, resource) for resource in request.resources])}
 
 
 def _describe(node: Broker, request: Any, resource: Any) -> dict[str, Any]:
@@ -29,11 +29,11 @@ def _describe(node: Broker, request: Any, resource: Any) -> dict[str, Any]:
         synonyms=bool(messages.get(request, "include_synonyms", False)),
         documentation=bool(messages.get(request, "include_documentation", False)),
     )
-    error, message, configs = ErrorCode.NONE, None, list[dict[str, Any]]()
+    error, message, configs = ErrorCode.NONE, "", list[dict[str, Any]]()
     try:
         configs = view.describe(resource.resource_type, resource.resource_name)
     except KafkaError as failure:
-        error, message = failure.code, failure.message
+        error, message = failure.code, failure.message or ""
     return {
         "error_code": int(error),
         "error_message": message,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from node.api import RequestContext
-from node.config_views import ConfigView
+from node.config_views import ConfigView, all_results
 from protocol import messages
 from protocol.errors import KafkaError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
-    return {"results": [_describe(node, request, resource) for resource in request.resources]}
+    return {"results": all_results([_describe(node, request, resource) for resource in request.resources])}
 
 
 def _describe(node: Controller, request: Any, resource: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def _describe(node: Controller, request: Any, resource: Any) -> dict[str, Any]:
     )
     answer: dict[str, Any] = {
         "error_code": 0,
-        "error_message": None,
+        "error_message": "",
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
         "configs": [],
@@ -35,5 +35,5 @@ def _describe(node: Controller, request: Any, resource: Any) -> dict[str, Any]:
     try:
         answer["configs"] = view.describe(resource.resource_type, resource.resource_name)
     except KafkaError as error:
-        answer |= {"error_code": int(error.code), "error_message": error.message}
+        answer |= {"error_code": int(error.code), "error_message": error.message or ""}
     return answer

@@ -41,8 +41,10 @@ class Answers:
             side.names[name] = read(answer)
         return Name(name)
 
-    def differences(self, ignore: Collection[str] = ()) -> list[str]:
-        kafka, milena = (normal(side, answer, ignore) for side, answer in zip(self.sides, self.both, strict=True))
+    def differences(self, ignore: Collection[str] = (), *, texts: bool = False) -> list[str]:
+        kafka, milena = (
+            normal(side, answer, ignore, texts=texts) for side, answer in zip(self.sides, self.both, strict=True)
+        )
         return list(differences(kafka, milena))
 
     def check(self, asked: str, ignore: Collection[str] = ()) -> Answers:
@@ -73,6 +75,15 @@ class Pair:
     def receive(self, key: ApiKey, version: int) -> Answers:
         kafka, milena = (line.receive(key, version) for line in self._lines)
         return Answers(self.sides, (kafka, milena))
+
+    def receive_from_milena(self, key: ApiKey, version: int) -> Any:
+        """Its answer, where Kafka has none."""
+        return self._lines[1].receive(key, version)
+
+    def waits(self) -> tuple[bool, bool]:
+        """Whether nothing of an answer has come yet, from each side."""
+        kafka, milena = (line.waits() for line in self._lines)
+        return kafka, milena
 
     def ask(self, key: ApiKey, version: int, /, *, client_id: str | None = CLIENT_ID, **fields: Any) -> Answers:
         """Both answers, whatever they are. A ``Name`` among the fields becomes what each side calls it."""

@@ -1,0 +1,162 @@
+"""What is known to differ: each a predicate, with the words of its row in docs/compatibility.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protocol.api_keys import ApiKey
+from protocol.batch import iter_batches
+from protocol.errors import ErrorCode
+from protocol.records import iter_records
+from tests.oracle.differential.sequences.script import Batch, Script, Step
+
+
+@dataclass(frozen=True)
+class Found:
+    """One place where the answers to a step differ, and what was asked before."""
+
+    step: Step
+    kafka: Any
+    milena: Any
+    line: str
+    before: Script
+
+    @property
+    def key(self) -> ApiKey:
+        return self.step.key
+
+    def codes(self, kafka: int, milena: int) -> bool:
+        """Whether it is an error code, with these values."""
+        return self.line.endswith(f"error_code: Kafka {int(kafka)}, Milena {int(milena)}")
+
+    def states(self) -> list[tuple[str, str]]:
+        """The states of the groups that were described."""
+        ours = {one["group_id"]: one["group_state"] for one in self.milena["groups"]}
+        return [(one["group_state"], ours[one["group_id"]]) for one in self.kafka["groups"]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """``row`` stands in docs/compatibility.md. The script ends there, as the sides may be in different states,
+    unless it ``goes_on``."""
+
+    name: str
+    covers: Callable[[Found], bool]
+    row: str
+    goes_on: bool = False
+
+
+def _batches(step: Step) -> list[Batch]:
+    """Those of a Produce."""
+    topics = step.fields.get("topic_data", ())
+    found = [one["records"] for topic in topics for one in topic["partition_data"]]
+    return [one for one in found if isinstance(one, Batch)]
+
+
+def _a_text_of_ours(found: Found) -> bool:
+    return found.line.endswith("Kafka None, Milena '<a text>'")
+
+
+def _a_forgotten_group(found: Found) -> bool:
+    if found.key is ApiKey.DESCRIBE_GROUPS:
+        return ("Empty", "Dead") in found.states()
+    if found.key is ApiKey.LIST_GROUPS:
+        ours = {one["group_id"] for one in found.milena["groups"]}
+        return all(
+            one.get("group_state", "Empty") == "Empty" or one["group_id"] in ours for one in found.kafka["groups"]
+        )
+    if found.key is ApiKey.OFFSET_COMMIT and "error_code: Kafka 25, Milena" in found.line:
+        return found.codes(25, ErrorCode.ILLEGAL_GENERATION) or found.codes(25, ErrorCode.GROUP_ID_NOT_FOUND)
+    return found.key in _OF_EMPTY_GROUPS and any(found.codes(code, ErrorCode.GROUP_ID_NOT_FOUND) for code in (0, 16))
+
+
+_OF_EMPTY_GROUPS: Final = frozenset({ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE})
+
+
+def _the_same_times(found: Found) -> bool:
+    """Where base and deltas differ, but not their sums."""
+    if found.key is not ApiKey.FETCH or ".records[" not in found.line:
+        return False
+    return _times(found.kafka) == _times(found.milena)
+
+
+def _times(answer: Any) -> list[list[int]]:
+    return [
+        [
+            batch.base_timestamp + record.timestamp_delta
+            for batch in iter_batches(part["records"])
+            for record in iter_records(batch)
+        ]
+        for topic in answer["responses"]
+        for part in topic["partitions"]
+        if part["records"]
+    ]
+
+
+def _odd_in_recompressed(found: Found) -> bool:
+    """A timestamp below -1, or a producer without an epoch, where the records are compressed anew: Kafka fails."""
+    odd = [
+        one
+        for one in _batches(found.step)
+        if min((0, *one.deltas)) + one.timestamp < -1 or (one.producer != -1 and one.epoch < 0)
+    ]
+    return bool(odd) and (found.codes(ErrorCode.UNKNOWN_SERVER_ERROR, 0) or "base_offset" in found.line)
+
+
+def _claimed_append_time(found: Found) -> bool:
+    """A client's batch that says it has the broker's time, and whose records are written anew."""
+    claims = any(one.append_time for step in found.before for one in _batches(step))
+    return claims and found.key in (ApiKey.FETCH, ApiKey.LIST_OFFSETS)
+
+
+def _order_in_a_session(found: Found) -> bool:
+    """Which partition of a session is served where the limit is not enough for all."""
+    fields = found.step.fields
+    return found.key is ApiKey.FETCH and fields["session_epoch"] > 0 and fields["max_bytes"] < 1 << 20
+
+
+def _news_in_a_session(found: Found) -> bool:
+    """Partitions that this request names and that have nothing new but another leader epoch, and nothing else."""
+    if found.key is not ApiKey.FETCH or found.step.fields["session_epoch"] <= 0 or not isinstance(found.milena, dict):
+        return False
+    more = set(_partitions(found.milena)) - set(_partitions(found.kafka))
+    named = {part["partition"] for topic in found.step.fields["topics"] for part in topic["partitions"]}
+    return bool(more) and {partition for _, partition in more} <= named
+
+
+def _partitions(answer: Any) -> list[tuple[str, int]]:
+    return [
+        (str(topic.get("topic", topic.get("topic_id"))), part["partition_index"])
+        for topic in answer["responses"]
+        for part in topic["partitions"]
+    ]
+
+
+def _damage_of_one(found: Found) -> bool:
+    """Kafka looks at the first batch of each partition before all else; where that cannot be read, all fail."""
+    damaged = any(one.changed or one.cut for one in _batches(found.step))
+    return damaged and found.key is ApiKey.PRODUCE and "error_code: Kafka 2, Milena" in found.line
+
+
+def _pending_and_static(found: Found) -> bool:
+    """A member id that was given to a member without an instance id, sent with one."""
+    fields = found.step.fields
+    if found.key is ApiKey.JOIN_GROUP and fields["member_id"] != "" and fields["group_instance_id"] is not None:
+        return bool(found.kafka["error_code"] == ErrorCode.UNKNOWN_SERVER_ERROR)
+    named = any(one.get("group_instance_id") is not None for one in fields.get("members", ()))
+    return found.key is ApiKey.LEAVE_GROUP and named and found.codes(0, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+KNOWN: Final[Sequence[Known]] = (
+    Known("a text of ours", _a_text_of_ours, "An error may come with a message", goes_on=True),
+    Known("a forgotten group", _a_forgotten_group, "A group that never had a member nor an offset is forgotten"),
+    Known("base of recompressed times", _the_same_times, "keeps its base timestamp", goes_on=True),
+    Known("odd recompressed batches", _odd_in_recompressed, "timestamp below -1"),
+    Known("claimed append time", _claimed_append_time, "claims LogAppendTime"),
+    Known("order in a session", _order_in_a_session, "order after the first full fetch"),
+    Known("news in a session", _news_in_a_session, "only another leader epoch"),
+    Known("damage of one batch", _damage_of_one, "fails its own partition alone"),
+    Known("pending and static", _pending_and_static, "A member that has just been given its id"),
+)

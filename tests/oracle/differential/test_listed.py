@@ -141,8 +141,33 @@ class TestFetchSessions:
         assert told(fetch(pair, (topic, {"current_leader_epoch": 0}), session=(session, 2))) == [[], []]
         assert told(fetch(pair, session=(session, 3))) == [[], []]
 
+    def test_the_order_where_a_limit_is_not_enough_for_all(self, pair: Pair, topic: str) -> None:
+        """Partition 0 allows no bytes, so that it is served only where it comes first."""
+        pair.create(topic, partitions=2)
+        pair.produce(topic, batch(), partition=1)
+        busy, idle = (topic, {"partition": 1}), (topic, {"partition_max_bytes": 0})
+        session = fetch(pair, busy, session=(0, 0)).learn("session", lambda answer: answer["session_id"])
+        fetch(pair, idle, session=(session, 1))
+        pair.produce(topic, batch(1))
+        for epoch, order in ((2, [[0, 1], [1, 0]]), (3, [[0, 1], [0, 1]]), (4, [[0, 1], [0, 1]])):
+            answers = fetch(pair, session=(session, epoch))
+            found = [
+                [part["partition_index"] for part in answer["responses"][0]["partitions"]] for answer in answers.both
+            ]
+            assert found == order
+
 
 class TestGroups:
+    def test_a_pending_member_that_leaves(self, pair: Pair, topic: str) -> None:
+        joined = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(topic, group_instance_id="i"))
+        leader = joined.learn("leader", lambda answer: answer["member_id"])
+        of_leader: dict[str, Any] = {"member_id": leader, "group_instance_id": "i", "generation_id": 1}
+        pair.same(ApiKey.SYNC_GROUP, 3, group_id=topic, assignments=[], **of_leader)
+        member = begin(pair, topic)
+        pair.same(ApiKey.LEAVE_GROUP, 5, group_id=topic, members=[{"member_id": member, "group_instance_id": None}])
+        beaten = pair.ask(ApiKey.HEARTBEAT, 4, group_id=topic, **of_leader)
+        assert codes(beaten) == [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NONE]
+
     def test_a_pending_member_with_an_instance_id(self, pair: Pair, topic: str) -> None:
         """Its id was given to a member without one."""
         member = begin(pair, topic)

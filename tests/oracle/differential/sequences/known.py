@@ -11,6 +11,7 @@ from protocol.batch import iter_batches
 from protocol.errors import ErrorCode
 from protocol.records import iter_records
 from tests.oracle.differential.sequences.script import Batch, Script, Step
+from tests.oracle.differential.sides import Name
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,43 @@ def _claimed_append_time(found: Found) -> bool:
 
 
 def _order_in_a_session(found: Found) -> bool:
-    """Which partition of a session is served where the limit is not enough for all."""
-    fields = found.step.fields
-    return found.key is ApiKey.FETCH and fields["session_epoch"] > 0 and fields["max_bytes"] < 1 << 20
+    """Which partition of a session is served where a limit is not enough for all."""
+    if found.key is not ApiKey.FETCH or found.step.fields["session_epoch"] <= 0:
+        return False
+    return any(_is_limited(step) for step in (*found.before, found.step) if step.key is ApiKey.FETCH)
+
+
+def _is_limited(step: Step) -> bool:
+    limits = [part["partition_max_bytes"] for topic in step.fields["topics"] for part in topic["partitions"]]
+    return bool(min([step.fields["max_bytes"], *limits]) < _ENOUGH)
+
+
+_ENOUGH: Final = 1 << 20
+
+
+def _sizes_of_the_library(found: Found) -> bool:
+    """What a limit lets through of batches that each side has compressed itself."""
+    again = any("compression.type" in repr(step.fields) for step in found.before)
+    return again and found.key is ApiKey.FETCH and _is_limited(found.step) and ".records" in found.line
+
+
+def _pending_left(found: Found) -> bool:
+    """A member that was only given its id has left, for which Kafka begins a rebalance."""
+    pending: set[Any] = set()
+    for step in found.before:
+        if step.key is ApiKey.JOIN_GROUP:
+            pending.discard(step.fields["member_id"])
+            pending |= {Name(step.learns)} if step.learns else set()
+        named = [one["member_id"] for one in step.fields.get("members", ())] or [step.fields.get("member_id")]
+        if step.key is ApiKey.LEAVE_GROUP and pending & {one for one in named if isinstance(one, Name)}:
+            return found.key in _OF_GROUPS
+    return False
+
+
+_OF_GROUPS: Final = frozenset({
+    ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT,
+    ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS,
+})  # fmt: skip
 
 
 def _news_in_a_session(found: Found) -> bool:
@@ -155,8 +190,10 @@ KNOWN: Final[Sequence[Known]] = (
     Known("base of recompressed times", _the_same_times, "keeps its base timestamp", goes_on=True),
     Known("odd recompressed batches", _odd_in_recompressed, "timestamp below -1"),
     Known("claimed append time", _claimed_append_time, "claims LogAppendTime"),
-    Known("order in a session", _order_in_a_session, "order after the first full fetch"),
+    Known("order in a session", _order_in_a_session, "comes last in a session"),
+    Known("compressed sizes", _sizes_of_the_library, "Compressed records have other sizes"),
     Known("news in a session", _news_in_a_session, "only another leader epoch"),
     Known("damage of one batch", _damage_of_one, "fails its own partition alone"),
+    Known("a pending member left", _pending_left, "A member that leaves before it has joined"),
     Known("pending and static", _pending_and_static, "A member that has just been given its id"),
 )

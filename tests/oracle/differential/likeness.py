@@ -19,8 +19,9 @@ _UUID_IN_TEXT: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _TEXTS: Final = frozenset({"error_message", "batch_index_error_message"})
 _UNTOLD: Final = frozenset({"throttle_time", "documentation", *_TEXTS})
 _ORDER: Final = (
-    "name", "topic", "api_key", "resource_type", "resource_name", "config_name", "topic_name", "topic_id",
+    "batch", "name", "topic", "api_key", "resource_type", "resource_name", "config_name", "topic_name", "topic_id",
     "partition_index", "partition", "index", "group_id", "member_id", "feature", "node_id", "broker_id", "replica_id",
+    "producer_id",
 )  # fmt: skip
 
 

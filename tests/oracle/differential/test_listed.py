@@ -188,6 +188,23 @@ class TestGroups:
         found = [answer["results"][0]["error_code"] for answer in deleted.both]
         assert found == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
 
+    def test_a_member_of_a_group_that_a_refused_commit_has_made(self, pair: Pair, topic: str) -> None:
+        """Kafka describes what is committed of a group, and nothing of this one has been written."""
+        pair.create(topic)
+        part = {
+            "partition_index": 0,
+            "committed_offset": 1,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "x" * 4097,
+        }
+        topics = [{"name": topic, "partitions": [part]}]
+        asked: dict[str, Any] = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+        pair.same(ApiKey.OFFSET_COMMIT, 8, group_id=topic, topics=topics, **asked)
+        assert codes(pair.ask(ApiKey.JOIN_GROUP, 9, **joining(topic, group_instance_id="i"))) == [0, 0]
+        described = pair.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[topic])
+        states = [answer["groups"][0]["group_state"] for answer in described.both]
+        assert states == ["Dead", "CompletingRebalance"]
+
     def test_a_waiting_member_that_joins_again(self, pair: Pair, topic: str) -> None:
         """Its first request: Kafka never answers it."""
         early, late = pair.another(), pair.another()

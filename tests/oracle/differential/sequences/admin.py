@@ -48,7 +48,7 @@ def create(world: World, *, surely: bool = False) -> Step:
             world.topics[name] = Topic(name, max(count, 2 if count == -1 else 1), timed)
     return world.step(
         ApiKey.CREATE_TOPICS,
-        world.version(ApiKey.CREATE_TOPICS, since=4),
+        world.version(ApiKey.CREATE_TOPICS),
         topics=topics,
         timeout_ms=10_000,
         validate_only=only_valid,
@@ -182,6 +182,25 @@ def move_directories(world: World) -> Step:
     )
 
 
+def update_features(world: World) -> Step:
+    """Only to be looked at."""
+    update = world.of(("no.such.feature", 1), ("metadata.version", 7), ("metadata.version", 99), ("", 1))
+    return world.step(
+        ApiKey.UPDATE_FEATURES,
+        world.version(ApiKey.UPDATE_FEATURES, since=1),
+        timeout_ms=10_000,
+        feature_updates=[
+            {"feature": update[0], "max_version_level": update[1], "upgrade_type": world.of(1, 1, 2, 3, 0)}
+        ],
+        validate_only=True,
+    )
+
+
+def unregister(world: World) -> Step:
+    """A broker that there is not."""
+    return world.step(ApiKey.UNREGISTER_BROKER, 0, broker_id=world.of(9, -1, 2**31 - 1))
+
+
 def looks(world: World) -> list[Step]:
     """The topics at the end."""
     topics = [{"name": name, "topic_id": None} for name in NAMES]
@@ -191,4 +210,5 @@ def looks(world: World) -> list[Step]:
 STEPS: Final[Sequence[tuple[int, Callable[[World], Step]]]] = (
     (8, create), (6, delete), (6, create_partitions), (6, reassign), (3, list_reassignments), (3, elect),
     (9, metadata), (7, describe_topic_partitions), (1, describe_cluster), (2, move_directories),
+    (1, update_features), (1, unregister),
 )  # fmt: skip

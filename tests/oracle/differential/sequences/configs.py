@@ -67,7 +67,8 @@ def _change(world: World, kind: int) -> tuple[str, tuple[int, str | None]]:
         return key, (world.of(APPEND, SUBTRACT, APPEND, SET), value)
     key, value = world.one(CONFIGS)
     operation = world.of(SET, SET, SET, DELETE)
-    return key, (operation, value if operation == SET or world.chance(0.1) else None)
+    given = operation == SET if world.chance(0.94) else operation != SET
+    return key, (operation, value if given else None)
 
 
 def wholly(world: World) -> Step:

@@ -11,7 +11,7 @@ from protocol.batch import iter_batches
 from protocol.errors import ErrorCode
 from protocol.records import iter_records
 from tests.oracle.differential.sequences.script import Batch, Script, Step
-from tests.oracle.differential.sides import Name
+from tests.oracle.differential.sides import CLOSED, Name
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,8 @@ def _odd_in_recompressed(found: Found) -> bool:
         for one in _batches(found.step)
         if min((0, *one.deltas)) + one.timestamp < -1 or (one.producer != -1 and one.epoch < 0)
     ]
+    if odd and found.kafka == CLOSED:
+        return bool(found.step.fields["acks"] == 0)
     return bool(odd) and (found.codes(ErrorCode.UNKNOWN_SERVER_ERROR, 0) or "base_offset" in found.line)
 
 
@@ -131,6 +133,14 @@ def _sizes_of_the_library(found: Found) -> bool:
     """What a limit lets through of batches that each side has compressed itself."""
     again = any("compression.type" in repr(step.fields) for step in found.before)
     return again and found.key is ApiKey.FETCH and _is_limited(found.step) and ".records" in found.line
+
+
+def _group_of_refused_offsets(found: Found) -> bool:
+    """A group that was made by an OffsetCommit of which nothing was written."""
+    refused = any(step.key is ApiKey.OFFSET_COMMIT and "Long(" in repr(step.fields) for step in found.before)
+    if not refused or found.key not in (ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS):
+        return False
+    return found.key is ApiKey.LIST_GROUPS or any(theirs == "Dead" != ours for theirs, ours in found.states())
 
 
 def _pending_left(found: Found) -> bool:
@@ -194,6 +204,7 @@ KNOWN: Final[Sequence[Known]] = (
     Known("compressed sizes", _sizes_of_the_library, "Compressed records have other sizes"),
     Known("news in a session", _news_in_a_session, "only another leader epoch"),
     Known("damage of one batch", _damage_of_one, "fails its own partition alone"),
+    Known("a group of refused offsets", _group_of_refused_offsets, "A group that a refused OffsetCommit has made"),
     Known("a pending member left", _pending_left, "A member that leaves before it has joined"),
     Known("pending and static", _pending_and_static, "A member that has just been given its id"),
 )

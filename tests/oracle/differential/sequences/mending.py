@@ -35,7 +35,10 @@ def _throttled(found: Found) -> bool:
 
 def _cursor(found: Found) -> bool:
     return found.key is ApiKey.DESCRIBE_TOPIC_PARTITIONS and (
-        found.step.fields["cursor"] is not None or "nowhere" in found.line or "error_code': 3" in found.line
+        found.step.fields["cursor"] is not None
+        or "next_cursor" in found.line
+        or "nowhere" in found.line
+        or "error_code': 3" in found.line
     )
 
 

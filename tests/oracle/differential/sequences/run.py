@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from protocol.api_keys import ApiKey
-from tests.oracle.differential.pair import Answers, Pair
+from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sequences.known import KNOWN, Found
 from tests.oracle.differential.sequences.mending import MENDING
 from tests.oracle.differential.sequences.script import TAG, Script, Step, tagged
-from tests.oracle.differential.sides import SILENT, Name, Side
+from tests.oracle.differential.sides import LIMIT, SILENT, Name, Side
 
 CLIENTS: Final = 4
 QUIET: Final = 0.05
@@ -88,10 +89,11 @@ class Marker:
             resource = {"resource_type": 2, "resource_name": MARKER}
             self._pair.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**resource, "configs": [change]}])
             wanted = [{**resource, "configuration_keys": ["flush.messages"]}]
-            while True:
-                answers = self._pair.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=wanted)
-                if all(one["results"][0]["configs"][0]["value"] == str(self._value) for one in answers.both):
-                    break
+            eventually(partial(self._look, wanted))
+
+    def _look(self, wanted: Any) -> None:
+        for answer in self._pair.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=wanted).both:
+            assert answer["results"][0]["configs"][0]["value"] == str(self._value)
 
     def close(self) -> None:
         self._pair.delete(MARKER)
@@ -176,7 +178,8 @@ class _Run:
 
     def _receive(self, pair: Pair, key: ApiKey, version: int) -> Answers:
         """Both answers. Where one is there, the other has the time for it, too."""
-        while all(waits := pair.waits()):
+        until = time.monotonic() + LIMIT
+        while all(waits := pair.waits()) and time.monotonic() < until:
             pass
         until = time.monotonic() + SLOW
         while any(waits) and time.monotonic() < until:

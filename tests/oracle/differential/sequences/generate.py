@@ -9,7 +9,7 @@ from tests.oracle.differential.sequences import admin, configs, groups, logs
 from tests.oracle.differential.sequences.script import Step
 from tests.oracle.differential.sequences.world import World
 
-Weighted = Sequence[tuple[int, Callable[[World], Step]]]
+Weighted = Sequence[tuple[int, Callable[[World], Step | list[Step]]]]
 SUBJECTS: Final[dict[str, Weighted]] = {
     "logs": [*logs.STEPS, (2, admin.create), (1, admin.delete), (2, configs.incrementally)],
     "groups": [*groups.STEPS, (1, admin.delete), (1, admin.create), (1, admin.create_partitions)],
@@ -29,7 +29,8 @@ def script(seed: int, number: int) -> list[Step]:
     weights = [weight for weight, _ in steps]
     for _ in range(world.upto(20, 6)):
         ((_, make),) = world.dice.choices(steps, weights)
-        made.append(make(world))
+        steps_made = make(world)
+        made += steps_made if isinstance(steps_made, list) else [steps_made]
     made += logs.looks(world)
     made += groups.looks(world) if subject in ("groups", "all") else []
     made += admin.looks(world) + configs.looks(world) if subject in ("configs", "admin", "all") else []

@@ -25,7 +25,11 @@ def _subscription(*topics: str) -> bytes:
 
 
 def _member(world: World, group: str) -> Member | None:
+    """Mostly one that has joined."""
     of_group = [one for one in world.members if one.group == group]
+    joined = world.joined.get(group, [])
+    if joined and world.chance(0.85):
+        return world.one(joined)
     return world.one(of_group[-3:]) if of_group else None
 
 
@@ -69,26 +73,61 @@ def join(world: World) -> Step:
     )
 
 
-def join_as_told(world: World) -> Step:
-    """The second request of a member that has just been given its id."""
+def rebalance(world: World) -> list[Step]:
+    """A whole round: perhaps a new member, then all others join again, and all synchronise."""
     group = _group(world)
-    of_group = [one for one in world.members if one.group == group]
-    if not of_group:
-        return join(world)
-    member = of_group[-1]
+    joined = world.joined.setdefault(group, [])
+    steps = []
+    if not joined or world.chance(0.5):
+        instance = world.of(None, None, "i", "j")
+        member = Member(world.name("member"), group, len(joined) % 4, instance)
+        world.members.append(member)
+        steps.append(_joining(world, member, first=True))
+        if instance is None:
+            steps.append(_joining(world, member))
+        steps += [_joining(world, one) for one in joined]
+        joined.append(member)
+    else:
+        steps += [_joining(world, one) for one in joined]
     world.generation[group] = world.generation.get(group, 0) + 1
+    share = [{"member_id": one.name, "assignment": b"to %d" % index} for index, one in enumerate(joined)]
+    for one in joined if world.chance(0.5) else reversed(joined):
+        steps.append(_syncing(world, one, share))
+    return steps if world.chance(0.8) else steps[: world.upto(len(steps), 1)]
+
+
+def _joining(world: World, member: Member, *, first: bool = False) -> Step:
+    """``first``: the request in which a member learns its id; from v4 on it is to come again with it."""
     return world.step(
         ApiKey.JOIN_GROUP,
-        world.version(ApiKey.JOIN_GROUP, since=5 if member.instance else 0),
+        world.version(ApiKey.JOIN_GROUP, since=5 if member.instance else 4),
         client=member.client,
-        group_id=group,
+        learns=member.name.of if first else "",
+        group_id=member.group,
         session_timeout_ms=30_000,
         rebalance_timeout_ms=60_000,
-        member_id=member.name,
+        member_id="" if first else member.name,
         group_instance_id=member.instance,
         protocol_type="consumer",
         protocols=[{"name": "range", "metadata": _subscription(world.topic(0))}],
         reason=world.of(None, "because"),
+    )
+
+
+def _syncing(world: World, member: Member, share: Sequence[Any]) -> Step:
+    protocol = world.of((None, None), ("consumer", "range"))
+    version = world.version(ApiKey.SYNC_GROUP, since=3, until=4 if protocol[0] is None else 5)
+    return world.step(
+        ApiKey.SYNC_GROUP,
+        version,
+        client=member.client,
+        group_id=member.group,
+        generation_id=world.generation[member.group],
+        member_id=member.name,
+        group_instance_id=member.instance,
+        protocol_type=protocol[0],
+        protocol_name=protocol[1],
+        assignments=share,
     )
 
 
@@ -138,6 +177,7 @@ def leave(world: World) -> Step:
     name: str | Name = member.name if member and world.chance(0.9) else "stranger"
     if version < 3:
         return world.step(ApiKey.LEAVE_GROUP, version, group_id=group, member_id=name)
+    world.joined[group] = [one for one in world.joined.get(group, []) if one is not member]
     going: list[dict[str, Any]] = [{"member_id": name, "group_instance_id": _instance(world, member)}]
     if world.chance(0.2):
         going.append(world.of({"member_id": "", "group_instance_id": "i"}, {"member_id": "x"}, going[0]))
@@ -254,7 +294,7 @@ def looks(world: World) -> list[Step]:
     ]
 
 
-STEPS: Final[Sequence[tuple[int, Callable[[World], Step]]]] = (
-    (14, join), (14, join_as_told), (18, sync), (8, heartbeat), (7, leave), (14, commit), (7, fetch_offsets),
+STEPS: Final[Sequence[tuple[int, Callable[[World], Step | list[Step]]]]] = (
+    (9, join), (22, rebalance), (6, sync), (9, heartbeat), (7, leave), (16, commit), (7, fetch_offsets),
     (4, delete_groups), (4, delete_offsets), (5, describe), (2, list_groups), (1, find),
 )  # fmt: skip

@@ -57,6 +57,8 @@ class World:
         self.producers: list[Producer] = []
         self.sessions: list[Session] = []
         self.members: list[Member] = []
+        self.joined: dict[str, list[Member]] = {}
+        """By group: those that have probably come through a whole rebalance."""
         self.generation: dict[str, int] = {}
         self._names = 0
 

@@ -63,6 +63,22 @@ def _deleted_offsets(found: Found) -> bool:
     return found.key is ApiKey.OFFSET_DELETE and found.codes(0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
 
 
+def _left_while_joining(found: Found) -> bool:
+    """The answer to the JoinGroup of a member that was made to leave while it waited: Kafka's names no member."""
+    if found.key is not ApiKey.JOIN_GROUP or not isinstance(found.milena, dict):
+        return False
+    refused = found.milena["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID
+    return bool(refused) and found.line.startswith(".member_id: Kafka ''")
+
+
+def _full_before_protocols(found: Found) -> bool:
+    """A JoinGroup without protocols to a full group."""
+    if found.key is not ApiKey.JOIN_GROUP or not isinstance(found.milena, dict):
+        return False
+    full, inconsistent = ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return bool(found.kafka["error_code"] == full and found.milena["error_code"] == inconsistent)
+
+
 MENDING: Final[Sequence[Known]] = (
     Known("mending: texts", _texts, "", goes_on=True),
     Known("mending: unknown partitions in OffsetCommit", _unknown_partitions, "", goes_on=True),
@@ -72,4 +88,6 @@ MENDING: Final[Sequence[Known]] = (
     Known("mending: groups' and metrics' configurations", _other_resources, ""),
     Known("mending: compressed rubbish", _rubbish, ""),
     Known("mending: OffsetDelete", _deleted_offsets, ""),
+    Known("mending: left while joining", _left_while_joining, "", goes_on=True),
+    Known("mending: full before protocols", _full_before_protocols, ""),
 )

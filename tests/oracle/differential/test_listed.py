@@ -205,6 +205,28 @@ class TestGroups:
         states = [answer["groups"][0]["group_state"] for answer in described.both]
         assert states == ["Dead", "CompletingRebalance"]
 
+    def test_a_member_that_leaves_while_its_sync_waits(self, pair: Pair, topic: str) -> None:
+        other = pair.another()
+        first = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(topic, group_instance_id="i"))
+        leader = first.learn("leader", lambda answer: answer["member_id"])
+        member = begin(other, topic)
+        other.send(ApiKey.JOIN_GROUP, 9, **joining(topic, member_id=member))
+        eventually(lambda: _preparing(pair, topic))
+        again = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(topic, member_id=leader, group_instance_id="i"))
+        assert codes(again) == codes(other.receive(ApiKey.JOIN_GROUP, 9)) == [0, 0]
+        asked: dict[str, Any] = {"generation_id": 2, "member_id": member, "assignments": []}
+        other.send(ApiKey.SYNC_GROUP, 3, group_id=topic, **asked)
+        for _ in range(10):  # It waits as soon as the coordinator has it, of which nothing tells.
+            pair.same(ApiKey.DESCRIBE_GROUPS, 5, groups=[topic])
+        assert other.waits() == (True, True)
+        pair.same(ApiKey.LEAVE_GROUP, 5, group_id=topic, members=[{"member_id": member, "group_instance_id": None}])
+        eventually(lambda: _answered_by_milena(other))
+        rejoined = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(topic, member_id=leader, group_instance_id="i"))
+        assert codes(rejoined) == [0, 0]
+        assert other.waits() == (True, False)
+        assert other.receive_from_milena(ApiKey.SYNC_GROUP, 3)["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID
+        other.close()
+
     def test_a_waiting_member_that_joins_again(self, pair: Pair, topic: str) -> None:
         """Its first request: Kafka never answers it."""
         early, late = pair.another(), pair.another()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from tests.oracle.differential.sequences.generate import script
 from tests.oracle.differential.sequences.run import Outcome, Player
 from tests.oracle.differential.sequences.script import Script, written
 from tests.oracle.differential.sequences.shrink import shrunk
+
+PATIENCE: Final = 60.0
+"""Seconds in which a script is cut down: one that shows a missing answer takes long each time."""
 
 
 @dataclass
@@ -61,8 +66,10 @@ def _settle(
     if found.signature in report.differences:
         return
 
+    until = time.monotonic() + PATIENCE
+
     def shows(candidate: Script) -> bool:
-        return player.play(candidate).signature == found.signature
+        return time.monotonic() < until and player.play(candidate).signature == found.signature
 
     if not shows(steps):
         report.unsteady.append(f"{title}, not seen again:\n{_told(steps, found)}")

@@ -11,7 +11,7 @@ from protocol.batch import iter_batches
 from protocol.errors import ErrorCode
 from protocol.records import iter_records
 from tests.oracle.differential.sequences.script import Batch, Script, Step
-from tests.oracle.differential.sides import CLOSED, Name
+from tests.oracle.differential.sides import CLOSED, SILENT, Name
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,12 @@ def _group_of_refused_offsets(found: Found) -> bool:
     return found.key is ApiKey.LIST_GROUPS or any(theirs == "Dead" != ours for theirs, ours in found.states())
 
 
+def _sync_of_one_who_left(found: Found) -> bool:
+    """A SyncGroup that waits while its member is made to leave: Kafka never answers it."""
+    left = any(step.key is ApiKey.LEAVE_GROUP for step in found.before)
+    return found.key is ApiKey.SYNC_GROUP and found.kafka == SILENT and left
+
+
 def _pending_left(found: Found) -> bool:
     """A member that was only given its id has left, for which Kafka begins a rebalance."""
     pending: set[Any] = set()
@@ -205,6 +211,7 @@ KNOWN: Final[Sequence[Known]] = (
     Known("news in a session", _news_in_a_session, "only another leader epoch"),
     Known("damage of one batch", _damage_of_one, "fails its own partition alone"),
     Known("a group of refused offsets", _group_of_refused_offsets, "A group that a refused OffsetCommit has made"),
+    Known("a sync of one who left", _sync_of_one_who_left, "The SyncGroup of a member that leaves"),
     Known("a pending member left", _pending_left, "A member that leaves before it has joined"),
     Known("pending and static", _pending_and_static, "A member that has just been given its id"),
 )

@@ -137,11 +137,13 @@ class _Run:
         self._waiting: dict[int, tuple[int, Step]] = {}
         """By client: a request that has no answer yet, with its place in the script."""
         self._found = Outcome()
+        self._now = 0
 
     # -- the steps
 
     def outcome(self) -> Outcome:
         for index, step in enumerate(self._script):
+            self._now = index
             free = [(step.client + turn) % CLIENTS for turn in range(CLIENTS)]
             client = next((one for one in free if one not in self._waiting), None)
             if client is None or self._joins_again(step) or self._makes_topics(step):
@@ -205,7 +207,7 @@ class _Run:
         left = []
         for line in answers.differences(self._ignored(step), texts=True):
             line = line.replace(self._tag, TAG)
-            found = Found(step, answers.kafka, answers.milena, line, self._script[:index])
+            found = Found(step, answers.kafka, answers.milena, line, self._before(index))
             known = next((one for one in (*KNOWN, *MENDING) if one.covers(found)), None)
             if known is None:
                 left.append(line)
@@ -222,6 +224,14 @@ class _Run:
             self._marker.catch_up()
             self._learn_ids(step)
         return False
+
+    def _before(self, index: int) -> Script:
+        """What was sent before the answer came, which may be long after the request."""
+        return (
+            self._script[:index]
+            if index == self._now
+            else [*self._script[:index], *self._script[index + 1 : self._now + 1]]
+        )
 
     def _ignored(self, step: Step) -> tuple[str, ...]:
         """Fields that cannot be the same. The size of what each side compresses itself is its library's."""

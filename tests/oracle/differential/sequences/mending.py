@@ -1,4 +1,5 @@
-"""Differences that are being mended elsewhere: each entry goes when its mend is merged, and in the end this module."""
+"""Differences that are being mended elsewhere. Each entry goes when its mend is merged: without it the random run says
+whether the mend is whole. In the end ``MENDING`` is empty, and this module goes with its one use in ``run.py``."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Final
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from tests.oracle.differential.sequences.known import Found, Known
+from tests.oracle.differential.sides import SILENT
 
 
 def _texts(found: Found) -> bool:
@@ -79,6 +81,17 @@ def _full_before_protocols(found: Found) -> bool:
     return bool(found.kafka["error_code"] == full and found.milena["error_code"] == inconsistent)
 
 
+def _removed_when_full(found: Found) -> bool:
+    """A member that is refused as the group is full (GROUP_MAX_SIZE_REACHED): Kafka removes it, so that the others need
+    not wait for it."""
+    if sum(step.key is ApiKey.JOIN_GROUP for step in found.before) < _FULL or "group_id" not in found.step.fields:
+        return False
+    return found.codes(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION) or found.milena == SILENT
+
+
+_FULL: Final = 4
+"""Joins that are needed for it; ``group.max.size`` is 3."""
+
 MENDING: Final[Sequence[Known]] = (
     Known("mending: texts", _texts, "", goes_on=True),
     Known("mending: unknown partitions in OffsetCommit", _unknown_partitions, "", goes_on=True),
@@ -90,4 +103,5 @@ MENDING: Final[Sequence[Known]] = (
     Known("mending: OffsetDelete", _deleted_offsets, ""),
     Known("mending: left while joining", _left_while_joining, "", goes_on=True),
     Known("mending: full before protocols", _full_before_protocols, ""),
+    Known("mending: removed when full", _removed_when_full, ""),
 )

@@ -292,8 +292,9 @@ class FetchSessions:
             self._drop(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
+            # As in Kafka the request is then one without a session, for what it names, even if it forgot that again.
             self._drop(session.id)
-            return FetchPlan(None, [], incremental=False)
+            return FetchPlan(None, wanted, incremental=False)
         session.advance()
         session.used_ms = self._now()
         self._sessions[session.id] = self._sessions.pop(session.id)

@@ -30,6 +30,11 @@ from runtime.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_v
 from runtime.config.values import ConfigError, Type, render
 from runtime.log_levels import current_levels
 
+CONFIGURED = frozenset(
+    {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
+)
+"""Types of resources that have a configuration."""
+
 
 class Source(IntEnum):
     """Kafka's ConfigSource."""
@@ -236,3 +241,12 @@ def _is_sensitive(name: str) -> bool:
     """Kafka hides what it does not know, since it may be a secret."""
     key = DYNAMIC_KEYS.get(name)
     return key is None or key.sensitive
+
+
+def all_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of one request. As in Kafka's ConfigHelper, a type that has no configuration fails all of them."""
+    strange = next((one["resource_type"] for one in results if one["resource_type"] not in CONFIGURED), None)
+    if strange is None:
+        return results
+    refusal = {"error_code": int(ErrorCode.INVALID_REQUEST), "error_message": f"Unsupported resource type: {strange}"}
+    return [{**one, **refusal, "configs": []} for one in results]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from node.api import RequestContext
-from node.config_views import ConfigView
+from node.config_views import ConfigView, all_results
 from node.repeats import Repeats
 from node.slices import in_slices
 from protocol import messages
@@ -38,7 +38,7 @@ async def _answer(node: Broker, request: Any) -> dict[str, Any]:
         repeats.note((resource.resource_type, resource.resource_name), max(LEAST, len(told["configs"])))
         return told
 
-    return {"results": await in_slices(node.runtime.clock, request.resources, describe, SLICE)}
+    return {"results": all_results(await in_slices(node.runtime.clock, request.resources, describe, SLICE))}
 
 
 def _describe(node: Broker, request: Any, resource: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _describe(node: Broker, request: Any, resource: Any) -> dict[str, Any]:
         synonyms=bool(messages.get(request, "include_synonyms", False)),
         documentation=bool(messages.get(request, "include_documentation", False)),
     )
-    error, message, configs = ErrorCode.NONE, None, list[dict[str, Any]]()
+    error, message, configs = ErrorCode.NONE, "", list[dict[str, Any]]()
     try:
         configs = view.describe(resource.resource_type, resource.resource_name)
     except KafkaError as failure:

@@ -50,7 +50,10 @@ def _find(node: Broker, ctx: RequestContext, kind: int, key: str) -> dict[str, A
     endpoint = leader.endpoint(ctx.listener_name) if leader is not None and not leader.fenced else None
     if leader is None or endpoint is None:
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return {"error_code": ErrorCode.NONE, "node_id": leader.id, "host": endpoint.host, "port": endpoint.port}
+    # As Kafka's: the error's name up to v3, nothing from v4 on.
+    message = ErrorCode.NONE.name if ctx.version < 4 else ""
+    where = {"node_id": leader.id, "host": endpoint.host, "port": endpoint.port}
+    return {"error_code": ErrorCode.NONE, "error_message": message, **where}
 
 
 def _of_transactions(node: Broker, ctx: RequestContext, key: str) -> dict[str, Any]:

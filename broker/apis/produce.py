@@ -44,11 +44,14 @@ Steps: TypeAlias = Generator[Rest, None, None]
 
 ADMIN_CLIENT: Final = "__admin_client"
 """Kafka lets the client of this id write to internal topics."""
+_ACKS: Final = (0, 1, ACKS_ALL)
 _ZSTD: Final = 4
 _ZSTD_SINCE: Final = 7
 _CODEC: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
 _MAGIC_AT: Final = 16
+_LENGTH_AT: Final = 8
+_LENGTH_END: Final = 12
 _ATTRIBUTES: Final = 22
 """Position of the low byte of a batch's attributes."""
 _WITHOUT_LOG_START: Final = frozenset(
@@ -160,7 +163,7 @@ def _refusal(node: Broker, ctx: RequestContext, request: ProduceRequest) -> Erro
         for _, records in partitions:
             if records is not None and _attributes(records) & _TRANSACTIONAL:
                 return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return None if request.acks in (0, 1, ACKS_ALL) else ErrorCode.INVALID_REQUIRED_ACKS
+    return None
 
 
 def _append(
@@ -183,7 +186,7 @@ def _append(
     meters = found.meters
     meters.produces.value += 1
     try:
-        _check_request(ctx, found, wanted.records)
+        _check_request(ctx, found, wanted.records, acks)
     except KafkaError as error:
         meters.failed_produces.value += 1
         return ProducedPartition(index, error.code, error_message=error.message), None
@@ -211,19 +214,30 @@ def _find(node: Broker, wanted: Wanted) -> Partition:
     return node.partitions.get(wanted.name, wanted.index)
 
 
-def _check_request(ctx: RequestContext, partition: Partition, records: memoryview | None) -> None:
+def _check_request(ctx: RequestContext, partition: Partition, records: memoryview | None, acks: int) -> None:
     """Raises KafkaError for what this client and version may not send."""
-    if partition.is_internal and ctx.client_id != ADMIN_CLIENT:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one record batch for each partition")
-    if ctx.version < _ZSTD_SINCE and _attributes(records) & _CODEC == _ZSTD:
+    if ctx.version < _ZSTD_SINCE and _attributes(records) & _CODEC == _ZSTD and _is_whole(records):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    # As late as in Kafka, where a partition that is not there and records that are none come first.
+    if acks not in _ACKS:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUIRED_ACKS if _is_whole(records, alone=True) else ErrorCode.INVALID_RECORD
+        )
+    if partition.is_internal and ctx.client_id != ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
 
 
 def _attributes(records: memoryview) -> int:
     """Of the first batch; 0 where that is none of the current format, which the log refuses."""
     return records[_ATTRIBUTES] if len(records) > _ATTRIBUTES and records[_MAGIC_AT] == MAGIC else 0
+
+
+def _is_whole(records: memoryview, *, alone: bool = False) -> bool:
+    """Whether the first batch is not longer than the records, and is all of them where it is to be ``alone``."""
+    size, rest = int.from_bytes(records[_LENGTH_AT:_LENGTH_END], "big", signed=True), len(records) - _LENGTH_END
+    return size == rest if alone else 0 < size <= rest
 
 
 def _not_appended(partition: Partition, error: KafkaError) -> ProducedPartition:

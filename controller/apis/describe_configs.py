@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from node.api import RequestContext
-from node.config_views import ConfigView
+from node.config_views import ConfigView, all_results
 from node.repeats import Repeats
 from node.slices import in_slices
 from protocol import messages
@@ -34,7 +34,7 @@ async def _answer(node: Controller, request: Any) -> dict[str, Any]:
         repeats.note((resource.resource_type, resource.resource_name), max(LEAST, len(told["configs"])))
         return told
 
-    return {"results": await in_slices(node.runtime.clock, request.resources, describe, SLICE)}
+    return {"results": all_results(await in_slices(node.runtime.clock, request.resources, describe, SLICE))}
 
 
 def _describe(node: Controller, request: Any, resource: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _describe(node: Controller, request: Any, resource: Any) -> dict[str, Any]:
     )
     answer: dict[str, Any] = {
         "error_code": 0,
-        "error_message": None,
+        "error_message": "",
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
         "configs": [],

@@ -74,6 +74,15 @@ class Pair:
         kafka, milena = (line.receive(key, version) for line in self._lines)
         return Answers(self.sides, (kafka, milena))
 
+    def receive_from_milena(self, key: ApiKey, version: int) -> Any:
+        """Its answer, where Kafka has none."""
+        return self._lines[1].receive(key, version)
+
+    def waits(self) -> tuple[bool, bool]:
+        """Whether nothing of an answer has come yet, from each side."""
+        kafka, milena = (line.waits() for line in self._lines)
+        return kafka, milena
+
     def ask(self, key: ApiKey, version: int, /, *, client_id: str | None = CLIENT_ID, **fields: Any) -> Answers:
         """Both answers, whatever they are. A ``Name`` among the fields becomes what each side calls it."""
         self.send(key, version, client_id=client_id, **fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import select
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,6 +15,7 @@ from tests.wire.raw import frame, receive_frame
 LIMIT: Final = 20.0
 CLIENT_ID: Final = "differ"
 CLOSED: Final = "the connection was closed"
+SILENT: Final = "no answer came"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +23,13 @@ class Name:
     """Stands in a request for what each side calls differently: an id that it has made."""
 
     of: str
+
+
+class Made:
+    """Stands in a request for what must be made anew for each side."""
+
+    def made(self, side: Side) -> Any:
+        raise NotImplementedError
 
 
 class Side:
@@ -40,6 +49,8 @@ class Side:
         """The value with this side's own ids in the place of the names."""
         if isinstance(value, Name):
             return self.names[value.of]
+        if isinstance(value, Made):
+            return value.made(self)
         if isinstance(value, Mapping):
             return {key: self.resolve(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -66,15 +77,23 @@ class Line:
         self._socket.sendall(data)
 
     def receive(self, key: int, version: int) -> Any:
-        """The answer as plain data, or CLOSED."""
+        """The answer as plain data, CLOSED, or SILENT after the time limit."""
         assert self._socket is not None
         try:
             correlation, body = parse_response_header(key, version, receive_frame(self._socket))
         except ConnectionError:
             self.close()
             return CLOSED
+        except TimeoutError:
+            self.close()
+            return SILENT
         assert correlation == self._correlation, f"{self.side.title} answered {correlation} to {self._correlation}"
         return plain(messages.decode_response(key, version, body))
+
+    def waits(self) -> bool:
+        """Whether nothing of an answer has come yet, after a moment for it."""
+        assert self._socket is not None
+        return not select.select([self._socket], [], [], 0.002)[0]
 
     def close(self) -> None:
         if self._socket is not None:

@@ -55,6 +55,14 @@ def test_an_incremental_fetch_carries_only_news() -> None:
     assert told(client.fetch(first.session_id, 3), high_watermark=6, always=True) == [0, 1]
 
 
+def test_a_session_that_is_left_empty_ends_with_an_answer_for_what_the_request_names() -> None:
+    client = Client()
+    session = client.fetch(0, 0, wanted(0)).session_id
+    last = client.fetch(session, 1, wanted(0, offset=3), forget=(0,))
+    assert last.session_id == 0 and told(last) == [0]
+    assert len(client.sessions) == 0
+
+
 def test_an_error_is_told_and_so_is_what_follows_it() -> None:
     client = Client()
     session = client.fetch(0, 0, wanted(0)).session_id

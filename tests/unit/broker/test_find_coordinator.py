@@ -20,11 +20,13 @@ def test_a_group_is_coordinated_by_the_leader_of_its_partition(bench: Bench) -> 
     bench.topic("__consumer_offsets", led_by(OTHER))
     old = bench.ask(find_coordinator.handle, KEY, 3, key="g", key_type=GROUP)
     assert (old.error_code, old.node_id, old.host, old.port) == (ErrorCode.NONE, OTHER, "plaintext-2", 9092)
+    assert old.error_message == "NONE"
     several = bench.ask(find_coordinator.handle, KEY, 6, key_type=GROUP, coordinator_keys=["g", "h"])
     assert [(one.key, one.error_code, one.node_id) for one in several.coordinators] == [
         ("g", 0, OTHER),
         ("h", 0, OTHER),
     ]
+    assert {one.error_message for one in several.coordinators} == {""}
 
 
 def test_a_partition_without_a_leader_that_serves_is_asked_for_again(bench: Bench) -> None:

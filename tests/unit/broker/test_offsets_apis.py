@@ -186,6 +186,12 @@ class TestDescribeConfigs:
         options = {"include_synonyms": True, **options}
         return bench.ask(describe_configs.handle, ApiKey.DESCRIBE_CONFIGS, 4, resources=resources, **options).results[0]
 
+    def test_a_type_without_configuration_fails_the_request_as_a_whole(self, bench: Bench) -> None:
+        bench.topic("t", led_by(ME))
+        asked = [{"resource_type": kind, "resource_name": "t", "configuration_keys": None} for kind in (2, 99)]
+        answer = bench.ask(describe_configs.handle, ApiKey.DESCRIBE_CONFIGS, 4, resources=asked)
+        assert [(one.error_code, one.configs) for one in answer.results] == [(ErrorCode.INVALID_REQUEST, ())] * 2
+
     def test_a_topic_tells_where_each_value_comes_from(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))
         bench.image.configs[2, "t"] = {"retention.bytes": "5"}

@@ -71,6 +71,21 @@ def test_from_v10_on_the_answer_names_the_leader_and_where_it_is(bench: Bench) -
     assert [(one.node_id, one.host, one.port) for one in endpoints] == [(OTHER, "plaintext-2", 9092)]
 
 
+def test_wrong_acks_are_told_where_partition_and_records_are_right(bench: Bench) -> None:
+    bench.led()
+    assert result(produce(bench, batch(b"a"), acks=2, index=9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert result(produce(bench, None, acks=2)).error_code == ErrorCode.INVALID_RECORD
+    assert result(produce(bench, batch(b"a")[:-3], acks=2)).error_code == ErrorCode.INVALID_RECORD
+    zipped = batch(b"a" * 100, codec=Codec.ZSTD)
+    assert result(produce(bench, zipped, acks=2, version=6)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_a_zstd_batch_that_is_cut_short_is_no_batch_in_old_versions(bench: Bench) -> None:
+    bench.led()
+    cut = batch(b"a" * 100, codec=Codec.ZSTD)[:-5]
+    assert result(produce(bench, cut, version=6)).error_code == ErrorCode.INVALID_RECORD
+
+
 def test_zstd_needs_version_7(bench: Bench) -> None:
     bench.led()
     zipped = batch(b"a" * 100, codec=Codec.ZSTD)

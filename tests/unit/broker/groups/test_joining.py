@@ -83,6 +83,15 @@ def test_a_follower_that_joins_again_unchanged_is_told_of_the_generation_it_is_i
     assert again.generation == 1 and world.group.state is GroupState.STABLE
 
 
+def test_once_the_leader_has_left_the_member_that_has_been_there_longest_leads() -> None:
+    world = GroupWorld()
+    leader, second, third = world.stable(3)
+    world.leave(leader.member_id)
+    world.join(third.member_id)
+    answers = world.join(second.member_id)
+    assert answers[0].leader == second.member_id
+
+
 def test_a_leader_that_joins_again_starts_a_rebalance() -> None:
     world = GroupWorld()
     leader, follower = world.stable(2)

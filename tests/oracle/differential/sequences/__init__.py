@@ -1,0 +1,1 @@
+"""Random sequences of requests to Kafka and Milena, each until its first difference, made small."""

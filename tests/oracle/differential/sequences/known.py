@@ -1,0 +1,224 @@
+"""What is known to differ: each a predicate, with the words of its row in docs/compatibility.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protocol.api_keys import ApiKey
+from protocol.batch import iter_batches
+from protocol.errors import ErrorCode
+from protocol.records import iter_records
+from tests.oracle.differential.sequences.script import Batch, Script, Step
+from tests.oracle.differential.sides import CLOSED, SILENT, Name
+
+
+@dataclass(frozen=True)
+class Found:
+    """One place where the answers to a step differ, and what was asked before."""
+
+    step: Step
+    kafka: Any
+    milena: Any
+    line: str
+    before: Script
+
+    @property
+    def key(self) -> ApiKey:
+        return self.step.key
+
+    def codes(self, kafka: int, milena: int) -> bool:
+        """Whether it is an error code, with these values."""
+        return self.line.endswith(f"error_code: Kafka {int(kafka)}, Milena {int(milena)}")
+
+    def states(self) -> list[tuple[str, str]]:
+        """The states of the groups that were described."""
+        ours = {one["group_id"]: one["group_state"] for one in self.milena["groups"]}
+        return [(one["group_state"], ours[one["group_id"]]) for one in self.kafka["groups"]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """``row`` stands in docs/compatibility.md. The script ends there, as the sides may be in different states,
+    unless it ``goes_on``."""
+
+    name: str
+    covers: Callable[[Found], bool]
+    row: str
+    goes_on: bool = False
+
+
+def _batches(step: Step) -> list[Batch]:
+    """Those of a Produce."""
+    topics = step.fields.get("topic_data", ())
+    found = [one["records"] for topic in topics for one in topic["partition_data"]]
+    return [one for one in found if isinstance(one, Batch)]
+
+
+def _a_text_of_ours(found: Found) -> bool:
+    return found.line.endswith("Kafka None, Milena '<a text>'")
+
+
+def _a_forgotten_group(found: Found) -> bool:
+    if found.key is ApiKey.DESCRIBE_GROUPS:
+        return ("Empty", "Dead") in found.states()
+    if found.key is ApiKey.LIST_GROUPS:
+        ours = {one["group_id"] for one in found.milena["groups"]}
+        return all(
+            one.get("group_state", "Empty") == "Empty" or one["group_id"] in ours for one in found.kafka["groups"]
+        )
+    if found.key is ApiKey.OFFSET_COMMIT and "error_code: Kafka 25, Milena" in found.line:
+        return found.codes(25, ErrorCode.ILLEGAL_GENERATION) or found.codes(25, ErrorCode.GROUP_ID_NOT_FOUND)
+    return found.key in _OF_EMPTY_GROUPS and any(found.codes(code, ErrorCode.GROUP_ID_NOT_FOUND) for code in (0, 16))
+
+
+_OF_EMPTY_GROUPS: Final = frozenset({ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE})
+
+
+def _the_same_times(found: Found) -> bool:
+    """Where base and deltas differ, but not their sums."""
+    if found.key is not ApiKey.FETCH or ".records[" not in found.line:
+        return False
+    return _times(found.kafka) == _times(found.milena)
+
+
+def _times(answer: Any) -> list[list[int]]:
+    return [
+        [
+            batch.base_timestamp + record.timestamp_delta
+            for batch in iter_batches(part["records"])
+            for record in iter_records(batch)
+        ]
+        for topic in answer["responses"]
+        for part in topic["partitions"]
+        if part["records"]
+    ]
+
+
+def _odd_in_recompressed(found: Found) -> bool:
+    """A timestamp below -1, or a producer without an epoch, where the records are compressed anew: Kafka fails."""
+    odd = [
+        one
+        for one in _batches(found.step)
+        if min((0, *one.deltas)) + one.timestamp < -1 or (one.producer != -1 and one.epoch < 0)
+    ]
+    if odd and found.kafka == CLOSED:
+        return bool(found.step.fields["acks"] == 0)
+    return bool(odd) and ("error_code: Kafka -1, Milena" in found.line or "base_offset" in found.line)
+
+
+def _claimed_append_time(found: Found) -> bool:
+    """A client's batch that says it has the broker's time, and whose records are written anew."""
+    claims = any(one.append_time for step in found.before for one in _batches(step))
+    return claims and found.key in (ApiKey.FETCH, ApiKey.LIST_OFFSETS)
+
+
+def _order_in_a_session(found: Found) -> bool:
+    """Which partition of a session is served where a limit is not enough for all."""
+    if found.key is not ApiKey.FETCH or found.step.fields["session_epoch"] <= 0:
+        return False
+    return any(_is_limited(step) for step in (*found.before, found.step) if step.key is ApiKey.FETCH)
+
+
+def _is_limited(step: Step) -> bool:
+    limits = [part["partition_max_bytes"] for topic in step.fields["topics"] for part in topic["partitions"]]
+    return bool(min([step.fields["max_bytes"], *limits]) < _ENOUGH)
+
+
+_ENOUGH: Final = 1 << 20
+
+
+def _sizes_of_the_library(found: Found) -> bool:
+    """What a limit lets through of batches that each side has compressed itself."""
+    again = any("compression.type" in repr(step.fields) for step in found.before)
+    return again and found.key is ApiKey.FETCH and _is_limited(found.step) and ".records" in found.line
+
+
+def _group_of_refused_offsets(found: Found) -> bool:
+    """A group that was made by an OffsetCommit of which nothing was written."""
+    refused = any(step.key is ApiKey.OFFSET_COMMIT and "Long(" in repr(step.fields) for step in found.before)
+    if not refused or found.key not in (ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS):
+        return False
+    return found.key is ApiKey.LIST_GROUPS or any(theirs == "Dead" != ours for theirs, ours in found.states())
+
+
+def _leader_after_the_leader(found: Found) -> bool:
+    """Who leads once the leader has gone: in Kafka whoever a hash map has first."""
+    left = any(step.key in (ApiKey.LEAVE_GROUP, ApiKey.JOIN_GROUP) for step in found.before)
+    return found.key is ApiKey.JOIN_GROUP and left and found.line.startswith((".leader:", ".members: "))
+
+
+def _sync_of_one_who_left(found: Found) -> bool:
+    """A SyncGroup that waits while its member is made to leave: Kafka never answers it."""
+    left = any(step.key is ApiKey.LEAVE_GROUP for step in found.before)
+    return found.key is ApiKey.SYNC_GROUP and found.kafka == SILENT and left
+
+
+def _pending_left(found: Found) -> bool:
+    """A member that was only given its id has left, for which Kafka begins a rebalance."""
+    pending: set[Any] = set()
+    for step in found.before:
+        if step.key is ApiKey.JOIN_GROUP:
+            pending.discard(step.fields["member_id"])
+            pending |= {Name(step.learns)} if step.learns else set()
+        named = [one["member_id"] for one in step.fields.get("members", ())] or [step.fields.get("member_id")]
+        if step.key is ApiKey.LEAVE_GROUP and pending & {one for one in named if isinstance(one, Name)}:
+            return found.key in _OF_GROUPS
+    return False
+
+
+_OF_GROUPS: Final = frozenset({
+    ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT,
+    ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS,
+})  # fmt: skip
+
+
+def _news_in_a_session(found: Found) -> bool:
+    """Partitions that this request names and that have nothing new but another leader epoch, and nothing else."""
+    if found.key is not ApiKey.FETCH or found.step.fields["session_epoch"] <= 0 or not isinstance(found.milena, dict):
+        return False
+    more = set(_partitions(found.milena)) - set(_partitions(found.kafka))
+    named = {part["partition"] for topic in found.step.fields["topics"] for part in topic["partitions"]}
+    return bool(more) and {partition for _, partition in more} <= named
+
+
+def _partitions(answer: Any) -> list[tuple[str, int]]:
+    return [
+        (str(topic.get("topic", topic.get("topic_id"))), part["partition_index"])
+        for topic in answer["responses"]
+        for part in topic["partitions"]
+    ]
+
+
+def _damage_of_one(found: Found) -> bool:
+    """Kafka looks at the first batch of each partition before all else; where that cannot be read, all fail."""
+    damaged = any(one.changed or one.cut for one in _batches(found.step))
+    return damaged and found.key is ApiKey.PRODUCE and "error_code: Kafka 2, Milena" in found.line
+
+
+def _pending_and_static(found: Found) -> bool:
+    """A member id that was given to a member without an instance id, sent with one."""
+    fields = found.step.fields
+    if found.key is ApiKey.JOIN_GROUP and fields["member_id"] != "" and fields["group_instance_id"] is not None:
+        return bool(found.kafka["error_code"] == ErrorCode.UNKNOWN_SERVER_ERROR)
+    named = any(one.get("group_instance_id") is not None for one in fields.get("members", ()))
+    return found.key is ApiKey.LEAVE_GROUP and named and found.codes(0, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+KNOWN: Final[Sequence[Known]] = (
+    Known("a text of ours", _a_text_of_ours, "An error may come with a message", goes_on=True),
+    Known("a forgotten group", _a_forgotten_group, "A group that never had a member nor an offset is forgotten"),
+    Known("base of recompressed times", _the_same_times, "keeps its base timestamp", goes_on=True),
+    Known("odd recompressed batches", _odd_in_recompressed, "timestamp below -1"),
+    Known("claimed append time", _claimed_append_time, "claims LogAppendTime"),
+    Known("order in a session", _order_in_a_session, "comes last in a session"),
+    Known("compressed sizes", _sizes_of_the_library, "Compressed records have other sizes"),
+    Known("news in a session", _news_in_a_session, "only another leader epoch"),
+    Known("damage of one batch", _damage_of_one, "fails its own partition alone"),
+    Known("a group of refused offsets", _group_of_refused_offsets, "A group that a refused OffsetCommit has made"),
+    Known("the next leader", _leader_after_the_leader, "Once the leader of a group has left"),
+    Known("a sync of one who left", _sync_of_one_who_left, "The SyncGroup of a member that leaves"),
+    Known("a pending member left", _pending_left, "A member that leaves before it has joined"),
+    Known("pending and static", _pending_and_static, "A member that has just been given its id"),
+)

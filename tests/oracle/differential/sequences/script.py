@@ -1,0 +1,123 @@
+"""A sequence of requests as data: made from a seed, printed as Python, read back, cut down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+from uuid import UUID
+
+from protocol.api_keys import ApiKey
+from protocol.batch import Codec, TimestampType
+from protocol.records import Record
+from tests.oracle.differential.batches import THEN, batch, forged, with_body
+from tests.oracle.differential.sides import Made, Name, Side
+
+TAG: Final = "r000000"
+"""Stands in topics and groups for the run, which puts its own tag of the same length there."""
+
+
+@dataclass(frozen=True)
+class Batch(Made):
+    """A record batch, made for each side, as a producer id may be a side's own."""
+
+    count: int = 1
+    codec: int = 0
+    timestamp: int = THEN
+    deltas: tuple[int, ...] = ()
+    """Timestamps of the records beyond ``timestamp``; where they end, the record's index."""
+    key: bytes | None = b"k"
+    size: int = 5
+    """Bytes of a value; -1: null."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    producer: int | Name = -1
+    epoch: int = -1
+    sequence: int = -1
+    changed: tuple[tuple[str, int], ...] = ()
+    """Header fields that are set to other values, with a checksum that fits."""
+    append_time: bool = False
+    body: bytes | None = None
+    """Other bytes in the place of the records."""
+    cut: int = 0
+    """Bytes that are missing at its end."""
+
+    def made(self, side: Side) -> bytes:
+        value = None if self.size < 0 else b"v" * self.size
+        held = [
+            Record(index, self.deltas[index] if index < len(self.deltas) else index, self.key, value, self.headers)
+            for index in range(self.count)
+        ]
+        data = batch(
+            held,
+            codec=Codec(self.codec),
+            base_timestamp=self.timestamp,
+            producer_id=side.resolve(self.producer),
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            timestamp_type=TimestampType.LOG_APPEND_TIME if self.append_time else TimestampType.CREATE_TIME,
+        )
+        if self.body is not None:
+            data = with_body(data, self.body)
+        if self.changed:
+            data = forged(data, **dict(self.changed))
+        return data[: len(data) - self.cut]
+
+    def __repr__(self) -> str:
+        given = [(one.name, getattr(self, one.name)) for one in fields(self) if getattr(self, one.name) != one.default]
+        return f"Batch({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+
+@dataclass(frozen=True)
+class Long(Made):
+    """A long text."""
+
+    size: int
+
+    def made(self, side: Side) -> str:
+        return "x" * self.size
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request of one of the clients. ``learns`` is the name of the id that its answer gives."""
+
+    key: ApiKey
+    version: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    client: int = 0
+    learns: str = ""
+
+    def __repr__(self) -> str:
+        more = f", client={self.client}" if self.client else ""
+        more += f", learns={self.learns!r}" if self.learns else ""
+        return f"Step(ApiKey.{self.key.name}, {self.version}, {self.fields!r}{more})"
+
+
+Script = Sequence[Step]
+
+
+def written(script: Script) -> str:
+    """The script as Python, for a report and for ``read``."""
+    return "\n".join(f"    {step!r}," for step in script)
+
+
+def read(text: str) -> list[Step]:
+    """What ``written`` made."""
+    known = {"Step": Step, "Batch": Batch, "Long": Long, "Name": Name, "UUID": UUID, "ApiKey": ApiKey}
+    script: list[Step] = eval(f"[\n{text}\n]", {"__builtins__": {}}, known)
+    return script
+
+
+def tagged(value: Any, old: str, new: str) -> Any:
+    """The value with another run's tag in its texts, names and bytes. Both have the same length."""
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if isinstance(value, bytes):
+        return value.replace(old.encode(), new.encode())
+    if isinstance(value, Name):
+        return Name(value.of.replace(old, new))
+    if isinstance(value, Mapping):
+        return {tagged(key, old, new): tagged(item, old, new) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [tagged(item, old, new) for item in value]
+    return value

@@ -1,0 +1,113 @@
+"""What a script has probably made so far, by which its next request is chosen. Nothing of it is read from answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from protocol.api_keys import ApiKey
+from tests.oracle.differential.pair import versions
+from tests.oracle.differential.sequences.script import TAG, Step
+from tests.oracle.differential.sides import Name
+
+T = TypeVar("T")
+NOWHERE: Final = f"{TAG}-nowhere"
+UNKNOWN_ID: Final = UUID(int=70)
+
+
+@dataclass
+class Topic:
+    name: str
+    partitions: int
+    append_time: bool = False
+
+
+@dataclass
+class Producer:
+    name: Name | int
+    epoch: int = 0
+    next: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The next sequence of each partition."""
+
+
+@dataclass
+class Session:
+    name: Name
+    version: int
+    epoch: int = 1
+
+
+@dataclass
+class Member:
+    name: Name
+    group: str
+    client: int
+    instance: str | None = None
+
+
+class World:
+    """The dice, and what was probably made."""
+
+    def __init__(self, seed: str) -> None:
+        self.dice = random.Random(seed)
+        self.topics: dict[str, Topic] = {}
+        self.producers: list[Producer] = []
+        self.sessions: list[Session] = []
+        self.members: list[Member] = []
+        self.joined: dict[str, list[Member]] = {}
+        """By group: those that have probably come through a whole rebalance."""
+        self.generation: dict[str, int] = {}
+        self._names = 0
+
+    def of(self, *choices: T) -> T:
+        return self.dice.choice(choices)
+
+    def one(self, choices: Sequence[T]) -> T:
+        return self.dice.choice(choices)
+
+    def chance(self, share: float) -> bool:
+        return self.dice.random() < share
+
+    def upto(self, most: int, least: int = 0) -> int:
+        return self.dice.randint(least, most)
+
+    def name(self, kind: str) -> Name:
+        """A new name for what both sides will make."""
+        self._names += 1
+        return Name(f"{kind} {self._names}")
+
+    def version(self, key: ApiKey, since: int = 0, until: int = 99) -> int:
+        served = versions(key, since=since, until=until)
+        return self.of(served[-1], self.one(served))
+
+    def step(self, key: ApiKey, version: int, /, *, client: int | None = None, learns: str = "", **fields: Any) -> Step:
+        return Step(key, version, fields, self.upto(1) if client is None else client, learns)
+
+    # -- topics
+
+    def topic(self, strange: float = 0.06) -> str:
+        """Mostly one that is there."""
+        if self.chance(strange) or not self.topics:
+            return self.of(NOWHERE, NOWHERE, f"{TAG}-c", "a b", "")
+        return self.one(sorted(self.topics))
+
+    def topic_id(self, name: str) -> Any:
+        if name.startswith(TAG) and name != NOWHERE:
+            return Name(f"id of {name}")
+        return UUID(int=77 + len(name))
+
+    def partition(self, name: str, strange: float = 0.06) -> int:
+        if self.chance(strange):
+            return self.of(-1, 5, 2**31 - 1)
+        return self.upto(self.topics[name].partitions - 1) if name in self.topics else 0
+
+    def partitions(self, name: str, most: int = 3) -> list[int]:
+        """Several, each once."""
+        return sorted({self.partition(name) for _ in range(self.upto(most, 1))})
+
+    def epoch(self) -> int:
+        """A leader epoch that a client believes in."""
+        return self.of(-1, -1, -1, -1, 0, 0, 0, 1, 5, -2)

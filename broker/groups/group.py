@@ -20,6 +20,7 @@ from broker.groups.model import (
     Member,
     SyncAnswer,
 )
+from broker.groups.pending import PendingMembers
 from protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from protocol.coordinator_records import GroupMetadataValue
 from protocol.errors import ErrorCode
@@ -49,6 +50,7 @@ class Group:
     __slots__ = (
         "_subscribed",
         "_subscriptions",
+        "_supported",
         "assigning",
         "effects",
         "empty_unwritten_ms",
@@ -73,7 +75,16 @@ class Group:
         "unsynced",
     )
 
-    def __init__(self, group_id: str, *, now_ms: int, settings: GroupSettings, effects: Effects) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        now_ms: int,
+        settings: GroupSettings,
+        effects: Effects,
+        pending: dict[str, str] | None = None,
+    ) -> None:
+        """``pending`` has the pending ids of all groups beside this one, as PendingMembers keeps them."""
         self.group_id = group_id
         self.settings = settings
         self.effects = effects
@@ -85,7 +96,7 @@ class Group:
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        self.pending_members: dict[str, int] = {}
+        self.pending_members = PendingMembers(group_id, {} if pending is None else pending)
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self.join_deadline_ms: int | None = None
         self.initial_remaining_ms: int | None = None
@@ -103,6 +114,9 @@ class Group:
         self.logged_end = 0
         self._subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
+        """What they are subscribed to, once that was asked."""
+        self._supported: Counter[str] = Counter()
+        """How many members support each protocol."""
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
@@ -115,13 +129,17 @@ class Group:
             self.protocol_type = member.protocol_type
         if self.leader_id is None:
             self.leader_id = member.member_id
+        if (known := self.members.get(member.member_id)) is not None:
+            self._count(known, -1)
         self.members[member.member_id] = member
-        self.pending_members.pop(member.member_id, None)
+        self._count(member, 1)
+        self.pending_members.discard(member.member_id)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
     def remove(self, member: Member) -> None:
-        self.members.pop(member.member_id, None)
+        if self.members.pop(member.member_id, None) is not None:
+            self._count(member, -1)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
         if self.leader_id == member.member_id:
@@ -132,7 +150,9 @@ class Group:
         self.state, self.state_since_ms = GroupState.EMPTY, now_ms
         self.generation += 1
         self.protocol_name = self.leader_id = None
-        self.members, self.static_members, self.pending_members, self.unsynced = {}, {}, {}, {}
+        self.members, self.static_members, self.unsynced = {}, {}, {}
+        self.pending_members.clear()
+        self._supported.clear()
         self.join_deadline_ms = self.initial_remaining_ms = self.sync_deadline_ms = None
         self.newcomer = self.assigning = False
 
@@ -160,19 +180,31 @@ class Group:
 
     def common_protocols(self) -> list[str]:
         """Names that every member supports, in the first member's order."""
-        counts = Counter(name for member in self.members.values() for name, _ in member.protocols)
         first = next(iter(self.members.values()), None)
-        return [name for name, _ in first.protocols if counts[name] == len(self.members)] if first else []
+        return [name for name, _ in first.protocols if self._supported[name] == len(self.members)] if first else []
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
         """Whether a member with these protocols can be in the group."""
         if not self.members:
             return bool(protocol_type) and bool(names)
-        return protocol_type == self.protocol_type and not set(names).isdisjoint(self.common_protocols())
+        everyone = len(self.members)
+        return protocol_type == self.protocol_type and any(self._supported[name] == everyone for name in names)
+
+    def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        """A member supports other protocols from now on."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def _count(self, member: Member, by: int) -> None:
+        for name, _ in member.protocols:
+            self._supported[name] += by
+            if not self._supported[name]:
+                del self._supported[name]
 
     def vote(self) -> str:
         """The protocol that most members prefer among those which all support."""
-        candidates = self.common_protocols()
+        candidates = dict.fromkeys(self.common_protocols())
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self.members.values()
         )
@@ -180,11 +212,12 @@ class Group:
 
     def vote_with(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str:
         """What the vote would be if one member had these protocols."""
-        own, member.protocols = member.protocols, protocols
+        own = member.protocols
+        self.set_protocols(member, protocols)
         try:
             return self.vote()
         finally:
-            member.protocols = own
+            self.set_protocols(member, own)
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
         return tuple(
@@ -244,6 +277,7 @@ class Group:
         if self._subscribed is None:
             read = [subscribed_topics(metadata) for metadata in self._subscriptions]
             if None in read:
+                self._subscriptions = None
                 return True
             self._subscribed = frozenset().union(*(topics for topics in read if topics is not None))
         return topic in self._subscribed

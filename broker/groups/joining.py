@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from broker.groups.group import Group
 from broker.groups.model import GroupState, JoinAnswer, JoinReply, JoinRequest, Member
-from broker.groups.rebalance import prepare
+from broker.groups.rebalance import drop, forget_pending, prepare
 from protocol.errors import ErrorCode
 
 
@@ -16,9 +16,11 @@ def join(group: Group, request: JoinRequest, reply: JoinReply, now_ms: int) -> N
     if len(names := {name for name, _ in request.protocols}) < len(request.protocols):
         # A name that stands twice counts once, as its first place has it: two votes of one member elect nothing.
         request = replace(request, protocols=tuple(_first_of_each(request.protocols, names)))
-    error = _refusal(group, request)
-    if error is not None:
-        reply(JoinAnswer(error, "" if error is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id))
+    if not _has_room(group, request.member_id):
+        _give_up(group, request.member_id, now_ms)
+        reply(JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+    elif (error := _refusal(group, request)) is not None:
+        reply(JoinAnswer(error, request.member_id))
     elif not request.member_id:
         _join_without_id(group, request, reply, now_ms)
     else:
@@ -37,13 +39,20 @@ def _refusal(group: Group, request: JoinRequest) -> ErrorCode | None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not group.supports(request.protocol_type, [name for name, _ in request.protocols]):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if not _has_room(group, request.member_id):
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
     return None
 
 
+def _give_up(group: Group, member_id: str, now_ms: int) -> None:
+    """Whom a full group refuses is no member of it any more (ClassicGroup.remove), so that the others need not wait."""
+    member = group.members.get(member_id)
+    if member is not None:
+        drop(group, member, now_ms)
+    else:
+        forget_pending(group, member_id, now_ms)
+
+
 def _has_room(group: Group, member_id: str) -> bool:
-    if group.state is GroupState.EMPTY:
+    if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return True
     limit = group.settings.max_size
     known = group.members.get(member_id)
@@ -64,7 +73,7 @@ def _join_without_id(group: Group, request: JoinRequest, reply: JoinReply, now_m
         return
     new_id = group.effects.new_member_id(request.client_id)
     if request.needs_known_member_id:
-        group.pending_members[new_id] = now_ms + request.session_timeout_ms
+        group.pending_members.add(new_id, now_ms + request.session_timeout_ms)
         reply(JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, new_id))
     else:
         _enter(group, request, new_id, reply, now_ms)
@@ -116,15 +125,15 @@ def _enter(group: Group, request: JoinRequest, member_id: str, reply: JoinReply,
 
 
 def _rejoin(group: Group, member: Member, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
-    _update(member, request)
+    _update(group, member, request)
     # A second request of the same member takes the place of the first, whose connection is gone or given up.
     member.answer_join(JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     member.join_reply = reply
     prepare(group, now_ms)
 
 
-def _update(member: Member, request: JoinRequest) -> None:
-    member.protocols = request.protocols
+def _update(group: Group, member: Member, request: JoinRequest) -> None:
+    group.set_protocols(member, request.protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.session_timeout_ms = request.session_timeout_ms
 
@@ -167,7 +176,7 @@ def _rejoin_static(group: Group, request: JoinRequest, new_id: str, reply: JoinR
     if told is None:
         return
     group.replace_static(request.instance_id, new_id)
-    _update(member, request)
+    _update(group, member, request)
     group.touch(member, now_ms)
     member.join_reply = told
     prepare(group, now_ms)
@@ -181,7 +190,7 @@ def _keep_generation(
     before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
     old_leader = group.leader_id
     group.replace_static(request.instance_id, new_id)
-    _update(member, request)
+    _update(group, member, request)
     answer = _kept(group, member, request, old_leader)
 
     def written(error: ErrorCode) -> None:
@@ -192,7 +201,8 @@ def _keep_generation(
         group.touch(member, now_ms)
         return
     group.replace_static(request.instance_id, old_id)
-    member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+    protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+    group.set_protocols(member, protocols)
     reply(JoinAnswer(error, request.member_id))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from broker.groups.group import Group
 from broker.groups.model import GroupState, SyncAnswer, SyncReply
-from broker.groups.rebalance import complete_if_all_joined, drop, fail_syncs, prepare
+from broker.groups.rebalance import drop, fail_syncs, forget_pending, prepare
 from protocol.errors import ErrorCode
 
 
@@ -99,9 +99,7 @@ def leave(group: Group, *, member_id: str, instance_id: str | None, now_ms: int)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if instance_id is not None and not member_id:
         member_id = group.static_members.get(instance_id, "")
-    if instance_id is None and member_id in group.pending_members:
-        del group.pending_members[member_id]
-        complete_if_all_joined(group, now_ms)
+    if instance_id is None and forget_pending(group, member_id, now_ms):
         return ErrorCode.NONE
     member = group.identify(member_id, instance_id)
     if isinstance(member, ErrorCode):

@@ -116,7 +116,7 @@ def _elect_joined_leader(group: Group) -> bool:
 
 def drop(group: Group, member: Member, now_ms: int) -> None:
     """Take a member out (left, or its session ended) and rebalance the others."""
-    member.answer_join(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+    member.answer_join(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, ""))
     member.answer_sync(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING):
@@ -125,12 +125,17 @@ def drop(group: Group, member: Member, now_ms: int) -> None:
         complete_if_all_joined(group, now_ms)
 
 
+def forget_pending(group: Group, member_id: str, now_ms: int) -> bool:
+    """Nobody waits any longer for the member that was given this id; whether it was one."""
+    found = group.pending_members.discard(member_id)
+    if found:
+        complete_if_all_joined(group, now_ms)
+    return found
+
+
 def expire(group: Group, now_ms: int) -> None:
     """Carry out all that is due: pending ids, sessions, the join phase, members that never synced."""
-    overdue = [member_id for member_id, deadline in group.pending_members.items() if deadline <= now_ms]
-    for member_id in overdue:
-        del group.pending_members[member_id]
-    if overdue:
+    if group.pending_members.lapse(now_ms):
         complete_if_all_joined(group, now_ms)
     for member in list(group.members.values()):
         # Dropping one may have completed a rebalance and so renewed or removed others.
@@ -170,8 +175,12 @@ def _drop_unsynced(group: Group, now_ms: int) -> None:
 
 def next_deadline_ms(group: Group) -> int | None:
     """When ``expire`` has something to do next."""
-    single = (group.join_deadline_ms, group.sync_deadline_ms, group.empty_unwritten_ms)
+    single = (
+        group.join_deadline_ms,
+        group.sync_deadline_ms,
+        group.empty_unwritten_ms,
+        group.pending_members.next_ms(),
+    )
     deadlines = [deadline for deadline in single if deadline is not None]
-    deadlines += group.pending_members.values()
     deadlines += [member.deadline_ms for member in group.members.values() if not member.waits]
     return min(deadlines, default=None)

@@ -10,6 +10,7 @@ from broker.groups import offsets, rebalance, store
 from broker.groups.group import Group, Persisted
 from broker.groups.journal import Changes, Journal, TopicPartition
 from broker.groups.model import CommittedOffset, GroupSettings, GroupState
+from broker.groups.pending import MOST_PENDING
 from protocol.coordinator_records import GroupMetadataValue
 from protocol.errors import ErrorCode, KafkaError
 from runtime.clock import Clock, Timer
@@ -63,6 +64,8 @@ class Shard:
         self._settings = settings
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._journal = Journal()
+        self._pending: dict[str, str] = {}
+        """Ids that were given out and not used yet, with their groups, in order."""
         self.closed = False
 
     # -- groups
@@ -78,7 +81,9 @@ class Shard:
         return group
 
     def new_group(self, group_id: str) -> Group:
-        return Group(group_id, now_ms=self._clock.time_ms(), settings=self._settings, effects=self)
+        return Group(
+            group_id, now_ms=self._clock.time_ms(), settings=self._settings, effects=self, pending=self._pending
+        )
 
     def take_over(self, groups: Iterable[Group]) -> None:
         """Groups that were found in the log."""
@@ -94,14 +99,21 @@ class Shard:
         group = self.groups.get(group_id)
         return self._journal.committed(group_id, group.offsets if group is not None else {})
 
-    def attempt(self, group: Group, step: Callable[[], None]) -> bool:
+    def attempt(self, group: Group, step: Callable[[], object]) -> bool:
         """Carry out a step of a group and meet its deadlines. An error in it ends the group's membership, so that
         nobody waits for ever for what will not come."""
         done = self._try(group, step)
         self.settle(group)
+        while len(self._pending) > MOST_PENDING:
+            self._lapse(*next(iter(self._pending.items())))
         return done
 
-    def _try(self, group: Group, step: Callable[[], None]) -> bool:
+    def _lapse(self, member_id: str, group_id: str) -> None:
+        group = self.groups[group_id]
+        self._try(group, lambda: rebalance.forget_pending(group, member_id, self._clock.time_ms()))
+        self.settle(group)
+
+    def _try(self, group: Group, step: Callable[[], object]) -> bool:
         try:
             step()
         except Exception as error:
@@ -139,6 +151,7 @@ class Shard:
     def _forget(self, group: Group) -> None:
         """The group is gone for good."""
         group.move_to(GroupState.DEAD, self._clock.time_ms())
+        group.pending_members.clear()
         del self.groups[group.group_id]
         self._disarm(group.group_id)
         group.answer_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,0 +1,64 @@
+"""What a request costs does not grow with what others have sent before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.groups import group as groups
+from protocol.consumer_protocol import subscribed_topics
+from protocol.errors import ErrorCode
+from tests.unit.broker.groups.world import GroupWorld
+
+Protocol = tuple[str, bytes]
+
+
+class Read(tuple[Protocol, ...]):
+    """Protocols that count how often they are read."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Protocol]:
+        Read.times += 1
+        return super().__iter__()
+
+
+def test_a_join_reads_the_protocols_of_no_other_member() -> None:
+    world = GroupWorld(initial_delay_ms=3_000)
+    for _ in range(20):
+        world.join(protocols=Read((f"p{number}", b"") for number in range(10)))
+    before = Read.times
+    assert not world.join(protocols=(("p3", b""), ("other", b"")))
+    assert world.join(protocols=(("other", b""),))[0].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert Read.times == before
+
+
+def test_what_is_supported_follows_those_who_come_go_and_change() -> None:
+    world = GroupWorld()
+    leader, follower = world.stable(2)
+    world.join(leader.member_id, protocols=(("sticky", b""), ("range", b"")))
+    world.join(follower.member_id, protocols=(("range", b""), ("sticky", b"")))
+    assert world.group.common_protocols() == ["sticky", "range"]
+    world.join(follower.member_id, protocols=(("sticky", b""),))
+    assert world.group.common_protocols() == ["sticky"]
+    world.leave(follower.member_id)
+    assert world.group.common_protocols() == ["sticky", "range"]
+    world.group.clear(world.now_ms)
+    assert world.group.common_protocols() == [] and world.group.supports("consumer", ["any"])
+
+
+@pytest.mark.parametrize("metadata", [b"\xff", b"\0\0\0\0\0\0\0\0\0\0"])
+def test_subscriptions_of_a_generation_are_read_once(metadata: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+
+    def reading(data: bytes) -> frozenset[str] | None:
+        read.append(data)
+        return subscribed_topics(data)
+
+    monkeypatch.setattr(groups, "subscribed_topics", reading)
+    world = GroupWorld()
+    world.join(protocols=(("range", metadata),))
+    world.advance(3_001)
+    assert {world.group.subscribes_to(f"t{number}") for number in range(10)} == {metadata == b"\xff"}
+    assert len(read) == 1

@@ -23,6 +23,8 @@ from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.repeated import repeated_in
+from runtime.hosts import shown
+from runtime.numbers import whole
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -99,7 +101,7 @@ def _problem(node_id: int, resource: Any) -> str | None:
         return None
     if kind != BROKER_RESOURCE:
         return f"The resource type {kind} is unknown."
-    if not name.lstrip("-").isdecimal() or int(name) != node_id:
-        return f"The configuration of broker {name!r} is not for broker {node_id} to change."
+    if whole(name) != node_id:
+        return f"The configuration of broker {shown(name)} is not for broker {node_id} to change."
     bound = sorted(_BOUND.intersection(keys))
     return f"A running broker keeps its {' and '.join(bound)}." if bound else None

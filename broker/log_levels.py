@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import NodeId
+from runtime.hosts import shown
 from runtime.log_levels import NUMBERS, ROOT, current_levels, set_level
+from runtime.numbers import whole
 
 SET: Final = 0
 DELETE: Final = 1
@@ -18,9 +20,9 @@ DELETE: Final = 1
 def change_levels(node_id: NodeId, resource: Any, *, validate_only: bool) -> None:
     """Carry all of the resource's changes out, or none. Raises KafkaError INVALID_REQUEST, INVALID_CONFIG."""
     name = resource.resource_name
-    if not name.lstrip("-").isdecimal() or int(name) != node_id:
+    if whole(name) != node_id:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"The loggers of node {name!r} are not for node {node_id} to change."
+            ErrorCode.INVALID_REQUEST, f"The loggers of node {shown(name)} are not for node {node_id} to change."
         )
     known = current_levels()
     for change in resource.configs:

@@ -26,6 +26,8 @@ from runtime.config.metrics_config import BadSubscription, validate_metrics_conf
 from runtime.config.node_config import check_dynamic
 from runtime.config.topic_config import TOPIC_KEYS, validate_topic_config
 from runtime.config.values import ConfigError, Type, render
+from runtime.hosts import shown
+from runtime.numbers import whole
 
 Resource: TypeAlias = tuple[int, str]
 """Resource type and name; the name "" is the default of all brokers."""
@@ -130,9 +132,14 @@ def _list_parts(resource: Resource, key: str, present: str | None) -> list[str] 
     return [part for part in (present or "").split(",") if part]
 
 
+def _given(text: str) -> list[str]:
+    """As Java's split has it: nothing stands behind the last commas, but an empty text is an empty item."""
+    return text.rstrip(",").split(",") if text.strip(",") or not text else []
+
+
 def _edited(parts: list[str], change: Change) -> list[str]:
     """The list with items appended that it lacks, or without the first of each that is given."""
-    given = (change.value or "").split(",")
+    given = _given(change.value or "")
     if change.op is Op.APPEND:
         present = set(parts)
         return parts + [item for item in dict.fromkeys(given) if item not in present]
@@ -193,10 +200,9 @@ def _check_topic_name(name: str) -> None:
 def _check_broker_name(state: ControllerState, name: str) -> None:
     if not name:
         return
-    try:
-        broker = int(name)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker id.") from None
+    broker = whole(name)
+    if broker is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(name)} is no broker id.")
     if broker < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker id {broker} is negative.")
     if broker not in state.image.brokers and broker != state.config.node_id:

@@ -25,6 +25,7 @@ from protocol.primitives import DecodeError
 from protocol.types import LeaderEpoch
 from runtime.config.values import ConfigError
 from runtime.disk import Disk
+from runtime.numbers import whole
 
 BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
 
@@ -65,9 +66,10 @@ class Formatting:
 
 def _parse_feature(text: str) -> tuple[str, int]:
     name, separator, level = text.partition("=")
-    if not separator or not level.strip().isdecimal():
+    number = whole(level.strip())
+    if not separator or number is None:
         raise ConfigError(f"--feature {text!r} is not of the form NAME=LEVEL")
-    name, number = name.strip(), int(level)
+    name = name.strip()
     if name not in RANGES:
         raise ConfigError(f"--feature {name!r} is unknown; known are {', '.join(RANGES)}")
     lowest, highest = RANGES[name]

@@ -15,6 +15,7 @@ from node.client.cluster import Cluster
 from node.outgoing import ChannelError
 from protocol.errors import ErrorCode, KafkaError
 from runtime.files import RealDisk
+from runtime.numbers import whole
 from runtime.process import real_runtime
 
 VARIABLE = "MILENA_BOOTSTRAP"
@@ -80,9 +81,10 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
     addresses = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, _, port = part.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        number = whole(port)
+        if not host or number is None or not 0 < number < 65536:
             raise UsageError(f"{source} {text}: {part!r} is not of the form HOST:PORT")
-        addresses.append((host.strip("[]"), int(port)))
+        addresses.append((host.strip("[]"), number))
     if not addresses:
         raise UsageError(f"{source} needs at least one HOST:PORT")
     return addresses

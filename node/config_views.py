@@ -29,6 +29,7 @@ from runtime.config.node_config import NodeConfig
 from runtime.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_value
 from runtime.config.values import ConfigError, Type, render
 from runtime.log_levels import current_levels
+from runtime.numbers import whole
 
 CONFIGURED = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
@@ -147,11 +148,10 @@ class ConfigView:
 
     def _require_own_id(self, name: str, otherwise: str) -> None:
         mine = self.config.node_id
-        try:
-            same = int(name) == mine
-        except ValueError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
-        if not same:
+        number = whole(name)
+        if number is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        if number != mine:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {mine}{otherwise}, but received {name}",

@@ -21,6 +21,7 @@ from protocol.frames import ReceiveBuffers
 from protocol.memory_budget import MemoryBudget
 from protocol.registry import Role
 from runtime.clock import Timer
+from runtime.config.listeners import ip_overrides
 from runtime.context import Runtime
 from runtime.limited_log import LimitedLog
 from runtime.logging import get_logger
@@ -66,22 +67,11 @@ class ServerLimits:
         return cls(
             max_connections=get("max.connections"),
             max_connections_per_ip=get("max.connections.per.ip"),
-            per_ip_overrides=parse_overrides(get("max.connections.per.ip.overrides")),
+            per_ip_overrides=ip_overrides(get("max.connections.per.ip.overrides")),
             idle_ms=get("connections.max.idle.ms"),
             max_request_bytes=get("socket.request.max.bytes"),
             queued_bytes=queued if queued > 0 else DEFAULT_QUEUED_BYTES,
         )
-
-
-def parse_overrides(text: str) -> dict[str, int]:
-    """``host:5,127.0.0.1:10`` as in ``max.connections.per.ip.overrides``. Raises ValueError."""
-    overrides = {}
-    for item in filter(None, (item.strip() for item in text.split(","))):
-        host, separator, count = item.rpartition(":")
-        if not separator or not count.isdigit():
-            raise ValueError(f"max.connections.per.ip.overrides: {item!r} is not of the form host:count")
-        overrides[host] = int(count)
-    return overrides
 
 
 class Server:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import ApiKey
 from protocol.limits import MAX_TAGS
-from protocol.primitives import Data, DecodeError, Reader
+from protocol.primitives import Data, DecodeError, Reader, decoded_text
 from protocol.registry import REGISTRY
 
 _FIXED: Final = Struct(">hhih")
@@ -48,7 +48,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
         pos += length
         if pos > size:
             raise DecodeError(f"a client id of {length} bytes in a request of {size}")
-        client_id = str(frame[10:pos], "utf-8", "replace")
+        client_id = decoded_text(frame[10:pos])
     elif length == -1:
         client_id = None
     else:

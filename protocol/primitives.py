@@ -25,8 +25,14 @@ _UINT32: Final = Struct(">I")
 _FLOAT64: Final = Struct(">d")
 
 _ANY_NUMBER: Final = 1 << 62
-_MAX_STRING: Final = 0x7FFF
+MAX_STRING: Final = 0x7FFF
 """Kafka refuses longer strings, in the compact form too."""
+
+
+_TEXT_LIMIT: Final = MAX_STRING // 4
+"""Characters that fit into a string, whichever they are."""
+_GROWTH: Final = 3
+"""Bytes that a byte which is no UTF-8 may become."""
 
 
 class DecodeError(ValueError):
@@ -38,6 +44,20 @@ class TooManyElements(DecodeError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"more than {limit} elements in one request")
+
+
+def decoded_text(data: Data) -> str:
+    """UTF-8, with replacement characters for what is none, as in Java. Raises DecodeError where these make it longer
+    than a string may be, so that it could not be sent back."""
+    text = str(data, "utf-8", "replace")
+    if len(data) > MAX_STRING // _GROWTH and len(text.encode()) > MAX_STRING:
+        raise DecodeError(f"a string of {len(data)} bytes that are no UTF-8")
+    return text
+
+
+def fitting(text: str | None) -> str | None:
+    """A text of our own that may quote what a client has sent, cut where it might not fit into a string."""
+    return text if text is None or len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
 
 
 def _integer(form: Struct) -> Callable[[Reader], int]:
@@ -146,9 +166,9 @@ class Reader:
         raise DecodeError(f"a variable-length integer is longer than {longest} bytes")
 
     def _text(self, length: int) -> str:
-        if length > _MAX_STRING:
-            raise DecodeError(f"a string of {length} bytes is longer than {_MAX_STRING}")
-        return str(self.view(length), "utf-8", "replace")
+        if length > MAX_STRING:
+            raise DecodeError(f"a string of {length} bytes is longer than {MAX_STRING}")
+        return decoded_text(self.view(length))
 
     def string(self) -> str:
         return self._text(_present(self.int16()))
@@ -275,8 +295,8 @@ class Writer(bytearray):
 
     def string(self, value: str) -> None:
         data = value.encode()
-        if len(data) > _MAX_STRING:
-            raise ValueError(f"a string of {len(data)} bytes is longer than {_MAX_STRING}")
+        if len(data) > MAX_STRING:
+            raise ValueError(f"a string of {len(data)} bytes is longer than {MAX_STRING}")
         self += _INT16.pack(len(data))
         self += data
 
@@ -288,8 +308,8 @@ class Writer(bytearray):
 
     def compact_string(self, value: str) -> None:
         data = value.encode()
-        if len(data) > _MAX_STRING:
-            raise ValueError(f"a string of {len(data)} bytes is longer than {_MAX_STRING}")
+        if len(data) > MAX_STRING:
+            raise ValueError(f"a string of {len(data)} bytes is longer than {MAX_STRING}")
         self.uvarint(len(data) + 1)
         self += data
 

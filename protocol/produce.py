@@ -21,7 +21,7 @@ from protocol.leaders import (
     encode_node_endpoints,
 )
 from protocol.limits import MAX_PRODUCED
-from protocol.primitives import Data, Reader, TooManyElements, Writer
+from protocol.primitives import Data, Reader, TooManyElements, Writer, fitting
 from protocol.scan import count_at, decoding, expect_within, length_at, nullable_text_at, tags_end
 from protocol.topics import topic_at, write_topic
 
@@ -179,9 +179,9 @@ def _write_flexible(out: Writer, version: int, result: ProducedPartition) -> Non
     out.compact_array(len(result.record_errors))
     for index, message in result.record_errors:
         out.int32(index)
-        out.compact_nullable_string(message)
+        out.compact_nullable_string(fitting(message))
         out.append(0)
-    out.compact_nullable_string(result.error_message)
+    out.compact_nullable_string(fitting(result.error_message))
     if result.current_leader is not None and version >= 10:
         out.append(1)
         out.tag(0, encode_current_leader(result.current_leader))
@@ -201,8 +201,8 @@ def _write_legacy(out: Writer, version: int, result: ProducedPartition) -> None:
         out.array(len(result.record_errors))
         for index, message in result.record_errors:
             out.int32(index)
-            out.nullable_string(message)
-        out.nullable_string(result.error_message)
+            out.nullable_string(fitting(message))
+        out.nullable_string(fitting(result.error_message))
 
 
 def decode_produce_response(version: int, body: Data) -> ProduceResponse:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from protocol.limits import MAX_TAGS
-from protocol.primitives import Data, DecodeError
+from protocol.primitives import Data, DecodeError, decoded_text
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def nullable_text_at(data: Data, pos: int, flexible: bool) -> tuple[str | None, 
         raise DecodeError(f"a string of {length} bytes")
     if end > len(data) or length > _MAX_STRING:
         raise DecodeError(f"a string of {length} bytes with {len(data) - pos} bytes left")
-    return str(data[pos:end], "utf-8", "replace"), end
+    return decoded_text(data[pos:end]), end
 
 
 def text_at(data: Data, pos: int, flexible: bool) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
-from protocol.primitives import DecodeError, Reader, Writer
+from protocol.primitives import DecodeError, Reader, Writer, fitting
 from protocol.types import ZERO_UUID
 
 Read = Callable[[Reader], Any]
@@ -187,7 +187,13 @@ def _field(definition: dataclasses.Field[Any], layout: Layout) -> Field:
         default = -1
     name = definition.name
     alias = f"{name}_ms" if kafka_type in _TIMES else name.removesuffix("_")
-    return Field(name, alias, form.read, form.write, form.build, default)
+    write = _cutting(form.write) if name.endswith("error_message") else form.write
+    return Field(name, alias, form.read, write, form.build, default)
+
+
+def _cutting(write: Write) -> Write:
+    """An error goes out even where its message quotes too much."""
+    return lambda writer, value: write(writer, fitting(value))
 
 
 def _plain_default(value: Any) -> Any:

@@ -222,9 +222,8 @@ def _check_request(ctx: RequestContext, partition: Partition, records: memoryvie
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     # As late as in Kafka, where a partition that is not there and records that are none come first.
     if acks not in _ACKS:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUIRED_ACKS if _is_whole(records, alone=True) else ErrorCode.INVALID_RECORD
-        )
+        right = _is_whole(records, alone=True) and records[_MAGIC_AT] == MAGIC
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS if right else ErrorCode.INVALID_RECORD)
     if partition.is_internal and ctx.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
 

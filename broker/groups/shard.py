@@ -13,6 +13,7 @@ from broker.groups.model import CommittedOffset, GroupSettings, GroupState
 from broker.groups.pending import MOST_PENDING
 from protocol.coordinator_records import GroupMetadataValue
 from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import MAX_STRING
 from runtime.clock import Clock, Timer
 from runtime.logging import get_logger
 from runtime.randomness import Randomness
@@ -169,7 +170,8 @@ class Shard:
         return ErrorCode.NONE
 
     def new_member_id(self, prefix: str) -> str:
-        return f"{prefix}-{self._random.uuid()}"
+        own = f"-{self._random.uuid()}"
+        return prefix.encode()[: MAX_STRING - len(own)].decode(errors="ignore") + own
 
     # -- writes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from runtime.config.validators import Validator
+from runtime.config.validators import Names, Validator
 from runtime.config.values import ConfigError, Type, Value, parse
 
 
@@ -42,8 +42,8 @@ class Key:
     def parse(self, text: str) -> Value:
         """The checked value of ``text``. Raises ConfigError with Kafka's text."""
         value = parse(self.name, text, self.type)
-        if isinstance(value, tuple):
-            value = tuple(dict.fromkeys(value))  # Kafka drops duplicates too
+        if isinstance(value, tuple) and isinstance(self.validator, Names):
+            value = tuple(dict.fromkeys(value))  # Kafka drops duplicates there too, and nowhere else
         if self.validator is not None:
             self.validator.check(self.name, value)
         return value

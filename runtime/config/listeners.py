@@ -9,6 +9,7 @@ from typing import Final
 
 from runtime.config.values import ConfigError
 from runtime.hosts import LAST_PORT, fault_of, shown
+from runtime.numbers import whole
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ENDPOINT: Final = re.compile(r"(?P<name>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
@@ -44,7 +45,8 @@ def parse_endpoints(entries: Sequence[str], protocols: Mapping[str, str]) -> tup
     found = []
     for entry in entries:
         match = ENDPOINT.fullmatch(entry)
-        if match is None or not 0 <= int(match["port"]) <= LAST_PORT:
+        port = whole(match["port"]) if match is not None else None
+        if match is None or port is None or not 0 <= port <= LAST_PORT:
             raise _failed(entries, f"Unable to parse {entry} to a broker endpoint")
         name = match["name"].upper()
         if name not in protocols:
@@ -52,7 +54,7 @@ def parse_endpoints(entries: Sequence[str], protocols: Mapping[str, str]) -> tup
         fault = fault_of(match["host"]) if match["host"] else None
         if fault is not None:
             raise _failed(entries, f"The host {shown(match['host'])} of listener {name} is no host name: {fault}")
-        found.append(Endpoint(name, match["host"], int(match["port"]), protocols[name]))
+        found.append(Endpoint(name, match["host"], port, protocols[name]))
     return tuple(found)
 
 
@@ -99,7 +101,8 @@ def ip_overrides(text: str) -> dict[str, int]:
     overrides: dict[str, int] = {}
     for entry in filter(None, re.split(r"\s*,\s*", text.strip())):
         host, _, count = entry.rpartition(":")
-        if not host or not count.strip().isdecimal():
+        number = whole(count.strip())
+        if not host or number is None or number < 0:
             raise ConfigError(f"max.connections.per.ip.overrides: {entry!r} is not host:count")
-        overrides[host.strip()] = int(count)
+        overrides[host.strip()] = number
     return overrides

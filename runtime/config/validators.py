@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from runtime.config.values import ConfigError, Value, invalid, render
 from runtime.hosts import LAST_PORT, fault_of
+from runtime.numbers import whole
 
 
 class Validator(Protocol):
@@ -82,9 +83,10 @@ HOST_PORT: Final = re.compile(r"(?:[^:/\[]*://)?\[?(?P<host>[0-9a-zA-Z\-%._:]*?)
 def split_address(text: str) -> tuple[str, int] | None:
     """(host, port) of ``host:port`` or ``[ipv6]:port``; None where it is neither, or no look-up could find the host."""
     found = HOST_PORT.fullmatch(text)
-    if found is None or fault_of(found["host"]) is not None or int(found["port"]) > LAST_PORT:
+    port = whole(found["port"]) if found is not None else None
+    if found is None or fault_of(found["host"]) is not None or port is None or port > LAST_PORT:
         return None
-    return found["host"], int(found["port"])
+    return found["host"], port
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Voters:
             found = VOTER.fullmatch(entry)
             if found is None:
                 raise ConfigError(f"Invalid configuration value for {name}. {form}")
-            if not re.fullmatch(r"[+-]?[0-9]+", found["id"]):
+            if whole(found["id"]) is None:
                 raise ConfigError(f"Failed to parse voter ID as an integer from {found['id']}")
             if split_address(found["address"]) is None:
                 raise ConfigError(f"Failed to parse host name from entry {entry} for the configuration {name}. {form}")

@@ -7,6 +7,8 @@ from enum import Enum
 from math import isfinite
 from typing import Final, TypeAlias
 
+from runtime.numbers import whole
+
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 
@@ -29,7 +31,6 @@ class Type(Enum):
 BOUNDS: Final = {Type.SHORT: 1 << 15, Type.INT: 1 << 31, Type.LONG: 1 << 63}
 MAX_INT: Final = (1 << 31) - 1
 MAX_LONG: Final = (1 << 63) - 1
-INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 DECIMAL: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
 COMMA: Final = re.compile(r"\s*,\s*")
 
@@ -47,10 +48,10 @@ def parse(name: str, text: str, kind: Type) -> Value:
                 raise invalid(name, text, "Expected value to be either true or false")
             return trimmed.lower() == "true"
         case Type.INT | Type.SHORT | Type.LONG:
-            bound = BOUNDS[kind]
-            if not INTEGER.fullmatch(trimmed) or not -bound <= int(trimmed) < bound:
+            bound, number = BOUNDS[kind], whole(trimmed)
+            if number is None or not -bound <= number < bound:
                 raise invalid(name, text, f"Not a number of type {kind.name}")
-            return int(trimmed)
+            return number
         case Type.DOUBLE:
             if not DECIMAL.fullmatch(trimmed):
                 raise invalid(name, text, "Not a number of type DOUBLE")

@@ -23,7 +23,7 @@ from runtime import logging
 from runtime.log_levels import COMPONENTS, current_levels
 from tests.unit.broker.fixtures import ME, Bench, Request
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, LOGGER = 2, 4, 8
 INVALID = int(ErrorCode.INVALID_REQUEST)
 
 
@@ -80,10 +80,25 @@ async def alter(bench: Bench, *resources: dict[str, Any]) -> tuple[list[tuple[st
         resource(TOPIC, "t", ("flush.ms", None)),
         resource(BROKER, "9", ("log.retention.ms", "1")),
         resource(BROKER, "x"),
+        resource(BROKER, "9" * 5_000),
+        resource(BROKER, f"--{ME}"),
+        resource(LOGGER, "9" * 5_000, ("root", "INFO")),
+        resource(LOGGER, f"--{ME}", ("root", "INFO")),
         resource(BROKER, str(ME), ("listeners", "PLAINTEXT://:1")),
         resource(99, "t"),
     ],
-    ids=["a key twice", "no value", "another broker", "no broker", "listeners", "an unknown type"],
+    ids=[
+        "a key twice",
+        "no value",
+        "another broker",
+        "no broker",
+        "digits",
+        "two signs",
+        "digits of loggers",
+        "two signs of loggers",
+        "listeners",
+        "an unknown type",
+    ],
 )
 async def test_what_is_refused_does_not_keep_the_rest(bench: Bench, refused: dict[str, Any]) -> None:
     answers, sent = await alter(bench, resource(TOPIC, "a"), refused, resource(TOPIC, "b"))

@@ -76,6 +76,8 @@ def test_wrong_acks_are_told_where_partition_and_records_are_right(bench: Bench)
     assert result(produce(bench, batch(b"a"), acks=2, index=9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert result(produce(bench, None, acks=2)).error_code == ErrorCode.INVALID_RECORD
     assert result(produce(bench, batch(b"a")[:-3], acks=2)).error_code == ErrorCode.INVALID_RECORD
+    old = memoryview(bytes(batch(b"a")[:16]) + b"\x01" + bytes(batch(b"a")[17:]))
+    assert result(produce(bench, old, acks=2)).error_code == ErrorCode.INVALID_RECORD
     zipped = batch(b"a" * 100, codec=Codec.ZSTD)
     assert result(produce(bench, zipped, acks=2, version=6)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 

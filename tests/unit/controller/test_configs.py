@@ -54,6 +54,28 @@ def test_a_list_takes_an_item_once_and_loses_the_first_of_each_that_is_given() -
     assert cluster.state.image.config(*TOPIC) == {throttled: "0:1,1:1,0:1,2:1,3:1"}
     assert alter(cluster, TOPIC, throttled, Op.SUBTRACT, "0:1,2:1,9:1") is None
     assert cluster.state.image.config(*TOPIC) == {throttled: "1:1,0:1,3:1"}
+    for text in ("1:1,", ",", ",,"):
+        assert alter(cluster, TOPIC, throttled, Op.APPEND, text) is None
+    assert cluster.state.image.config(*TOPIC) == {throttled: "1:1,0:1,3:1"}
+
+
+@pytest.mark.parametrize("texts", [["*,*"], ["*", "*,,*"]])
+def test_a_list_of_throttled_replicas_is_one_asterisk_or_pairs(texts: list[str]) -> None:
+    cluster = cluster_with_topic()
+    throttled = "leader.replication.throttled.replicas"
+    *before, last = (alter(cluster, TOPIC, throttled, Op.SET, text) for text in texts)
+    assert (before, last) == ([None] * len(before), ErrorCode.INVALID_CONFIG)
+
+
+@pytest.mark.parametrize("key", ["retention.ms", "min.insync.replicas", "min.cleanable.dirty.ratio"])
+@pytest.mark.parametrize("text", ["9" * 5_000, "-" + "9" * 5_000, "1_000", "--1"])
+def test_a_number_that_is_none_or_far_too_long_is_an_invalid_value(key: str, text: str) -> None:
+    if key != "min.cleanable.dirty.ratio" or "9" not in text:
+        assert alter(cluster_with_topic(), TOPIC, key, Op.SET, text) is ErrorCode.INVALID_CONFIG
+    assert alter(cluster_with_topic(), (BROKER_RESOURCE, text), "log.retention.ms", Op.SET, "1") in (
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from node.api import RequestContext
 from node.connection import MAX_PIPELINED
 from node.rules import Effect, Rule
-from node.server import ServerLimits, parse_overrides
+from node.server import ServerLimits
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.limits import max_elements
@@ -351,12 +351,6 @@ class TestLimits:
             assert (await other.ask(ApiKey.LIST_GROUPS, 4)).groups == ()
             for client in [*clients, other]:
                 await client.close()
-
-    def test_overrides_are_host_and_count(self) -> None:
-        assert parse_overrides("a:1, ::1:20") == {"a": 1, "::1": 20}
-        assert parse_overrides("") == {}
-        with pytest.raises(ValueError, match=r"max\.connections\.per\.ip\.overrides"):
-            parse_overrides("a")
 
 
 class TestRules:

@@ -70,6 +70,15 @@ def test_a_response_is_built_from_nested_plain_data_under_kafkas_names() -> None
     assert messages.encode_response(ApiKey.CREATE_TOPICS, 7, throttle_time=12, topics=response.topics) == data
 
 
+@pytest.mark.parametrize("letter", ["a", "\U0001f600"])
+@pytest.mark.parametrize("version", [2, 7])
+def test_an_error_goes_out_even_where_its_message_quotes_too_much(version: int, letter: str) -> None:
+    topics = [{"name": "t", "error_code": 40, "error_message": f"No {letter * 32_767}."}]
+    answer = messages.encode_response(ApiKey.CREATE_TOPICS, version, topics=topics)
+    (topic,) = messages.decode_response(ApiKey.CREATE_TOPICS, version, answer).topics
+    assert topic.error_message.startswith(f"No {letter * 8_000}") and topic.error_message.endswith("...")
+
+
 def test_a_field_of_another_version_is_dropped_and_one_of_no_version_is_an_error() -> None:
     modern = {"name": "t", "topic_id": UUID(int=1), "partitions": []}
     old = messages.build_response(ApiKey.METADATA, 1, topics=[modern], cluster_id="c", throttle_time_ms=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import writers
 
+from protocol.api_keys import ApiKey
+from protocol.headers import parse_request_header
 from protocol.primitives import DecodeError, Reader, Writer
+from protocol.scan import text_at
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -119,6 +123,26 @@ def test_a_string_longer_than_an_int16_is_refused_in_both_forms() -> None:
 
 def test_bytes_that_are_no_utf8_become_replacement_characters_as_in_java() -> None:
     assert Reader(b"\x00\x03a\xffb").string() == "a\ufffdb"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda data: Reader(len(data).to_bytes(2, "big") + data).string(),
+        lambda data: text_at(len(data).to_bytes(2, "big") + data, 0, False)[0],
+        lambda data: (
+            parse_request_header(
+                memoryview(bytes([0, ApiKey.METADATA, 0, 0, 0, 0, 0, 0]) + len(data).to_bytes(2, "big") + data)
+            )[0].client_id
+        ),
+    ],
+    ids=["a reader", "a hot codec", "a header"],
+)
+def test_no_string_grows_beyond_what_could_be_sent_back(read: Callable[[bytes], str]) -> None:
+    assert len(read(b"\xff" * 10_922)) == 10_922
+    assert len(read(b"a" * 32_767)) == 32_767
+    with pytest.raises(DecodeError, match="no UTF-8"):
+        read(b"\xff" * 10_923)
 
 
 def test_the_zero_uuid_is_none_where_it_may_be() -> None:

@@ -155,3 +155,11 @@ def test_a_topic_must_be_named_in_the_way_of_the_version() -> None:
         encode_produce_response(13, [("t", None, [])])
     with pytest.raises(ValueError, match="names topics by name"):
         encode_produce_response(12, [(None, UUID(int=1), [])])
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_errors_of_a_partition_go_out_even_where_they_quote_too_much(version: int) -> None:
+    result = ProducedPartition(0, 87, record_errors=(RecordError(0, "r" * 40_000),), error_message="e" * 40_000)
+    answer = encode_produce_response(version, [("t", None, [result])])
+    found = decode_produce_response(version, answer).topics[0][2][0]
+    assert found.error_message == "e" * 8_188 + "..." and tuple(found.record_errors) == ((0, "r" * 8_188 + "..."),)

@@ -206,6 +206,25 @@ def _pending_and_static(found: Found) -> bool:
     return found.key is ApiKey.LEAVE_GROUP and named and found.codes(0, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
+def _wrong_records(found: Found) -> bool:
+    """Records in which something is wrong that Kafka has no code for."""
+    wrong = any(one.codec and (one.body is not None or one.changed) for one in _batches(found.step))
+    return (
+        wrong and found.key is ApiKey.PRODUCE and found.codes(ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD)
+    )
+
+
+def _cursor_beyond_all(found: Found) -> bool:
+    """Kafka's next cursor is this one's index and the limit, in 32 bits."""
+    if found.key is not ApiKey.DESCRIBE_TOPIC_PARTITIONS or found.step.fields["cursor"] is None:
+        return False
+    index = found.step.fields["cursor"]["partition_index"]
+    return bool(index > _BEYOND) and found.line.startswith(".next_cursor: ")
+
+
+_BEYOND: Final = (1 << 31) - 1 - 2_000
+"""Less the most partitions in one answer."""
+
 KNOWN: Final[Sequence[Known]] = (
     Known("a text of ours", _a_text_of_ours, "An error may come with a message", goes_on=True),
     Known("a forgotten group", _a_forgotten_group, "A group that never had a member nor an offset is forgotten"),
@@ -221,4 +240,6 @@ KNOWN: Final[Sequence[Known]] = (
     Known("a sync of one who left", _sync_of_one_who_left, "The SyncGroup of a member that leaves"),
     Known("a pending member left", _pending_left, "A member that leaves before it has joined"),
     Known("pending and static", _pending_and_static, "A member that has just been given its id"),
+    Known("wrong records", _wrong_records, "What is wrong with the records of a batch", goes_on=True),
+    Known("a cursor beyond all", _cursor_beyond_all, "A cursor of DescribeTopicPartitions", goes_on=True),
 )

@@ -12,7 +12,6 @@ from uuid import UUID
 from protocol.api_keys import ApiKey
 from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sequences.known import KNOWN, Found
-from tests.oracle.differential.sequences.mending import MENDING
 from tests.oracle.differential.sequences.script import TAG, Script, Step, tagged
 from tests.oracle.differential.sides import LIMIT, SILENT, Name, Side
 
@@ -208,7 +207,7 @@ class _Run:
         for line in answers.differences(self._ignored(step)):
             line = line.replace(self._tag, TAG)
             found = Found(step, answers.kafka, answers.milena, line, self._before(index))
-            known = next((one for one in (*KNOWN, *MENDING) if one.covers(found)), None)
+            known = next((one for one in KNOWN if one.covers(found)), None)
             if known is None:
                 left.append(line)
             else:

@@ -73,3 +73,13 @@ def test_a_group_with_much_metadata_is_not_described_over_and_over(groups: Group
     assert len(groups.ask(describe_groups.handle, ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 3).groups) == 3
     with pytest.raises(KafkaError):
         groups.ask(describe_groups.handle, ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 20)
+
+
+def test_a_member_with_the_longest_instance_id_is_given_an_id_that_can_be_sent(groups: Groups) -> None:
+    given = groups.joining(instance="\u00e9" * 16_383).response
+    assert given.error_code == 0 and given.member_id.startswith("\u00e9" * 16_000)
+    assert 32_700 < len(given.member_id.encode()) <= 32_767
+
+
+def test_a_group_with_the_longest_name_that_is_not_there_can_be_described(groups: Groups) -> None:
+    assert groups.describe(6, "g" * 32_767).error_message.startswith("Group ggg")

@@ -397,4 +397,6 @@ class Partition:
             aborted = ()
             if piece.length:
                 aborted = [(one.producer_id, one.first_offset) for one in log.aborted_transactions(offset, upper)]
+            elif max_bytes and offset != upper:
+                aborted = None  # as Kafka has it where the first batch alone is too long
         return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

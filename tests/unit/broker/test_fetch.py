@@ -71,6 +71,18 @@ def test_readers_of_committed_records_get_a_list_of_aborted_transactions(bench: 
     assert results(fetch(bench, want(), isolation_level=0))[0].aborted is None
 
 
+@pytest.mark.parametrize(("offset", "max_bytes", "aborted"), [(0, 1, None), (0, 0, []), (1, 1, []), (0, 1 << 20, [])])
+def test_there_is_no_such_list_where_the_first_batch_alone_is_too_long(
+    bench: Bench, offset: int, max_bytes: int, aborted: list[Any] | None
+) -> None:
+    bench.led(count=2).append(batch(b"a"), 1)
+    other = bench.partitions.find("t", 1)
+    assert other is not None
+    other.append(batch(b"a"), 1)
+    asked = want(0), want(1, offset, max_bytes)
+    assert results(fetch(bench, *asked, isolation_level=1))[1].aborted == aborted
+
+
 class TestErrors:
     def test_each_partition_has_its_own(self, bench: Bench) -> None:
         bench.led(leader_epoch=3).append(batch(b"a"), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tests.oracle.differential.sequences import admin, configs, groups, logs
+from tests.oracle.differential.sequences import access, admin, configs, groups, logs
 from tests.oracle.differential.sequences.script import Step
 from tests.oracle.differential.sequences.world import World
 
@@ -15,9 +15,10 @@ SUBJECTS: Final[dict[str, Weighted]] = {
     "groups": [*groups.STEPS, (1, admin.delete), (1, admin.create), (1, admin.create_partitions)],
     "configs": [*configs.STEPS, (8, logs.produce), (3, logs.fetch), (2, admin.create), (1, admin.delete)],
     "admin": [*admin.STEPS, (6, logs.produce), (3, logs.list_offsets), (2, configs.incrementally)],
-    "all": [*logs.STEPS, *groups.STEPS, *configs.STEPS, *admin.STEPS],
+    "access": [*access.STEPS, (1, admin.create), (1, configs.incrementally)],
+    "all": [*access.STEPS, *logs.STEPS, *groups.STEPS, *configs.STEPS, *admin.STEPS],
 }
-OFTEN: Final = ("logs", "logs", "groups", "groups", "configs", "admin", "all")
+OFTEN: Final = ("logs", "logs", "groups", "groups", "configs", "admin", "access", "all")
 
 
 def script(seed: int, number: int) -> list[Step]:

@@ -193,8 +193,20 @@ def _partitions(answer: Any) -> list[tuple[str, int]]:
 
 def _damage_of_one(found: Found) -> bool:
     """Kafka looks at the first batch of each partition before all else; where that cannot be read, all fail."""
-    damaged = any(one.changed or one.cut for one in _batches(found.step))
+    if any(_damaged(step) and step.fields["acks"] == 0 and len(_batches(step)) > 1 for step in found.before):
+        return found.key in _OF_LOGS
+    damaged = _damaged(found.step)
     return damaged and found.key is ApiKey.PRODUCE and "error_code: Kafka 2, Milena" in found.line
+
+
+def _damaged(step: Step) -> bool:
+    return any(one.changed or one.cut for one in _batches(step))
+
+
+_OF_LOGS: Final = frozenset({
+    ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_PRODUCERS, ApiKey.PRODUCE,
+    ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS,
+})  # fmt: skip
 
 
 def _pending_and_static(found: Found) -> bool:
@@ -204,6 +216,13 @@ def _pending_and_static(found: Found) -> bool:
         return bool(found.kafka["error_code"] == ErrorCode.UNKNOWN_SERVER_ERROR)
     named = any(one.get("group_instance_id") is not None for one in fields.get("members", ()))
     return found.key is ApiKey.LEAVE_GROUP and named and found.codes(0, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def _listed_twice(found: Found) -> bool:
+    """A protocol that stands twice in a JoinGroup: Kafka never answers it, and the group is wedged."""
+    joins = [step.fields for step in (*found.before, found.step) if step.key is ApiKey.JOIN_GROUP]
+    twice = [one for one in joins if len({name["name"] for name in one["protocols"]}) < len(one["protocols"])]
+    return bool(twice) and found.key in _OF_GROUPS
 
 
 def _wrong_records(found: Found) -> bool:
@@ -240,6 +259,7 @@ KNOWN: Final[Sequence[Known]] = (
     Known("a sync of one who left", _sync_of_one_who_left, "The SyncGroup of a member that leaves"),
     Known("a pending member left", _pending_left, "A member that leaves before it has joined"),
     Known("pending and static", _pending_and_static, "A member that has just been given its id"),
+    Known("a protocol twice", _listed_twice, "A JoinGroup that lists a protocol twice"),
     Known("wrong records", _wrong_records, "What is wrong with the records of a batch", goes_on=True),
     Known("a cursor beyond all", _cursor_beyond_all, "A cursor of DescribeTopicPartitions", goes_on=True),
 )

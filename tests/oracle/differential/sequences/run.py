@@ -30,6 +30,7 @@ NOBODY: Final = f"{TAG}-none"
 CHANGES: Final = frozenset({
     ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
 })  # fmt: skip
 """What the brokers hear of after it was answered."""
 WAITING: Final = {ApiKey.JOIN_GROUP: "PreparingRebalance", ApiKey.SYNC_GROUP: "CompletingRebalance"}

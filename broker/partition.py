@@ -394,9 +394,7 @@ class Partition:
         piece = NOTHING if offset == upper else log.read(offset, max_bytes, upper=upper, min_one=min_one)
         aborted: Sequence[tuple[int, int]] | None = None
         if committed and not follower:
-            aborted = ()
+            aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too long
             if piece.length:
                 aborted = [(one.producer_id, one.first_offset) for one in log.aborted_transactions(offset, upper)]
-            elif max_bytes and offset != upper:
-                aborted = None  # as Kafka has it where the first batch alone is too long
         return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

@@ -21,7 +21,7 @@ _MESSAGES: Final = frozenset({"error_message", "batch_index_error_message"})
 _ORDER: Final = (
     "batch", "name", "topic", "api_key", "resource_type", "resource_name", "config_name", "topic_name", "topic_id",
     "partition_index", "partition", "index", "group_id", "member_id", "feature", "node_id", "broker_id", "replica_id",
-    "producer_id",
+    "producer_id", "entity_type", "entity", "key",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -244,6 +245,44 @@ class TestGroups:
         assert early.receive_from_milena(ApiKey.JOIN_GROUP, 9)["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS
         early.close()
         late.close()
+
+    def test_the_others_of_a_group_that_has_no_room_for_a_member(self, pair: Pair, topic: str) -> None:
+        """Kafka does not look whether it was the last that they waited for. group.max.size is 3."""
+        clients = {name: pair.another() for name in "ijkl"}
+
+        def send(name: str, **fields: Any) -> None:
+            clients[name].send(ApiKey.JOIN_GROUP, 9, **joining(topic, group_instance_id=name, **fields))
+
+        def join(name: str, member: Name | str = "", metadata: bytes = b"m") -> None:
+            send(name, member_id=member, protocols=[{"name": "range", "metadata": metadata}])
+            eventually(lambda: _preparing(pair, topic))
+
+        def joined(name: str) -> Name:
+            answers = clients[name].receive(ApiKey.JOIN_GROUP, 9)
+            assert codes(answers) == [0, 0]
+            return answers.learn(f"member {name}", lambda answer: answer["member_id"])
+
+        members: dict[str, Name] = {}
+        send("i")
+        members["i"] = joined("i")
+        for newcomer in "jk":
+            join(newcomer)
+            *early, last = members
+            for name in early:
+                join(name, members[name])
+            send(last, member_id=members[last])
+            members = {name: joined(name) for name in (*members, newcomer)}
+        for name in "ij":
+            join(name, members[name], b"other")
+        join("l")
+        refused = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(topic, member_id=members["k"], group_instance_id="k")).check(
+            "a full group"
+        )
+        assert codes(refused) == [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+        for name in "ijl":
+            eventually(partial(_answered_by_milena, clients[name]))
+        for client in clients.values():
+            client.close()
 
 
 def _preparing(pair: Pair, group: str) -> None:

@@ -218,6 +218,21 @@ def _pending_and_static(found: Found) -> bool:
     return found.key is ApiKey.LEAVE_GROUP and named and found.codes(0, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
+def _no_room(found: Found) -> bool:
+    """A member that a full group has refused, for which the others need not wait: Kafka's do until the next event."""
+    if sum(step.key is ApiKey.JOIN_GROUP for step in found.before) < _FULL:
+        return False
+    if found.key is ApiKey.DESCRIBE_GROUPS:
+        return any(theirs == "PreparingRebalance" != ours for theirs, ours in found.states())
+    return found.key in _OF_GROUPS and (
+        found.kafka == SILENT or found.codes(ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
+    )
+
+
+_FULL: Final = 4
+"""Joins that are needed for it; ``group.max.size`` is 3."""
+
+
 def _listed_twice(found: Found) -> bool:
     """A protocol that stands twice in a JoinGroup: Kafka never answers it, and the group is wedged."""
     joins = [step.fields for step in (*found.before, found.step) if step.key is ApiKey.JOIN_GROUP]
@@ -259,6 +274,7 @@ KNOWN: Final[Sequence[Known]] = (
     Known("a sync of one who left", _sync_of_one_who_left, "The SyncGroup of a member that leaves"),
     Known("a pending member left", _pending_left, "A member that leaves before it has joined"),
     Known("pending and static", _pending_and_static, "A member that has just been given its id"),
+    Known("no room", _no_room, "A member that a full group refuses"),
     Known("a protocol twice", _listed_twice, "A JoinGroup that lists a protocol twice"),
     Known("wrong records", _wrong_records, "What is wrong with the records of a batch", goes_on=True),
     Known("a cursor beyond all", _cursor_beyond_all, "A cursor of DescribeTopicPartitions", goes_on=True),

@@ -56,10 +56,6 @@ def _batches(step: Step) -> list[Batch]:
     return [one for one in found if isinstance(one, Batch)]
 
 
-def _a_text_of_ours(found: Found) -> bool:
-    return found.line.endswith("Kafka None, Milena '<a text>'")
-
-
 def _a_forgotten_group(found: Found) -> bool:
     if found.key is ApiKey.DESCRIBE_GROUPS:
         return ("Empty", "Dead") in found.states()
@@ -260,7 +256,6 @@ _BEYOND: Final = (1 << 31) - 1 - 2_000
 """Less the most partitions in one answer."""
 
 KNOWN: Final[Sequence[Known]] = (
-    Known("a text of ours", _a_text_of_ours, "An error may come with a message", goes_on=True),
     Known("a forgotten group", _a_forgotten_group, "A group that never had a member nor an offset is forgotten"),
     Known("base of recompressed times", _the_same_times, "keeps its base timestamp", goes_on=True),
     Known("odd recompressed batches", _odd_in_recompressed, "timestamp below -1"),

@@ -64,22 +64,42 @@ class CheckedAppends:
         self._left = AT_ONCE
         self._sliced = False
 
-    def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> Appending:
-        """Check and append ``wanted[place]`` to ``partition``, or, after several slices, to the one that ``find`` gives
-        then. Both raise KafkaError; then nothing has been appended."""
+    def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> AppendInfo | Appending:
+        """Check and append ``wanted[place]`` to ``partition``. What is more than a little work is left to be done in
+        steps, after several slices to the partition that ``find`` gives then. Both raise KafkaError; then nothing has
+        been appended."""
+        records = self._wanted[place].records
+        assert records is not None
+        check = None
+        if not self._spend(_work_without_pause(records)):
+            begun = partition.append_or_check(records, self._acks)
+            if isinstance(begun, AppendInfo):
+                return begun
+            check = begun
+        return self._in_steps(place, partition, find, check)
+
+    def _in_steps(
+        self, place: int, partition: Partition, find: Callable[[Wanted], Partition], check: AppendCheck | None
+    ) -> Appending:
+        """``check``: the one that was begun in this slice, None where the slice has ended."""
         wanted = self._wanted[place]
-        assert wanted.records is not None
-        if self._spend(_work_without_pause(wanted.records)):
+        if check is None:
             yield self._next_slice(place)
             partition = find(wanted)
         while True:
-            check = partition.check_append(wanted.records, self._acks)
+            if check is None:
+                assert wanted.records is not None
+                begun = partition.append_or_check(wanted.records, self._acks)
+                if isinstance(begun, AppendInfo):
+                    return begun
+                check = begun
             finished = yield from self._finished(check, place)
             if not self._sliced:
                 return partition.append_checked(check, self._acks)
             before, partition = partition, find(wanted)
             if finished and before is partition and partition.may_append(check):
                 return partition.append_checked(check, self._acks)
+            check = None
 
     def _finished(self, check: AppendCheck, place: int) -> Generator[Rest, None, bool]:
         """Whether ``check`` came to its end: False where the slices begin, with other records than it has."""

@@ -8,10 +8,12 @@ memory is bounded. Records are looked at a second time only to name those that a
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final
+from struct import Struct
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocol.batch import (
     HEADER_SIZE,
+    LOG_OVERHEAD,
     MAGIC,
     NO_TIMESTAMP,
     BatchView,
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
 LOG_APPEND_TIME: Final = "LogAppendTime"
 MAX_RECORD_ERRORS: Final = 1000
 """Of one batch that are told. Kafka tells all, which may be millions where a batch is compressed."""
+Steps: TypeAlias = Generator[int, None, BatchView]
+"""A check that goes on. Yields about how many records' worth of work was done; returns what is to be stored."""
+_INT32: Final = Struct(">i")
+_LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _CODEC_MASK: Final = 0x07
 _CODECS: Final = {
@@ -58,7 +64,10 @@ def split_batches(records: memoryview) -> list[BatchView]:
 
     Raises MalformedRecords: CORRUPT_MESSAGE, or INVALID_RECORD for the older formats.
     """
+    size = len(records)
     try:
+        if size >= HEADER_SIZE and _INT32.unpack_from(records, _LENGTH_AT)[0] == size - LOG_OVERHEAD:
+            return [BatchView(records)]
         return list(iter_batches(records))
     except UnsupportedMagic as error:
         old = records[_MAGIC_AT] < MAGIC
@@ -67,12 +76,12 @@ def split_batches(records: memoryview) -> list[BatchView]:
         raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
-def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> Generator[int, None, BatchView]:
-    """Check one batch of a client or coordinator at ``now`` (ms), step by step; returns it, or what is to be stored in
-    its place, with the largest timestamp of its records; under LogAppendTime that is left to the append. Yields about
-    how many records' worth of work was done.
+def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> BatchView | Steps:
+    """Check one batch of a client or coordinator at ``now`` (ms); returns it, or what is to be stored in its place,
+    with the largest timestamp of its records; under LogAppendTime that is left to the append. What is more than a few
+    plain records is left to be done in the steps that are returned instead.
 
-    Raises KafkaError with Kafka's code, InvalidRecords where single records are at fault.
+    Both raise KafkaError with Kafka's code, InvalidRecords where single records are at fault.
     """
     if origin is Origin.CLIENT and batch.base_offset != 0:
         raise KafkaError(
@@ -85,25 +94,34 @@ def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) 
         _check_header(batch)
     if batch.attributes & _CODEC_MASK > Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {batch.attributes & _CODEC_MASK} is unknown")
+    rules = _Rules(config, now)
     try:
         facts = scan_few_records(batch)
+        if facts is not None:
+            largest = _largest_timestamp(batch, facts)
+            if not rules.may_refuse(batch, facts, largest) and _other_codec(batch, config) is None:
+                return rules.accepted(batch, largest)
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return _in_steps(batch, config, rules, facts)
+
+
+def _in_steps(batch: BatchView, config: TopicConfig, rules: _Rules, facts: RecordFacts | None) -> Steps:
+    """The rest of ``validation``. ``facts``: those of the records, if they are known already."""
+    try:
         if facts is None:
             facts = yield from scan_records(pieces_of(batch), batch.count)
         largest = _largest_timestamp(batch, facts)
-        rules = _Rules(config, now)
         if rules.may_refuse(batch, facts, largest):
             yield from _name_the_refused(batch, rules)
-        codec = _codec_to_store(batch, config)
-        if codec is batch.codec:
-            if batch.is_compressed and not facts.in_order:
-                raise CorruptBatch("the offsets of the records in a compressed batch are not 0, 1, 2...")
-        else:
+        codec = _other_codec(batch, config)
+        if codec is not None:
             batch = yield from _recompressed(batch, codec, config, facts, largest)
+        elif batch.is_compressed and not facts.in_order:
+            raise CorruptBatch("the offsets of the records in a compressed batch are not 0, 1, 2...")
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if not rules.by_broker:
-        batch.set_max_timestamp(TimestampType.CREATE_TIME, largest)
-    return batch
+    return rules.accepted(batch, largest)
 
 
 def _check_size(size: int, config: TopicConfig) -> None:
@@ -140,6 +158,12 @@ class _Rules:
         self.by_broker = config.message_timestamp_type == LOG_APPEND_TIME
         self.oldest = now - config.message_timestamp_before_max_ms
         self.newest = now + config.message_timestamp_after_max_ms
+
+    def accepted(self, batch: BatchView, largest: int) -> BatchView:
+        """The batch with what is known of its timestamps."""
+        if not self.by_broker:
+            batch.set_max_timestamp(TimestampType.CREATE_TIME, largest)
+        return batch
 
     def may_refuse(self, batch: BatchView, facts: RecordFacts, largest: int) -> bool:
         """Whether there may be records that are refused: who has no timestamp counts as older than all."""
@@ -200,10 +224,12 @@ def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, N
         raise InvalidRecords(code, f"One or more records have been rejected due to {what}", tuple(errors))
 
 
-def _codec_to_store(batch: BatchView, config: TopicConfig) -> Codec:
+def _other_codec(batch: BatchView, config: TopicConfig) -> Codec | None:
+    """The codec of the topic, None where the batch may stay as it is."""
     if config.compression_type == "producer" or (batch.is_control and not batch.is_compressed):
-        return batch.codec
-    return _CODECS[config.compression_type]
+        return None
+    codec = _CODECS[config.compression_type]
+    return None if codec is batch.codec else codec
 
 
 def _recompressed(

@@ -77,7 +77,9 @@ def append_checked(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEp
 def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoch: LeaderEpoch, now: int) -> AppendInfo:
     by_broker = log.config.message_timestamp_type == LOG_APPEND_TIME
     marker = None
-    if batch.has_producer_id:
+    size = len(batch.memory)
+    of_producer = batch.has_producer_id
+    if of_producer:
         if batch.is_control:
             marker = read_end_marker(batch)
             if marker is not None:
@@ -86,7 +88,11 @@ def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoc
             if origin is Origin.CLIENT and (kept := log.producers.duplicate_of(batch)) is not None:
                 return _repeated(log, kept)
             log.producers.check_batch(batch, sequenced=origin is Origin.CLIENT)
-    _check_fits(log, batch.size_in_bytes)
+    if size > log.config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{size} bytes do not fit into a segment: segment.bytes is {log.config.segment_bytes}",
+        )
     if by_broker:
         batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now)
     first = log.log_end_offset
@@ -94,7 +100,7 @@ def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoc
     if marker is not None:
         marker = marker._replace(offset=first)
     _write(log, batch.memory, (batch,), now)
-    if batch.has_producer_id:
+    if of_producer:
         _note_producer(log, batch, marker)
     return AppendInfo(
         first,
@@ -102,7 +108,7 @@ def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoc
         batch.max_timestamp,
         batch.max_timestamp if by_broker else NO_TIMESTAMP,
         log.log_start_offset,
-        batch.size_in_bytes,
+        size,
     )
 
 
@@ -178,14 +184,6 @@ def _check_crc(batch: BatchView) -> None:
     if not batch.is_valid:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch at {batch.base_offset} is not {batch.crc}"
-        )
-
-
-def _check_fits(log: PartitionLog, size: int) -> None:
-    if size > log.config.segment_bytes:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{size} bytes do not fit into a segment: segment.bytes is {log.config.segment_bytes}",
         )
 
 

@@ -12,10 +12,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocol.batch import (
+    CONTROL,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     NO_TIMESTAMP,
+    TIME_OF_APPEND,
     BatchView,
     Codec,
     CorruptBatch,
@@ -87,7 +89,8 @@ def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) 
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"the base offset of the batch should be 0, it is {batch.base_offset}"
         )
-    _check_size(batch.size_in_bytes, config)
+    if len(batch.memory) > config.max_message_bytes:
+        raise _too_large(len(batch.memory), config)
     if not batch.is_valid:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch is not {batch.crc}")
     if origin is Origin.CLIENT:
@@ -124,11 +127,10 @@ def _in_steps(batch: BatchView, config: TopicConfig, rules: _Rules, facts: Recor
     return rules.accepted(batch, largest)
 
 
-def _check_size(size: int, config: TopicConfig) -> None:
-    if size > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}"
-        )
+def _too_large(size: int, config: TopicConfig) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}"
+    )
 
 
 def _check_header(batch: BatchView) -> None:
@@ -140,9 +142,9 @@ def _check_header(batch: BatchView) -> None:
         problem = f"the batch counts {batch.count} records"
     elif batch.count != batch.last_offset_delta + 1:
         problem = f"the batch counts {batch.count} records and has {batch.last_offset_delta + 1} offsets"
-    elif batch.is_control:
+    elif batch.attributes & CONTROL:
         problem = "clients are not allowed to write control records"
-    elif batch.has_producer_id and batch.base_sequence < 0:
+    elif batch.base_sequence < 0 and batch.has_producer_id:
         problem = f"producer {batch.producer_id} sends sequence {batch.base_sequence}"
     if problem:
         raise KafkaError(ErrorCode.INVALID_RECORD, problem)
@@ -169,7 +171,7 @@ class _Rules:
         """Whether there may be records that are refused: who has no timestamp counts as older than all."""
         if self.compacted and facts.keyless and not batch.is_control:
             return True
-        if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if batch.attributes & TIME_OF_APPEND:
             return self.by_broker or not self.oldest <= largest <= self.newest or largest == NO_TIMESTAMP
         smallest = batch.base_timestamp + facts.smallest_delta
         return not self.by_broker and (largest > self.newest or smallest < self.oldest)
@@ -194,12 +196,12 @@ class _Rules:
 
 def _largest_timestamp(batch: BatchView, facts: RecordFacts) -> int:
     """Of the batch's records (ms). Raises CorruptBatch where one does not fit into 64 bits."""
-    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if batch.attributes & TIME_OF_APPEND:
         return max(NO_TIMESTAMP, batch.max_timestamp)
     smallest, largest = batch.base_timestamp + facts.smallest_delta, batch.base_timestamp + facts.largest_delta
     if smallest < -1 << 63 or largest >= 1 << 63:
         raise CorruptBatch("a timestamp of more than 64 bits")
-    return max(NO_TIMESTAMP, largest)
+    return largest if largest > NO_TIMESTAMP else NO_TIMESTAMP
 
 
 def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, None]:
@@ -244,7 +246,8 @@ def _recompressed(
     out = bytearray()
     for piece in compressed(codec, pieces_of(batch) if facts.in_order else renumbered(batch), level):
         out += piece
-        _check_size(HEADER_SIZE + len(out), config)
+        if HEADER_SIZE + len(out) > config.max_message_bytes:
+            raise _too_large(HEADER_SIZE + len(out), config)
         yield STEP
     packed = pack_batch(
         out,

@@ -124,8 +124,8 @@ class _Request:
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
         self._topics = [(name, topic_id, len(partitions)) for name, topic_id, partitions in request.topics]
-        self._wanted = [
-            Wanted(name, topic_id, index, records)
+        self._wanted: list[Wanted] = [
+            (name, topic_id, index, records)
             for name, topic_id, partitions in request.topics
             for index, records in partitions
         ]
@@ -136,7 +136,7 @@ class _Request:
         self._results: list[ProducedPartition] = []
         refused = _refusal(node, ctx, request)
         if refused is not None:
-            self._results += [ProducedPartition(one.index, refused) for one in self._wanted]
+            self._results += [ProducedPartition(one[2], refused) for one in self._wanted]
 
     def go_on(self) -> Rest | None:
         """Do what can be done at one go: append, and answer once all is appended; else return what is left.
@@ -160,18 +160,19 @@ class _Request:
     def _begin(self, place: int) -> None:
         """Append to the next partition, or begin to."""
         wanted = self._wanted[place]
+        index, records = wanted[2:]
         try:
             partition = self._find(wanted)
         except KafkaError as error:
-            self._results.append(ProducedPartition(wanted.index, error.code))
+            self._results.append(ProducedPartition(index, error.code))
             return
         self._meters = meters = partition.meters
         meters.produces.value += 1
         try:
-            _check_request(self._ctx, partition, wanted.records, self._acks)
+            _check_request(self._ctx, partition, records, self._acks)
         except KafkaError as error:
             meters.failed_produces.value += 1
-            self._results.append(ProducedPartition(wanted.index, error.code, error_message=error.message))
+            self._results.append(ProducedPartition(index, error.code, error_message=error.message))
             return
         try:
             begun = self._appends.append(place, partition, self._find)
@@ -198,12 +199,13 @@ class _Request:
 
     def _find(self, wanted: Wanted) -> Partition:
         """Raises KafkaError."""
+        name, topic_id, index, _ = wanted
         self._partition = None
-        if wanted.topic_id is not None:
-            found = self._node.partitions.get_by_id(wanted.topic_id, wanted.index)
+        if topic_id is not None:
+            found = self._node.partitions.get_by_id(topic_id, index)
         else:
-            assert wanted.name is not None
-            found = self._node.partitions.get(wanted.name, wanted.index)
+            assert name is not None
+            found = self._node.partitions.get(name, index)
         self._partition = found
         return found
 
@@ -211,7 +213,7 @@ class _Request:
         self._meters.failed_produces.value += 1
         partition = self._partition
         self._results.append(
-            ProducedPartition(self._wanted[len(self._results)].index, error.code)
+            ProducedPartition(self._wanted[len(self._results)][2], error.code)
             if partition is None
             else _not_appended(partition, error)
         )
@@ -310,16 +312,15 @@ def _answer(node: Broker, ctx: RequestContext, sizes: list[_TopicSize], results:
     endpoints: tuple[NodeEndpoint, ...] = ()
     left = iter(results)
     topics: list[ProducedTopic] = [(name, topic_id, list(islice(left, count))) for name, topic_id, count in sizes]
-    if ctx.version >= _LEADER_SINCE and any(
-        result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for result in results
-    ):
+    version = ctx.version
+    if version >= _LEADER_SINCE and ErrorCode.NOT_LEADER_OR_FOLLOWER in [result.error_code for result in results]:
         hints = LeaderHints(node.image, ctx.listener_name)
         topics = [
             (name, topic_id, [_with_leader(hints, name, topic_id, one) for one in results])
             for name, topic_id, results in topics
         ]
         endpoints = hints.endpoints()
-    ctx.respond([encode_produce_response(ctx.version, topics, 0, endpoints)])
+    ctx.respond([encode_produce_response(version, topics, 0, endpoints)])
 
 
 def _with_leader(

@@ -8,8 +8,7 @@ still led here with the same configuration; producer states are looked at with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -31,14 +30,8 @@ _EACH: Final = 50
 """A batch takes about the time of so many records, besides its own."""
 
 
-@dataclass(slots=True)
-class Wanted:
-    """One partition's records as the request has them."""
-
-    name: str | None
-    topic_id: UUID | None
-    index: int
-    records: memoryview | None
+Wanted: TypeAlias = "tuple[str | None, UUID | None, int, memoryview | None]"
+"""A topic by name or id, a partition, and its records as the request has them."""
 
 
 class Rest(NamedTuple):
@@ -56,45 +49,65 @@ Appending: TypeAlias = Generator[Rest, None, AppendInfo]
 
 
 class CheckedAppends:
-    """The appends of one request. ``wanted`` in the order in which ``append`` is called for them."""
+    """The appends of one request. ``wanted`` in the order in which ``append`` is called for them; copies take the place
+    of its records once it is sliced."""
 
-    def __init__(self, wanted: Sequence[Wanted], acks: int) -> None:
+    __slots__ = ("_acks", "_left", "_sliced", "_wanted")
+
+    def __init__(self, wanted: list[Wanted], acks: int) -> None:
         self._wanted = wanted
         self._acks = acks
         self._left = AT_ONCE
         self._sliced = False
 
-    def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> Appending:
-        """Check and append ``wanted[place]`` to ``partition``, or, after several slices, to the one that ``find`` gives
-        then. Both raise KafkaError; then nothing has been appended."""
-        wanted = self._wanted[place]
-        assert wanted.records is not None
-        if self._spend(_work_without_pause(wanted.records)):
+    def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> AppendInfo | Appending:
+        """Check and append ``wanted[place]`` to ``partition``. What is more than a little work is left to be done in
+        steps, after several slices to the partition that ``find`` gives then. Both raise KafkaError; then nothing has
+        been appended."""
+        records = self._wanted[place][3]
+        assert records is not None
+        check = None
+        self._left -= _work_without_pause(records)
+        if self._left >= 0:
+            begun = partition.append_or_check(records, self._acks)
+            if isinstance(begun, AppendInfo):
+                return begun
+            check = begun
+        return self._in_steps(place, partition, find, check)
+
+    def _in_steps(
+        self, place: int, partition: Partition, find: Callable[[Wanted], Partition], check: AppendCheck | None
+    ) -> Appending:
+        """``check``: the one that was begun in this slice, None where the slice has ended."""
+        if check is None:
             yield self._next_slice(place)
-            partition = find(wanted)
+            partition = find(self._wanted[place])
         while True:
-            check = partition.check_append(wanted.records, self._acks)
+            if check is None:
+                records = self._wanted[place][3]
+                assert records is not None
+                begun = partition.append_or_check(records, self._acks)
+                if isinstance(begun, AppendInfo):
+                    return begun
+                check = begun
             finished = yield from self._finished(check, place)
             if not self._sliced:
                 return partition.append_checked(check, self._acks)
-            before, partition = partition, find(wanted)
+            before, partition = partition, find(self._wanted[place])
             if finished and before is partition and partition.may_append(check):
                 return partition.append_checked(check, self._acks)
+            check = None
 
     def _finished(self, check: AppendCheck, place: int) -> Generator[Rest, None, bool]:
         """Whether ``check`` came to its end: False where the slices begin, with other records than it has."""
         while (work := check.advance()) is not None:
-            if self._spend(work):
+            self._left -= work
+            if self._left < 0:
                 sliced = self._sliced
                 yield self._next_slice(place)
                 if not sliced:
                     return False
         return True
-
-    def _spend(self, records: int) -> bool:
-        """Whether a slice ends before this work, or in it."""
-        self._left -= records
-        return self._left < 0
 
     def _next_slice(self, place: int) -> Rest:
         """What the request yields before it. The first one: from here on the records are copies."""
@@ -103,11 +116,13 @@ class CheckedAppends:
             return _PAUSE
         self._sliced = True
         size = memory = 0
-        for one in self._wanted[place:]:
-            if one.records is not None:
-                one.records = memoryview(bytearray(one.records))
-                size += len(one.records)
-                memory = max(memory, _memory_for(one.records))
+        for at in range(place, len(self._wanted)):
+            name, topic_id, index, records = self._wanted[at]
+            if records is not None:
+                records = memoryview(bytearray(records))
+                self._wanted[at] = (name, topic_id, index, records)
+                size += len(records)
+                memory = max(memory, _memory_for(records))
         return Rest(size, memory)
 
 

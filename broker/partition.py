@@ -243,21 +243,32 @@ class Partition:
     def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
         with the code that the client gets; nothing is written then."""
-        return self.append_checked(self.check_append(records, acks, origin=origin).finish(), acks)
+        begun = self.append_or_check(records, acks, origin=origin)
+        return self.append_checked(begun.finish(), acks) if isinstance(begun, AppendCheck) else begun
 
-    def check_append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendCheck:
-        """Begin to check one batch that is to be appended. Raises KafkaError, also where this is not the leader."""
-        return AppendCheck(self._log_to_append_to(acks), records, origin)
+    def append_or_check(
+        self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo | AppendCheck:
+        """``append``, if the check of the batch is little work; else the check, for ``append_checked`` once it is
+        done. Raises KafkaError."""
+        log = self._log_to_append_to(acks)
+        begun = log.append_or_check(records, leader_epoch=self.leader_epoch, origin=origin)
+        if isinstance(begun, AppendInfo):
+            self._has_grown()
+        return begun
 
     def append_checked(self, check: AppendCheck, acks: int) -> AppendInfo:
         """Append the batch of ``check``, which is done and for which ``may_append`` holds. Raises KafkaError."""
-        log, leading = self._log_to_append_to(acks), self.leading
+        info = self._log_to_append_to(acks).append_checked(check, leader_epoch=self.leader_epoch)
+        self._has_grown()
+        return info
+
+    def _has_grown(self) -> None:
+        leading = self.leading
         assert leading is not None
-        info = log.append_checked(check, leader_epoch=self.leader_epoch)
         if len(self.isr) == 1:
             leading.maybe_advance_high_watermark()
         self.changed()
-        return info
 
     def may_append(self, check: AppendCheck) -> bool:
         """Whether what was checked is as the topic wants it now: its configuration may have changed meanwhile."""

@@ -47,9 +47,11 @@ _CRC_AND_ATTRIBUTES: Final = Struct(">Ih")
 _INT64: Final = Struct(">q")
 
 _CODEC_MASK: Final = 0x07
-_LOG_APPEND_TIME: Final = 0x08
+TIME_OF_APPEND: Final = 0x08
+"""Attribute of a batch whose timestamps are a broker's."""
 _TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
+CONTROL: Final = 0x20
+"""Attribute of a batch of a transaction's end, and of the like."""
 _DELETE_HORIZON: Final = 0x40
 
 
@@ -182,7 +184,7 @@ class BatchView:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIME_OF_APPEND else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
@@ -190,7 +192,7 @@ class BatchView:
 
     @property
     def is_control(self) -> bool:
-        return self.attributes & _CONTROL != 0
+        return self.attributes & CONTROL != 0
 
     @property
     def has_delete_horizon(self) -> bool:
@@ -227,9 +229,9 @@ class BatchView:
 
         Under LOG_APPEND_TIME this timestamp is every record's (``protocol.records.timestamp_of``).
         """
-        attributes = self.attributes & ~_LOG_APPEND_TIME
+        attributes = self.attributes & ~TIME_OF_APPEND
         if timestamp_type is TimestampType.LOG_APPEND_TIME:
-            attributes |= _LOG_APPEND_TIME
+            attributes |= TIME_OF_APPEND
         if attributes == self.attributes and timestamp == self.max_timestamp:
             return
         _INT64.pack_into(self.memory, _MAX_TIMESTAMP_AT, timestamp)
@@ -294,7 +296,7 @@ def pack_batch(
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
     """A batch around ``records``, which are encoded, and compressed with ``codec``, already."""
-    attributes = codec | (timestamp_type << 3) | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
+    attributes = codec | (timestamp_type << 3) | (_TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     batch = bytearray(HEADER_SIZE)
     batch += records
     _HEADER.pack_into(

@@ -310,7 +310,7 @@ class Writer(bytearray):
         data = value.encode()
         if len(data) > MAX_STRING:
             raise ValueError(f"a string of {len(data)} bytes is longer than {MAX_STRING}")
-        self.uvarint(len(data) + 1)
+        self.compact_array(len(data))
         self += data
 
     def compact_nullable_string(self, value: str | None) -> None:
@@ -344,7 +344,10 @@ class Writer(bytearray):
         self += _INT32.pack(count)
 
     def compact_array(self, count: int) -> None:
-        self.uvarint(count + 1)
+        if count < 0x7F:
+            self.append(count + 1)
+        else:
+            self.uvarint(count + 1)
 
     def tag(self, tag: int, data: Data) -> None:
         """One tagged field. Before the first comes their number (``uvarint``), and their tags must ascend."""

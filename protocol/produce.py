@@ -100,7 +100,7 @@ def decode_produce_request(version: int, body: Data) -> ProduceRequest:
             if flexible:
                 pos = pos + 1 if data[pos] == 0 else tags_end(data, pos)
         if flexible:
-            pos = pos + 1 if data[pos] == 0 else tags_end(data, pos)
+            pos = tags_end(data, pos)
         topics.append((name, topic_id, partitions))
     if flexible:
         pos = tags_end(data, pos)

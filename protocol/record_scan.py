@@ -17,12 +17,10 @@ from typing import Final, NamedTuple
 from protocol.batch import HEADER_SIZE, BatchView, Codec, CorruptBatch
 from protocol.decompression import PIECE, decompressed
 from protocol.piece_reader import PieceReader
-from protocol.varints import read_longer, read_raw, write_varint
+from protocol.varints import read_raw, write_varint
 
 STEP: Final = 1000
 """Records between two pauses."""
-_AT_ONCE: Final = 1 << 20
-"""Bytes of an uncompressed batch that is copied as a whole."""
 PIECE_COST: Final = 150
 """To decompress a piece takes about the time of so many records."""
 _JOINED: Final = 4 * PIECE
@@ -97,9 +95,9 @@ def scan_records(pieces: Iterable[bytes | memoryview], count: int) -> Generator[
 
 def scan_few_records(batch: BatchView) -> RecordFacts | None:
     """What ``scan_records`` finds in an uncompressed batch, at one go; None where that is not to be had so."""
-    if batch.is_compressed or batch.count > STEP or len(batch.memory) > _AT_ONCE:
+    if batch.is_compressed or batch.count > STEP:
         return None
-    data = bytes(batch.memory)
+    data = batch.memory
     position, index, facts = whole_records(data, HEADER_SIZE, 0, batch.count, NO_FACTS)
     return facts if index == batch.count and position == len(data) else None
 
@@ -121,63 +119,64 @@ def heads_of(batch: BatchView) -> Iterator[Head | int]:
 
 
 def whole_records(
-    data: bytes, position: int, index: int, stop: int, facts: RecordFacts
+    data: bytes | memoryview, position: int, index: int, stop: int, facts: RecordFacts
 ) -> tuple[int, int, RecordFacts]:
     """Check the records that lie whole in ``data``, up to index ``stop``; returns position and index of the first that
     does not, or is not to be read here, and the facts with those that do. Raises CorruptBatch."""
-    start = position
+    at = position
     size = len(data)
     smallest, largest, in_order, keyless = facts
+    known = -1
+    number = index
     try:
-        while index < stop:
-            raw = data[position]
-            position += 1
+        for number in range(index, stop):
+            raw = data[at]
+            at += 1
             if raw >= 0x80:
-                raw, position = read_longer(data, position, raw)
-            if raw & 1:
-                raise CorruptBatch(f"record {index} has a negative length")
-            end = position + (raw >> 1)
-            if end > size:
-                break
-            position += 1
-            raw = data[position]
-            position += 1
+                raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
+            twice_end = at + at + raw
+            raw = data[at + 1]
+            at += 2
             if raw >= 0x80:
-                raw, position = read_longer(data, position, raw, 64)
-            delta = ~(raw >> 1) if raw & 1 else raw >> 1
-            offset = data[position]
-            position += 1
-            if offset >= 0x80:
-                offset, position = read_longer(data, position, offset)
-            key = data[position]
-            position += 1
-            if key >= 0x80:
-                key, position = read_longer(data, position, key)
-            if not key & 1:
-                position += key >> 1
-            raw = data[position]
-            position += 1
+                raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1, 64)
+            if raw != known:
+                known = raw
+                delta = ~(raw >> 1) if raw & 1 else raw >> 1
+                if delta < smallest:
+                    smallest = delta
+                if delta > largest:
+                    largest = delta
+            raw = data[at]
+            at += 1
             if raw >= 0x80:
-                raw, position = read_longer(data, position, raw)
-            if not raw & 1:
-                position += raw >> 1
-            position = position + 1 if not data[position] else _headers_end(data, position, index)
-            if position != end:
-                if position < 0:
-                    break
-                raise CorruptBatch(f"the fields of record {index} do not end where it does")
-            if delta > largest:
-                largest = delta
-            if delta < smallest:
-                smallest = delta
-            if offset != index << 1:
+                raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
+            if raw != number << 1:
                 in_order = False
-            keyless += key & 1
-            index += 1
-            start = position
+            key = data[at]
+            at += 1
+            if key >= 0x80:
+                key, at = (key - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
+            if not key & 1:
+                at += key >> 1
+            raw = data[at]
+            at += 1
+            if raw >= 0x80:
+                raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
+            if not raw & 1:
+                at += raw >> 1
+            at = _headers_end(data, at, number) if data[at] else at + 1
+            if at + at != twice_end or at > size:
+                if at < 0 or at > size:
+                    break
+                raise CorruptBatch(f"the fields of record {number} do not end where it does")
+            if key & 1:
+                keyless += 1
+            position = at
+        else:
+            number = stop
     except IndexError:
         pass
-    return start, index, RecordFacts(smallest, largest, in_order, keyless)
+    return position, number, RecordFacts(smallest, largest, in_order, keyless)
 
 
 class _Scan:
@@ -290,7 +289,7 @@ def _length_at(rest: bytes) -> tuple[bool, int]:
     return needed <= len(rest), needed
 
 
-def _headers_end(data: bytes, position: int, index: int) -> int:
+def _headers_end(data: bytes | memoryview, position: int, index: int) -> int:
     """The position behind the headers of a record, -1 where there are too many to be read at one go."""
     raw, position = read_raw(data, position)
     if raw & 1:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _MAX_STRING: Final = 0x7FFF
+_TWO_BYTES: Final = 0x7F
+"""The least length of a compact field that takes two bytes."""
 
 
 def decoding(decode: Callable[[int, Data], T]) -> Callable[[int, Data], T]:
@@ -51,8 +53,12 @@ def uvarint_at(data: Data, pos: int) -> tuple[int, int]:
 def length_at(data: Data, pos: int, flexible: bool) -> tuple[int, int]:
     """The length of an array or of bytes: -1 for null, never more than there are bytes left."""
     if flexible:
-        length, pos = uvarint_at(data, pos)
-        length -= 1
+        length = data[pos] - 1
+        if length < _TWO_BYTES:
+            pos += 1
+        else:
+            length, pos = uvarint_at(data, pos)
+            length -= 1
     else:
         length = _INT32.unpack_from(data, pos)[0]
         pos += 4
@@ -71,8 +77,12 @@ def count_at(data: Data, pos: int, flexible: bool) -> tuple[int, int]:
 
 def nullable_text_at(data: Data, pos: int, flexible: bool) -> tuple[str | None, int]:
     if flexible:
-        length, pos = uvarint_at(data, pos)
-        length -= 1
+        length = data[pos] - 1
+        if length < _TWO_BYTES:
+            pos += 1
+        else:
+            length, pos = uvarint_at(data, pos)
+            length -= 1
     else:
         length = _INT16.unpack_from(data, pos)[0]
         pos += 2
@@ -108,6 +118,8 @@ def uuid_of(data: bytes) -> UUID:
 
 def tags_end(data: Data, pos: int) -> int:
     """The position behind tagged fields of which none is known."""
+    if not data[pos]:
+        return pos + 1
     count, pos = tag_count_at(data, pos)
     for _ in range(count):
         _, _, pos = tag_at(data, pos)

@@ -13,32 +13,27 @@ from storage.append_info import AppendInfo, MalformedRecords, Origin
 from storage.end_marker import read_end_marker
 from storage.producer_state import EndMarker, KeptBatch
 from storage.txn_index import AbortedTxn
-from storage.validation import LOG_APPEND_TIME, split_batches, validation
+from storage.validation import LOG_APPEND_TIME, Steps, split_batches, validation
 
 if TYPE_CHECKING:
+    from runtime.config.topic_config import TopicConfig
     from storage.partition_log import PartitionLog
 
 
 class AppendCheck:
-    """The one batch of a client or coordinator on its way into a log: checked step by step, then appended.
+    """The one batch of a client or coordinator on its way into a log, checked step by step.
 
     ``config`` is that of the log when the check began. If the log has another one by the end, check anew.
     """
 
     __slots__ = ("_steps", "batch", "config", "origin")
 
-    def __init__(self, log: PartitionLog, records: memoryview, origin: Origin) -> None:
-        """Raises KafkaError where ``records`` are not one batch."""
-        batches = split_batches(records)
-        if len(batches) != 1:
-            raise MalformedRecords(
-                ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}"
-            )
-        self.config = log.config
+    def __init__(self, config: TopicConfig, origin: Origin, batch: BatchView, steps: Steps) -> None:
+        self.config = config
         self.origin = origin
-        self.batch = batches[0]
+        self.batch = batch
         """What is to be stored, once the check is done."""
-        self._steps = validation(self.batch, self.config, origin, log.context.clock.time_ms())
+        self._steps = steps
 
     def advance(self) -> int | None:
         """Work for a moment; returns about how many records' worth that was, None when the check is done. Raises
@@ -56,13 +51,35 @@ class AppendCheck:
         return self
 
 
-def append_one(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch) -> AppendInfo:
-    """Append what was checked. Raises KafkaError, OSError; nothing is written then."""
+def append_or_check(
+    log: PartitionLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch
+) -> AppendInfo | AppendCheck:
+    """Append one batch, where the check of it is little work; else the check, which is not done yet. Raises KafkaError,
+    OSError; nothing is written then."""
+    batches = split_batches(records)
+    if len(batches) != 1:
+        raise MalformedRecords(
+            ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}"
+        )
+    batch, config = batches[0], log.config
     now = log.context.clock.time_ms()
-    batch, origin = check.batch, check.origin
-    by_broker = check.config.message_timestamp_type == LOG_APPEND_TIME
+    checked = validation(batch, config, origin, now)
+    if isinstance(checked, BatchView):
+        return _append_one(log, checked, origin, leader_epoch, now)
+    return AppendCheck(config, origin, batch, checked)
+
+
+def append_checked(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch) -> AppendInfo:
+    """Append what was checked. Raises KafkaError, OSError; nothing is written then."""
+    return _append_one(log, check.batch, check.origin, leader_epoch, log.context.clock.time_ms())
+
+
+def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoch: LeaderEpoch, now: int) -> AppendInfo:
+    by_broker = log.config.message_timestamp_type == LOG_APPEND_TIME
     marker = None
-    if batch.has_producer_id:
+    size = len(batch.memory)
+    of_producer = batch.has_producer_id
+    if of_producer:
         if batch.is_control:
             marker = read_end_marker(batch)
             if marker is not None:
@@ -71,7 +88,11 @@ def append_one(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch)
             if origin is Origin.CLIENT and (kept := log.producers.duplicate_of(batch)) is not None:
                 return _repeated(log, kept)
             log.producers.check_batch(batch, sequenced=origin is Origin.CLIENT)
-    _check_fits(log, batch.size_in_bytes)
+    if size > log.config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{size} bytes do not fit into a segment: segment.bytes is {log.config.segment_bytes}",
+        )
     if by_broker:
         batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now)
     first = log.log_end_offset
@@ -79,7 +100,7 @@ def append_one(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch)
     if marker is not None:
         marker = marker._replace(offset=first)
     _write(log, batch.memory, (batch,), now)
-    if batch.has_producer_id:
+    if of_producer:
         _note_producer(log, batch, marker)
     return AppendInfo(
         first,
@@ -87,7 +108,7 @@ def append_one(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch)
         batch.max_timestamp,
         batch.max_timestamp if by_broker else NO_TIMESTAMP,
         log.log_start_offset,
-        batch.size_in_bytes,
+        size,
     )
 
 
@@ -163,14 +184,6 @@ def _check_crc(batch: BatchView) -> None:
     if not batch.is_valid:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch at {batch.base_offset} is not {batch.crc}"
-        )
-
-
-def _check_fits(log: PartitionLog, size: int) -> None:
-    if size > log.config.segment_bytes:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{size} bytes do not fit into a segment: segment.bytes is {log.config.segment_bytes}",
         )
 
 

@@ -180,13 +180,24 @@ class PartitionLog:
         """
         if origin is Origin.RAFT:
             return log_append.append_raft(self, records, leader_epoch)
-        return log_append.append_one(self, AppendCheck(self, records, origin).finish(), leader_epoch)
+        begun = log_append.append_or_check(self, records, origin, leader_epoch)
+        if isinstance(begun, AppendInfo):
+            return begun
+        return log_append.append_checked(self, begun.finish(), leader_epoch)
+
+    @guarded
+    def append_or_check(
+        self, records: memoryview, *, leader_epoch: LeaderEpoch, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo | AppendCheck:
+        """As ``append_as_leader`` with one batch, if the check of it is little work; else the check, for
+        ``append_checked`` once it is done."""
+        return log_append.append_or_check(self, records, origin, leader_epoch)
 
     @guarded
     def append_checked(self, check: AppendCheck, *, leader_epoch: LeaderEpoch) -> AppendInfo:
         """Write the batch of ``check``, which is done and was made for this log with its present ``config``. Sequences
         are looked at now. Raises KafkaError."""
-        return log_append.append_one(self, check, leader_epoch)
+        return log_append.append_checked(self, check, leader_epoch)
 
     @guarded
     def append_as_follower(self, records: memoryview, *, leader_epoch: LeaderEpoch | None = None) -> AppendInfo:

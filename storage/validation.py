@@ -8,12 +8,16 @@ memory is bounded. Records are looked at a second time only to name those that a
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final
+from struct import Struct
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocol.batch import (
+    CONTROL,
     HEADER_SIZE,
+    LOG_OVERHEAD,
     MAGIC,
     NO_TIMESTAMP,
+    TIME_OF_APPEND,
     BatchView,
     Codec,
     CorruptBatch,
@@ -42,6 +46,10 @@ if TYPE_CHECKING:
 LOG_APPEND_TIME: Final = "LogAppendTime"
 MAX_RECORD_ERRORS: Final = 1000
 """Of one batch that are told. Kafka tells all, which may be millions where a batch is compressed."""
+Steps: TypeAlias = Generator[int, None, BatchView]
+"""A check that goes on. Yields about how many records' worth of work was done; returns what is to be stored."""
+_INT32: Final = Struct(">i")
+_LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _CODEC_MASK: Final = 0x07
 _CODECS: Final = {
@@ -58,7 +66,10 @@ def split_batches(records: memoryview) -> list[BatchView]:
 
     Raises MalformedRecords: CORRUPT_MESSAGE, or INVALID_RECORD for the older formats.
     """
+    size = len(records)
     try:
+        if size >= HEADER_SIZE and _INT32.unpack_from(records, _LENGTH_AT)[0] == size - LOG_OVERHEAD:
+            return [BatchView(records)]
         return list(iter_batches(records))
     except UnsupportedMagic as error:
         old = records[_MAGIC_AT] < MAGIC
@@ -67,50 +78,59 @@ def split_batches(records: memoryview) -> list[BatchView]:
         raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
-def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> Generator[int, None, BatchView]:
-    """Check one batch of a client or coordinator at ``now`` (ms), step by step; returns it, or what is to be stored in
-    its place, with the largest timestamp of its records; under LogAppendTime that is left to the append. Yields about
-    how many records' worth of work was done.
+def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> BatchView | Steps:
+    """Check one batch of a client or coordinator at ``now`` (ms); returns it, or what is to be stored in its place,
+    with the largest timestamp of its records; under LogAppendTime that is left to the append. What is more than a few
+    plain records is left to be done in the steps that are returned instead.
 
-    Raises KafkaError with Kafka's code, InvalidRecords where single records are at fault.
+    Both raise KafkaError with Kafka's code, InvalidRecords where single records are at fault.
     """
     if origin is Origin.CLIENT and batch.base_offset != 0:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"the base offset of the batch should be 0, it is {batch.base_offset}"
         )
-    _check_size(batch.size_in_bytes, config)
+    if len(batch.memory) > config.max_message_bytes:
+        raise _too_large(len(batch.memory), config)
     if not batch.is_valid:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch is not {batch.crc}")
     if origin is Origin.CLIENT:
         _check_header(batch)
     if batch.attributes & _CODEC_MASK > Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {batch.attributes & _CODEC_MASK} is unknown")
+    rules = _Rules(config, now)
     try:
         facts = scan_few_records(batch)
+        if facts is not None:
+            largest = _largest_timestamp(batch, facts)
+            if not rules.may_refuse(batch, facts, largest) and _other_codec(batch, config) is None:
+                return rules.accepted(batch, largest)
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return _in_steps(batch, config, rules, facts)
+
+
+def _in_steps(batch: BatchView, config: TopicConfig, rules: _Rules, facts: RecordFacts | None) -> Steps:
+    """The rest of ``validation``. ``facts``: those of the records, if they are known already."""
+    try:
         if facts is None:
             facts = yield from scan_records(pieces_of(batch), batch.count)
         largest = _largest_timestamp(batch, facts)
-        rules = _Rules(config, now)
         if rules.may_refuse(batch, facts, largest):
             yield from _name_the_refused(batch, rules)
-        codec = _codec_to_store(batch, config)
-        if codec is batch.codec:
-            if batch.is_compressed and not facts.in_order:
-                raise CorruptBatch("the offsets of the records in a compressed batch are not 0, 1, 2...")
-        else:
+        codec = _other_codec(batch, config)
+        if codec is not None:
             batch = yield from _recompressed(batch, codec, config, facts, largest)
+        elif batch.is_compressed and not facts.in_order:
+            raise CorruptBatch("the offsets of the records in a compressed batch are not 0, 1, 2...")
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if not rules.by_broker:
-        batch.set_max_timestamp(TimestampType.CREATE_TIME, largest)
-    return batch
+    return rules.accepted(batch, largest)
 
 
-def _check_size(size: int, config: TopicConfig) -> None:
-    if size > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}"
-        )
+def _too_large(size: int, config: TopicConfig) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}"
+    )
 
 
 def _check_header(batch: BatchView) -> None:
@@ -122,9 +142,9 @@ def _check_header(batch: BatchView) -> None:
         problem = f"the batch counts {batch.count} records"
     elif batch.count != batch.last_offset_delta + 1:
         problem = f"the batch counts {batch.count} records and has {batch.last_offset_delta + 1} offsets"
-    elif batch.is_control:
+    elif batch.attributes & CONTROL:
         problem = "clients are not allowed to write control records"
-    elif batch.has_producer_id and batch.base_sequence < 0:
+    elif batch.base_sequence < 0 and batch.has_producer_id:
         problem = f"producer {batch.producer_id} sends sequence {batch.base_sequence}"
     if problem:
         raise KafkaError(ErrorCode.INVALID_RECORD, problem)
@@ -141,11 +161,17 @@ class _Rules:
         self.oldest = now - config.message_timestamp_before_max_ms
         self.newest = now + config.message_timestamp_after_max_ms
 
+    def accepted(self, batch: BatchView, largest: int) -> BatchView:
+        """The batch with what is known of its timestamps."""
+        if not self.by_broker:
+            batch.set_max_timestamp(TimestampType.CREATE_TIME, largest)
+        return batch
+
     def may_refuse(self, batch: BatchView, facts: RecordFacts, largest: int) -> bool:
         """Whether there may be records that are refused: who has no timestamp counts as older than all."""
         if self.compacted and facts.keyless and not batch.is_control:
             return True
-        if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if batch.attributes & TIME_OF_APPEND:
             return self.by_broker or not self.oldest <= largest <= self.newest or largest == NO_TIMESTAMP
         smallest = batch.base_timestamp + facts.smallest_delta
         return not self.by_broker and (largest > self.newest or smallest < self.oldest)
@@ -170,12 +196,12 @@ class _Rules:
 
 def _largest_timestamp(batch: BatchView, facts: RecordFacts) -> int:
     """Of the batch's records (ms). Raises CorruptBatch where one does not fit into 64 bits."""
-    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if batch.attributes & TIME_OF_APPEND:
         return max(NO_TIMESTAMP, batch.max_timestamp)
     smallest, largest = batch.base_timestamp + facts.smallest_delta, batch.base_timestamp + facts.largest_delta
     if smallest < -1 << 63 or largest >= 1 << 63:
         raise CorruptBatch("a timestamp of more than 64 bits")
-    return max(NO_TIMESTAMP, largest)
+    return largest if largest > NO_TIMESTAMP else NO_TIMESTAMP
 
 
 def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, None]:
@@ -200,10 +226,12 @@ def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, N
         raise InvalidRecords(code, f"One or more records have been rejected due to {what}", tuple(errors))
 
 
-def _codec_to_store(batch: BatchView, config: TopicConfig) -> Codec:
+def _other_codec(batch: BatchView, config: TopicConfig) -> Codec | None:
+    """The codec of the topic, None where the batch may stay as it is."""
     if config.compression_type == "producer" or (batch.is_control and not batch.is_compressed):
-        return batch.codec
-    return _CODECS[config.compression_type]
+        return None
+    codec = _CODECS[config.compression_type]
+    return None if codec is batch.codec else codec
 
 
 def _recompressed(
@@ -218,7 +246,8 @@ def _recompressed(
     out = bytearray()
     for piece in compressed(codec, pieces_of(batch) if facts.in_order else renumbered(batch), level):
         out += piece
-        _check_size(HEADER_SIZE + len(out), config)
+        if HEADER_SIZE + len(out) > config.max_message_bytes:
+            raise _too_large(HEADER_SIZE + len(out), config)
         yield STEP
     packed = pack_batch(
         out,

@@ -12,11 +12,12 @@ KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current lead
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Coroutine, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from broker.checked_appends import CheckedAppends, Rest, Wanted
+from broker.checked_appends import Appending, CheckedAppends, Rest, Wanted
 from broker.leader_hints import LeaderHints
 from broker.partition import ACKS_ALL, Partition
 from broker.producing import CommitWait, Uncommitted
@@ -33,15 +34,15 @@ from protocol.produce import (
     encode_produce_response,
 )
 from protocol.types import Offset
-from storage.append_info import InvalidRecords, MalformedRecords
+from storage.append_info import AppendInfo, InvalidRecords, MalformedRecords
 
 if TYPE_CHECKING:
+    from broker.meters import TopicMeters
     from broker.server import Broker
 
 RAW: Final = True
-Steps: TypeAlias = Generator[Rest, None, None]
-"""A request under way. Yields where it must wait for its next slice."""
-
+_TopicSize: TypeAlias = "tuple[str | None, UUID | None, int]"
+"""A topic by name or id, and the number of its partitions."""
 ADMIN_CLIENT: Final = "__admin_client"
 """Kafka lets the client of this id write to internal topics."""
 _ACKS: Final = (0, 1, ACKS_ALL)
@@ -70,31 +71,22 @@ _LEADER_SINCE: Final = 10
 
 def handle(node: Broker, ctx: RequestContext, body: memoryview) -> Coroutine[Any, Any, None] | None:
     request = decode_produce_request(ctx.version, body)
-    steps = _produce(node, ctx, request)
-    rest = _go_on(node, steps)
+    under_way = _Request(node, ctx, request)
+    rest = under_way.go_on()
     if rest is None:
         return None
     if not node.sliced_work.hold(rest.size):
         ctx.disconnect(f"{node.sliced_work.held} bytes of batches wait to be checked")
         return None
     ctx.hold()
-    return _in_slices(node, ctx, steps, rest, abandon=request.acks != 0)
+    return _in_slices(node, ctx, under_way, rest, abandon=request.acks != 0)
 
 
-def _go_on(node: Broker, steps: Steps) -> Rest | None:
-    """Do what can be done at one go. Whoever waits for the records hears of them after the answer is on its way."""
-    node.purgatory.hold()
-    try:
-        return next(steps, None)
-    finally:
-        node.purgatory.release()
-
-
-async def _in_slices(node: Broker, ctx: RequestContext, steps: Steps, rest: Rest, *, abandon: bool) -> None:
+async def _in_slices(node: Broker, ctx: RequestContext, under_way: _Request, rest: Rest, *, abandon: bool) -> None:
     """The rest, while what follows on the connection waits. ``abandon``: where the client is gone, leave it."""
 
     def slices() -> Iterator[None]:
-        while not (abandon and ctx.closed) and _go_on(node, steps) is not None:
+        while not (abandon and ctx.closed) and under_way.go_on() is not None:
             yield
 
     try:
@@ -104,53 +96,165 @@ async def _in_slices(node: Broker, ctx: RequestContext, steps: Steps, rest: Rest
         ctx.release()
 
 
-def _produce(node: Broker, ctx: RequestContext, request: ProduceRequest) -> Steps:
-    """Append and answer."""
-    acks = request.acks
-    refused = _refusal(node, ctx, request)
-    waiting: list[_Open] = []
-    topics: list[ProducedTopic] = []
-    wanted = [
-        Wanted(name, topic_id, index, records)
-        for name, topic_id, partitions in request.topics
-        for index, records in partitions
-    ]
-    appends = CheckedAppends(wanted, acks)
-    place = 0
-    for name, topic_id, partitions in request.topics:
-        results: list[ProducedPartition] = []
-        for index, _ in partitions:
-            if refused is not None:
-                results.append(ProducedPartition(index, refused))
-                continue
-            result, append = yield from _append(node, ctx, appends, place, wanted[place], acks)
-            place += 1
-            if append is not None:
-                waiting.append(_Open(append, results, len(results)))
-            results.append(result)
-        topics.append((name, topic_id, results))
-    if acks == 0:
-        _answer_nothing(ctx, topics)
-    elif not waiting:
-        _answer(node, ctx, topics)
-    else:
+class _Request:
+    """A request under way. Results stand in the order of its partitions."""
 
-        def committed() -> None:
-            for one in waiting:
-                if one.append.error:
-                    one.results[one.place] = ProducedPartition(one.results[one.place].partition, one.append.error)
-            _answer(node, ctx, topics)
+    __slots__ = (
+        "_acks",
+        "_appends",
+        "_ctx",
+        "_meters",
+        "_node",
+        "_partition",
+        "_results",
+        "_steps",
+        "_timeout_ms",
+        "_topics",
+        "_waiting",
+        "_wanted",
+    )
 
-        wait = CommitWait([one.append for one in waiting], committed)
-        keys = dict.fromkeys(one.append.partition for one in waiting)
-        node.purgatory.wait(wait, keys, request.timeout_ms / 1000)
+    _partition: Partition | None
+    """The one that is produced to: None where it was looked for again and is gone."""
+    _meters: TopicMeters
+
+    def __init__(self, node: Broker, ctx: RequestContext, request: ProduceRequest) -> None:
+        self._node = node
+        self._ctx = ctx
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._topics = [(name, topic_id, len(partitions)) for name, topic_id, partitions in request.topics]
+        self._wanted: list[Wanted] = [
+            (name, topic_id, index, records)
+            for name, topic_id, partitions in request.topics
+            for index, records in partitions
+        ]
+        self._appends = CheckedAppends(self._wanted, request.acks)
+        self._steps: Appending | None = None
+        """The append under way."""
+        self._waiting: list[_Open] = []
+        self._results: list[ProducedPartition] = []
+        refused = _refusal(node, ctx, request)
+        if refused is not None:
+            self._results += [ProducedPartition(one[2], refused) for one in self._wanted]
+
+    def go_on(self) -> Rest | None:
+        """Do what can be done at one go: append, and answer once all is appended; else return what is left.
+
+        Whoever waits for the records hears of them after the answer is on its way.
+        """
+        purgatory = self._node.purgatory
+        purgatory.hold()
+        try:
+            if self._steps is not None and (rest := self._step()) is not None:
+                return rest
+            for place in range(len(self._results), len(self._wanted)):
+                self._begin(place)
+                if self._steps is not None and (rest := self._step()) is not None:
+                    return rest
+            self._finish()
+            return None
+        finally:
+            purgatory.release()
+
+    def _begin(self, place: int) -> None:
+        """Append to the next partition, or begin to."""
+        wanted = self._wanted[place]
+        index, records = wanted[2:]
+        try:
+            partition = self._find(wanted)
+        except KafkaError as error:
+            self._results.append(ProducedPartition(index, error.code))
+            return
+        self._meters = meters = partition.meters
+        meters.produces.value += 1
+        try:
+            _check_request(self._ctx, partition, records, self._acks)
+        except KafkaError as error:
+            meters.failed_produces.value += 1
+            self._results.append(ProducedPartition(index, error.code, error_message=error.message))
+            return
+        try:
+            begun = self._appends.append(place, partition, self._find)
+        except KafkaError as error:
+            self._failed(error)
+        else:
+            if isinstance(begun, AppendInfo):
+                self._appended(partition, begun)
+            else:
+                self._steps = begun
+
+    def _step(self) -> Rest | None:
+        """One slice of the append under way; None when there is its result."""
+        assert self._steps is not None
+        try:
+            return next(self._steps)
+        except StopIteration as done:
+            assert self._partition is not None
+            self._appended(self._partition, done.value)
+        except KafkaError as error:
+            self._failed(error)
+        self._steps = None
+        return None
+
+    def _find(self, wanted: Wanted) -> Partition:
+        """Raises KafkaError."""
+        name, topic_id, index, _ = wanted
+        self._partition = None
+        if topic_id is not None:
+            found = self._node.partitions.get_by_id(topic_id, index)
+        else:
+            assert name is not None
+            found = self._node.partitions.get(name, index)
+        self._partition = found
+        return found
+
+    def _failed(self, error: KafkaError) -> None:
+        self._meters.failed_produces.value += 1
+        partition = self._partition
+        self._results.append(
+            ProducedPartition(self._wanted[len(self._results)][2], error.code)
+            if partition is None
+            else _not_appended(partition, error)
+        )
+
+    def _appended(self, partition: Partition, info: AppendInfo) -> None:
+        meters = self._meters
+        meters.messages_in.value += info.last_offset - info.first_offset + 1
+        meters.bytes_in.value += info.size
+        result = ProducedPartition(partition.index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
+        if self._acks == ACKS_ALL:
+            append = Uncommitted(partition, partition.term, Offset(info.last_offset + 1))
+            if not append.check():
+                self._waiting.append(_Open(append, len(self._results)))
+            elif append.error:
+                result = ProducedPartition(partition.index, append.error)
+        self._results.append(result)
+
+    def _finish(self) -> None:
+        """Answer, or wait until what was appended is committed. Who waits does not keep the records."""
+        node, ctx, topics, results, waiting = self._node, self._ctx, self._topics, self._results, self._waiting
+        if self._acks == 0:
+            _answer_nothing(ctx, results)
+        elif not waiting:
+            _answer(node, ctx, topics, results)
+        else:
+
+            def committed() -> None:
+                for one in waiting:
+                    if one.append.error:
+                        results[one.place] = ProducedPartition(results[one.place].partition, one.append.error)
+                _answer(node, ctx, topics, results)
+
+            wait = CommitWait([one.append for one in waiting], committed)
+            keys = dict.fromkeys(one.append.partition for one in waiting)
+            node.purgatory.wait(wait, keys, self._timeout_ms / 1000)
 
 
 class _Open(NamedTuple):
     """An append that is not committed yet, and where its result stands."""
 
     append: Uncommitted
-    results: list[ProducedPartition]
     place: int
 
 
@@ -164,54 +268,6 @@ def _refusal(node: Broker, ctx: RequestContext, request: ProduceRequest) -> Erro
             if records is not None and _attributes(records) & _TRANSACTIONAL:
                 return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
-
-
-def _append(
-    node: Broker, ctx: RequestContext, appends: CheckedAppends, place: int, wanted: Wanted, acks: int
-) -> Generator[Rest, None, tuple[ProducedPartition, Uncommitted | None]]:
-    """One partition's result, with the append where its commit is to be awaited."""
-    index = wanted.index
-    partition: Partition | None = None
-
-    def find(one: Wanted) -> Partition:
-        nonlocal partition
-        partition = None
-        partition = _find(node, one)
-        return partition
-
-    try:
-        found = partition = _find(node, wanted)
-    except KafkaError as error:
-        return ProducedPartition(index, error.code), None
-    meters = found.meters
-    meters.produces.value += 1
-    try:
-        _check_request(ctx, found, wanted.records, acks)
-    except KafkaError as error:
-        meters.failed_produces.value += 1
-        return ProducedPartition(index, error.code, error_message=error.message), None
-    try:
-        info = yield from appends.append(place, found, find)
-    except KafkaError as error:
-        meters.failed_produces.value += 1
-        return ProducedPartition(index, error.code) if partition is None else _not_appended(partition, error), None
-    meters.messages_in.value += info.last_offset - info.first_offset + 1
-    meters.bytes_in.value += info.size
-    result = ProducedPartition(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
-    if acks != ACKS_ALL:
-        return result, None
-    append = Uncommitted(partition, partition.term, Offset(info.last_offset + 1))
-    if not append.check():
-        return result, append
-    return (ProducedPartition(index, append.error) if append.error else result), None
-
-
-def _find(node: Broker, wanted: Wanted) -> Partition:
-    """Raises KafkaError."""
-    if wanted.topic_id is not None:
-        return node.partitions.get_by_id(wanted.topic_id, wanted.index)
-    assert wanted.name is not None
-    return node.partitions.get(wanted.name, wanted.index)
 
 
 def _check_request(ctx: RequestContext, partition: Partition, records: memoryview | None, acks: int) -> None:
@@ -249,20 +305,21 @@ def _not_appended(partition: Partition, error: KafkaError) -> ProducedPartition:
     )
 
 
-def _answer(node: Broker, ctx: RequestContext, topics: list[ProducedTopic]) -> None:
+def _answer(node: Broker, ctx: RequestContext, sizes: list[_TopicSize], results: list[ProducedPartition]) -> None:
     if ctx.closed:
         return
     endpoints: tuple[NodeEndpoint, ...] = ()
-    if ctx.version >= _LEADER_SINCE and any(
-        result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for _, _, results in topics for result in results
-    ):
+    left = iter(results)
+    topics: list[ProducedTopic] = [(name, topic_id, list(islice(left, count))) for name, topic_id, count in sizes]
+    version = ctx.version
+    if version >= _LEADER_SINCE and ErrorCode.NOT_LEADER_OR_FOLLOWER in [result.error_code for result in results]:
         hints = LeaderHints(node.image, ctx.listener_name)
         topics = [
             (name, topic_id, [_with_leader(hints, name, topic_id, one) for one in results])
             for name, topic_id, results in topics
         ]
         endpoints = hints.endpoints()
-    ctx.respond([encode_produce_response(ctx.version, topics, 0, endpoints)])
+    ctx.respond([encode_produce_response(version, topics, 0, endpoints)])
 
 
 def _with_leader(
@@ -273,8 +330,8 @@ def _with_leader(
     return one._replace(current_leader=hints.leader(name, topic_id, one.partition))
 
 
-def _answer_nothing(ctx: RequestContext, topics: list[ProducedTopic]) -> None:
-    failed = next((one for _, _, results in topics for one in results if one.error_code), None)
+def _answer_nothing(ctx: RequestContext, results: list[ProducedPartition]) -> None:
+    failed = next((one for one in results if one.error_code), None)
     if failed is None:
         ctx.no_response()
     else:

@@ -49,6 +49,7 @@ class Group:
     __slots__ = (
         "_subscribed",
         "_subscriptions",
+        "_supporters",
         "assigning",
         "effects",
         "empty_unwritten_ms",
@@ -103,6 +104,8 @@ class Group:
         self.logged_end = 0
         self._subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
+        self._supporters: Counter[str] = Counter()
+        """How many members support a protocol: a join must not cost what all members have sent."""
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
@@ -115,17 +118,35 @@ class Group:
             self.protocol_type = member.protocol_type
         if self.leader_id is None:
             self.leader_id = member.member_id
+        if (before := self.members.get(member.member_id)) is not None:
+            self._discount(before.protocols)
         self.members[member.member_id] = member
+        self._supporters.update(name for name, _ in member.protocols)
         self.pending_members.pop(member.member_id, None)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
     def remove(self, member: Member) -> None:
-        self.members.pop(member.member_id, None)
+        if self.members.pop(member.member_id, None) is not None:
+            self._discount(member.protocols)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), None)
+
+    def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        """A member of the group supports other protocols from now on."""
+        self._discount(member.protocols)
+        member.protocols = protocols
+        self._supporters.update(name for name, _ in protocols)
+
+    def _discount(self, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        supporters = self._supporters
+        for name, _ in protocols:
+            if supporters[name] > 1:
+                supporters[name] -= 1
+            else:
+                del supporters[name]
 
     def clear(self, now_ms: int) -> None:
         """Nobody is in the group any more, whatever state it was in, and its generation is over."""
@@ -135,6 +156,7 @@ class Group:
         self.members, self.static_members, self.pending_members, self.unsynced = {}, {}, {}, {}
         self.join_deadline_ms = self.initial_remaining_ms = self.sync_deadline_ms = None
         self.newcomer = self.assigning = False
+        self._supporters.clear()
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
         """Give a static member a new id in its old place; whoever waits under the old id is fenced."""
@@ -160,31 +182,34 @@ class Group:
 
     def common_protocols(self) -> list[str]:
         """Names that every member supports, in the first member's order."""
-        counts = Counter(name for member in self.members.values() for name, _ in member.protocols)
         first = next(iter(self.members.values()), None)
-        return [name for name, _ in first.protocols if counts[name] == len(self.members)] if first else []
+        return [name for name, _ in first.protocols if self._is_common(name)] if first else []
+
+    def _is_common(self, name: str) -> bool:
+        return self._supporters[name] == len(self.members)
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
         """Whether a member with these protocols can be in the group."""
         if not self.members:
             return bool(protocol_type) and bool(names)
-        return protocol_type == self.protocol_type and not set(names).isdisjoint(self.common_protocols())
+        return protocol_type == self.protocol_type and any(map(self._is_common, names))
 
     def vote(self) -> str:
         """The protocol that most members prefer among those which all support."""
         candidates = self.common_protocols()
         votes = Counter(
-            next(name for name, _ in member.protocols if name in candidates) for member in self.members.values()
+            next(name for name, _ in member.protocols if self._is_common(name)) for member in self.members.values()
         )
         return max(candidates, key=lambda name: votes[name])
 
     def vote_with(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str:
         """What the vote would be if one member had these protocols."""
-        own, member.protocols = member.protocols, protocols
+        own = member.protocols
+        self.set_protocols(member, protocols)
         try:
             return self.vote()
         finally:
-            member.protocols = own
+            self.set_protocols(member, own)
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
         return tuple(

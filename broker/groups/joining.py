@@ -116,15 +116,15 @@ def _enter(group: Group, request: JoinRequest, member_id: str, reply: JoinReply,
 
 
 def _rejoin(group: Group, member: Member, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
-    _update(member, request)
+    _update(group, member, request)
     # A second request of the same member takes the place of the first, whose connection is gone or given up.
     member.answer_join(JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     member.join_reply = reply
     prepare(group, now_ms)
 
 
-def _update(member: Member, request: JoinRequest) -> None:
-    member.protocols = request.protocols
+def _update(group: Group, member: Member, request: JoinRequest) -> None:
+    group.set_protocols(member, request.protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.session_timeout_ms = request.session_timeout_ms
 
@@ -167,7 +167,7 @@ def _rejoin_static(group: Group, request: JoinRequest, new_id: str, reply: JoinR
     if told is None:
         return
     group.replace_static(request.instance_id, new_id)
-    _update(member, request)
+    _update(group, member, request)
     group.touch(member, now_ms)
     member.join_reply = told
     prepare(group, now_ms)
@@ -178,10 +178,10 @@ def _keep_generation(
 ) -> None:
     assert request.instance_id is not None
     old_id = member.member_id
-    before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+    before, timeouts = member.protocols, (member.rebalance_timeout_ms, member.session_timeout_ms)
     old_leader = group.leader_id
     group.replace_static(request.instance_id, new_id)
-    _update(member, request)
+    _update(group, member, request)
     answer = _kept(group, member, request, old_leader)
 
     def written(error: ErrorCode) -> None:
@@ -192,7 +192,8 @@ def _keep_generation(
         group.touch(member, now_ms)
         return
     group.replace_static(request.instance_id, old_id)
-    member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+    group.set_protocols(member, before)
+    member.rebalance_timeout_ms, member.session_timeout_ms = timeouts
     reply(JoinAnswer(error, request.member_id))
 
 

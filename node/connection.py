@@ -248,9 +248,14 @@ class ServerConnection:
             return 0
         self._left = units
         self._paused = False
-        self._handle_again()
-        used, self._left = units - self._left, UNBOUNDED
-        self._go_on()
+        try:
+            self._handle_again()
+        except BaseException:  # as in a read: a connection that is not read any more must not stay open
+            self.abort()
+            raise
+        finally:
+            used, self._left = units - self._left, UNBOUNDED
+            self._go_on()
         return used
 
     def _go_on(self) -> None:

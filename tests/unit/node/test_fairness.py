@@ -297,3 +297,25 @@ async def test_a_request_that_does_not_get_on_is_cut_with_a_warning_and_one_that
     site.round()
     site.clock.step(31)
     assert not held_up.gone, "its minute begins when it is read again"
+
+
+async def test_a_request_that_fails_in_its_turn_ends_its_connection_and_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site()
+    first, other = Peer(site, "first"), Peer(site, "other")
+    for one in (first, other):
+        one.ask(1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(site.server.dispatcher, "run", _fails)
+        with pytest.raises(ZeroDivisionError):
+            site.round()
+    assert (first.gone, other.gone) == (True, False)
+    while site.round():
+        pass
+    assert site.begun.count("other") == 1000
+    assert site.server.buffers.budget.used == 0
+
+
+def _fails(*_: object) -> None:
+    raise ZeroDivisionError

@@ -13,6 +13,7 @@ from broker.groups.model import CommittedOffset, GroupSettings, GroupState
 from protocol.coordinator_records import GroupMetadataValue
 from protocol.errors import ErrorCode, KafkaError
 from runtime.clock import Clock, Timer
+from runtime.limited_log import LimitedLog
 from runtime.logging import get_logger
 from runtime.randomness import Randomness
 
@@ -63,6 +64,7 @@ class Shard:
         self._settings = settings
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._journal = Journal()
+        self._events = LimitedLog(get_logger("groups"), clock.monotonic)
         self.closed = False
 
     # -- groups
@@ -110,12 +112,12 @@ class Shard:
         return True
 
     def _failed(self, group: Group, error: Exception) -> None:
-        get_logger("groups").error("group_step_failed", group=group.group_id[:100], reason=repr(error)[:200])
+        self._events.error("group_step_failed", group=group.group_id, reason=repr(error))
         if self.groups.get(group.group_id) is group:
             try:
                 rebalance.end(group, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.time_ms())
             except Exception as further:
-                get_logger("groups").error("group_not_written", group=group.group_id[:100], reason=repr(further)[:200])
+                self._events.error("group_not_written", group=group.group_id, reason=repr(further))
 
     def settle(self, group: Group) -> None:
         """After a request: meet the group's deadlines, and keep no group that nothing came of."""
@@ -157,6 +159,9 @@ class Shard:
 
     def new_member_id(self, prefix: str) -> str:
         return f"{prefix}-{self._random.uuid()}"
+
+    def time_ms(self) -> int:
+        return self._clock.time_ms()
 
     # -- writes
 

@@ -79,13 +79,15 @@ class Deadlines:
     def _fired(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
-        while self._heap and (self._heap[0][0] <= now or self._heap[0][2].callback is None):
-            deadline = heapq.heappop(self._heap)[2]
-            callback = deadline.callback
-            if callback is None:
-                self._cancelled -= 1
-                continue
-            deadline.callback = None
-            callback()
-        if self._heap and self._timer is None:
-            self._arm()
+        try:
+            while self._heap and (self._heap[0][0] <= now or self._heap[0][2].callback is None):
+                deadline = heapq.heappop(self._heap)[2]
+                callback = deadline.callback
+                if callback is None:
+                    self._cancelled -= 1
+                    continue
+                deadline.callback = None
+                callback()
+        finally:  # an error of one must not keep the others waiting
+            if self._heap and self._timer is None:
+                self._arm()

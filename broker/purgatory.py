@@ -2,7 +2,8 @@
 
 Kafka's DelayedOperationPurgatory. An operation watches partitions; whoever changes one (append, high watermark,
 leadership, log start, truncation, deletion) calls ``changed``. Operations are completed on the loop by the caller
-of ``changed``, in the order in which they began to wait.
+of ``changed``, in the order in which they began to wait. An error in one that nobody foresaw is its own: neither the
+caller, who may have appended, nor the others that wait have to do with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol
 
 from broker.deadlines import Deadline, Deadlines
 from runtime.clock import Clock
+from runtime.containment import Containment
 
 
 class Waiting(Protocol):
@@ -48,8 +50,9 @@ class Ticket:
 class Purgatory:
     """Operations by the keys they watch. Keys are partitions, compared by identity."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, contained: Containment) -> None:
         self.deadlines = Deadlines(clock)
+        self._contained = contained
         self._watchers: dict[Hashable, dict[Ticket, None]] = {}
         self._tickets: dict[Ticket, None] = {}
         self._held: dict[Hashable, None] | None = None
@@ -89,9 +92,25 @@ class Purgatory:
             self._held[key] = None
             return
         for ticket in tuple(watchers):
-            if ticket in self._tickets and ticket.operation.ready(key):
+            if ticket in self._tickets:
+                self._offer(ticket, key)
+
+    def _offer(self, ticket: Ticket, key: Hashable) -> None:
+        operation = ticket.operation
+        try:
+            if operation.ready(key):
                 self.leave(ticket)
-                ticket.operation.complete()
+                operation.complete()
+        except Exception as error:
+            self._failed(ticket, error)
+
+    def _failed(self, ticket: Ticket, error: Exception) -> None:
+        self._contained.note("an operation that waits", error)
+        self.leave(ticket)
+        try:
+            ticket.operation.abandon()
+        except Exception as further:
+            self._contained.note("an operation that has failed", further)
 
     def hold(self) -> None:
         """Keep changes back until ``release``: a producer's answer is made before the fetches that its records
@@ -115,7 +134,10 @@ class Purgatory:
 
     def _expire(self, ticket: Ticket) -> None:
         self.leave(ticket)
-        ticket.operation.expire()
+        try:
+            ticket.operation.expire()
+        except Exception as error:
+            self._failed(ticket, error)
 
 
 class OffsetReached:

@@ -89,7 +89,7 @@ class Broker:
         self.runtime = runtime
         self.node_id = NodeId(config.node_id)
         self.metrics = metrics or Metrics()
-        self.purgatory = Purgatory(runtime.clock)
+        self.purgatory = Purgatory(runtime.clock, runtime.contained)
         self.sliced_work = SlicedWork(runtime.clock)
         self.partitions = PartitionSet(lambda: self.image)
         self.configs = ConfigStore(config, lambda: self.image, self.partitions)

@@ -109,7 +109,7 @@ class ServedApi:
 class RequestContext:
     """One request on its way, and the slot that its answer fills. ``received_at`` is monotonic seconds."""
 
-    __slots__ = ("answers", "api", "caller", "header", "parts", "received_at", "request")
+    __slots__ = ("answers", "api", "caller", "forget", "header", "parts", "received_at", "request")
 
     def __init__(
         self, header: RequestHeader, api: ServedApi, caller: Caller, answers: Answers, received_at: float
@@ -124,6 +124,8 @@ class RequestContext:
         """The decoded request of a cold API."""
         self.answers = answers
         """Where the answer goes. A rule may stand in between."""
+        self.forget: Callable[[], object] | None = None
+        """Called where the connection ends before the answer, so that nothing waits for who has gone."""
 
     @property
     def listener_name(self) -> str:

@@ -100,6 +100,9 @@ class ServerConnection:
         if isinstance(error, FrameError) and not self.closed:
             self._server.note_close(self, str(error))
         self.closed = True
+        for ctx in self._slots:
+            if ctx.forget is not None:
+                ctx.forget()
         self._slots.clear()
         if self._owed is not None:
             self._owed.close()
@@ -170,10 +173,11 @@ class ServerConnection:
             self._connection.abort()
 
     def stuck_since_last_sweep(self) -> bool:
-        """Whether the peer owes us something: nothing is under way, or it has taken no byte since the last sweep."""
+        """Whether the peer owes us something: nothing is under way, or it has taken no byte since the last sweep. One
+        that is not read may have gone: it is not waited for longer, as in Kafka."""
         assert self._connection is not None
         unsent = self._connection.unsent()
-        stuck = not self._slots if not unsent else unsent == self._unsent_at_sweep
+        stuck = self._paused or not self._slots if not unsent else unsent == self._unsent_at_sweep
         self._unsent_at_sweep = unsent
         return stuck
 
@@ -248,9 +252,14 @@ class ServerConnection:
             return 0
         self._left = units
         self._paused = False
-        self._handle_again()
-        used, self._left = units - self._left, UNBOUNDED
-        self._go_on()
+        try:
+            self._handle_again()
+        except BaseException:  # as in a read: a connection that is not read any more must not stay open
+            self.abort()
+            raise
+        finally:
+            used, self._left = units - self._left, UNBOUNDED
+            self._go_on()
         return used
 
     def _go_on(self) -> None:

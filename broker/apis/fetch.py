@@ -12,6 +12,8 @@ v13), 595 (divergence, v12), 903 (replica state, v15), 951 (current leader, v16)
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -88,9 +90,16 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
             if follows:
                 watch = (*watch, FetchesOf(replica))
                 seconds = node.expected_followers.longest_wait(replica, seconds)
-            node.purgatory.wait(fetch, watch, seconds)
+            _wait(node, ctx, fetch, watch, seconds)
     finally:
         node.purgatory.release()
+
+
+def _wait(node: Broker, ctx: RequestContext, fetch: Fetch, watch: Iterable[Hashable], seconds: float) -> None:
+    """One fetch of a connection waits at a time, as in Kafka: each that waits is looked at with each change, and a
+    client may ask for 24 days. It waits as long as its client is there."""
+    ctx.hold()
+    ctx.forget = partial(node.purgatory.leave, node.purgatory.wait(fetch, watch, seconds))
 
 
 def _visit(node: Broker, session: Session, replica: NodeId, epoch: BrokerEpoch, now_ms: int) -> None:

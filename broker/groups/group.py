@@ -43,6 +43,10 @@ class Effects(Protocol):
 
     def new_member_id(self, prefix: str) -> str: ...
 
+    def time_ms(self) -> int:
+        """What time it is, for what goes on after a write."""
+        ...
+
 
 class Group:
     """The state of one group. Invariant: a leader is always a member; the protocol is one that all members support."""

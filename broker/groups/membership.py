@@ -47,17 +47,18 @@ def sync(
             member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
             member.sync_reply = reply
             if group.is_leader(member) and not group.assigning:
-                _assign(group, assignments, now_ms)
+                _assign(group, assignments)
         case _:
             reply(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
 
 
-def _assign(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> None:
+def _assign(group: Group, assignments: Mapping[str, bytes]) -> None:
     generation = group.generation
     shares = {member_id: assignments.get(member_id, b"") for member_id in group.members}
 
     def failed(error: ErrorCode) -> None:
-        fail_syncs(group, error)
+        now_ms = group.effects.time_ms()  # the write may have taken as long as a session
+        fail_syncs(group, error, now_ms)
         prepare(group, now_ms)
 
     def written(error: ErrorCode) -> None:
@@ -67,6 +68,7 @@ def _assign(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> None
         if error is not ErrorCode.NONE:
             failed(error)
             return
+        now_ms = group.effects.time_ms()
         group.move_to(GroupState.STABLE, now_ms)
         for member in list(group.members.values()):
             member.assignment = shares.get(member.member_id, b"")

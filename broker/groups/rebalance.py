@@ -25,7 +25,7 @@ def prepare(group: Group, now_ms: int) -> None:
     if group.state is GroupState.DEAD:
         return
     if group.state is GroupState.COMPLETING:
-        fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
     timeout = group.rebalance_timeout_ms()
     if group.state is GroupState.EMPTY:
         delay = min(group.settings.initial_delay_ms, timeout)
@@ -42,10 +42,12 @@ def prepare(group: Group, now_ms: int) -> None:
         complete_if_all_joined(group, now_ms)
 
 
-def fail_syncs(group: Group, error: ErrorCode) -> None:
-    """Forget the assignments and answer all who wait for one."""
+def fail_syncs(group: Group, error: ErrorCode, now_ms: int) -> None:
+    """Forget the assignments and answer all who wait for one. Their sessions begin anew: they could not heartbeat."""
     for member in list(group.members.values()):
         member.assignment = b""
+        if member.sync_reply is not None:
+            group.touch(member, now_ms)
         member.answer_sync(SyncAnswer(error))
 
 

@@ -15,6 +15,7 @@ from protocol.coordinator_records import GroupMetadataValue
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import MAX_STRING
 from runtime.clock import Clock, Timer
+from runtime.limited_log import LimitedLog
 from runtime.logging import get_logger
 from runtime.randomness import Randomness
 
@@ -67,6 +68,7 @@ class Shard:
         self._journal = Journal()
         self._pending: dict[str, str] = {}
         """Ids that were given out and not used yet, with their groups, in order."""
+        self._events = LimitedLog(get_logger("groups"), clock.monotonic)
         self.closed = False
 
     # -- groups
@@ -123,12 +125,12 @@ class Shard:
         return True
 
     def _failed(self, group: Group, error: Exception) -> None:
-        get_logger("groups").error("group_step_failed", group=group.group_id[:100], reason=repr(error)[:200])
+        self._events.error("group_step_failed", group=group.group_id, reason=repr(error))
         if self.groups.get(group.group_id) is group:
             try:
                 rebalance.end(group, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.time_ms())
             except Exception as further:
-                get_logger("groups").error("group_not_written", group=group.group_id[:100], reason=repr(further)[:200])
+                self._events.error("group_not_written", group=group.group_id, reason=repr(further))
 
     def settle(self, group: Group) -> None:
         """After a request: meet the group's deadlines, and keep no group that nothing came of."""
@@ -172,6 +174,9 @@ class Shard:
     def new_member_id(self, prefix: str) -> str:
         own = f"-{self._random.uuid()}"
         return prefix.encode()[: MAX_STRING - len(own)].decode(errors="ignore") + own
+
+    def time_ms(self) -> int:
+        return self._clock.time_ms()
 
     # -- writes
 

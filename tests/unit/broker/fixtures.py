@@ -31,6 +31,7 @@ from protocol.records import Record, build_batch
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 from runtime.config.node_config import NodeConfig
 from runtime.config.topic_config import TopicConfig
+from runtime.containment import Containment
 from runtime.files import RealDisk
 from runtime.network import FileRange
 from runtime.randomness import Randomness
@@ -156,7 +157,8 @@ class Bench:
         self.disk = RealDisk()
         self.config = NodeConfig.of(log_dirs=str(folder))
         self.image = MetadataImage()
-        self.purgatory = Purgatory(self.clock)
+        self.contained = Containment(self.clock)
+        self.purgatory = Purgatory(self.clock, self.contained)
         self.sliced_work = SlicedWork(self.clock)
         self.partitions = PartitionSet(lambda: self.image)
         self.metrics = Metrics()
@@ -177,7 +179,7 @@ class Bench:
         self.sessions = FetchSessions(self.clock, random, 10)
         self.remote_reads = None
         self.metadata_answers = AnswerCache()
-        self.runtime = SimpleNamespace(clock=self.clock, random=random)
+        self.runtime = SimpleNamespace(clock=self.clock, random=random, contained=self.contained)
         self.cluster_id = "test-cluster"
         self.fetch_max_bytes = 55 << 20
         self.selects_replicas = False

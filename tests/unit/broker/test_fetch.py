@@ -303,3 +303,23 @@ class TestSessions:
         session = response(begun).session_id
         again = fetch(bench, want(), version=12, session_id=session, session_epoch=1, max_wait_ms=0)
         assert [one.partition for one in results(again)] == [0]
+
+
+def test_a_fetch_that_waits_is_the_only_one_of_its_connection(bench: Bench) -> None:
+    partition = bench.led()
+    waiting = fetch(bench, want())
+    assert (waiting.answered, waiting.answers.held) == (False, True)
+    partition.append(batch(b"a"), 1)
+    assert values(results(waiting)[0].records) == [b"a"]
+    assert not fetch(bench, want()).answers.held, "one that is answered at once holds up nobody"
+
+
+def test_nothing_waits_for_a_client_that_has_gone(bench: Bench) -> None:
+    partition = bench.led()
+    waiting = fetch(bench, want(), max_wait_ms=2**31 - 1, min_bytes=2**31 - 1)
+    assert len(bench.purgatory) == 1 and waiting.ctx.forget is not None
+    waiting.answers.closed = True
+    waiting.ctx.forget()
+    assert len(bench.purgatory) == 0
+    partition.append(batch(b"a"), 1)
+    assert not waiting.answered

@@ -9,6 +9,7 @@ import pytest
 
 from broker.deadlines import Deadlines
 from broker.purgatory import OffsetReached, Purgatory
+from runtime.containment import Containment
 from tests.unit.broker.hand_clock import HandClock
 
 
@@ -19,16 +20,24 @@ class Operation:
     is_ready: bool = False
     ended: list[str] = field(default_factory=list)
     then: Callable[[], object] | None = None
+    breaks_in: str = ""
 
     def ready(self, key: Hashable) -> bool:
+        self._break("ready")
         return self.is_ready
 
+    def _break(self, step: str) -> None:
+        if step == self.breaks_in:
+            raise ZeroDivisionError(step)
+
     def complete(self) -> None:
+        self._break("complete")
         self.ended.append("complete")
         if self.then is not None:
             self.then()
 
     def expire(self) -> None:
+        self._break("expire")
         self.ended.append("expire")
 
     def abandon(self) -> None:
@@ -42,7 +51,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def purgatory(clock: HandClock) -> Purgatory:
-    return Purgatory(clock)
+    return Purgatory(clock, Containment(clock))
 
 
 def test_deadlines_run_in_order_of_time_on_one_timer(clock: HandClock) -> None:
@@ -148,3 +157,30 @@ def test_an_offset_is_awaited_until_it_is_reached_lost_or_late(purgatory: Purgat
     purgatory.wait(waiter("late"), ["p"], 1.0)
     clock.advance(1.0)
     assert heard == [("reached", True), ("lost", False), ("late", False)]
+
+
+@pytest.mark.parametrize("step", ["ready", "complete", "expire"])
+def test_an_error_in_one_operation_is_neither_the_callers_nor_the_others(
+    purgatory: Purgatory, clock: HandClock, step: str
+) -> None:
+    broken, other, late = Operation(is_ready=True, breaks_in=step), Operation(is_ready=step != "expire"), Operation()
+    for operation, seconds in ((broken, 1), (other, 1), (late, 2)):
+        purgatory.wait(operation, ["key"], seconds)
+    if step != "expire":
+        purgatory.changed("key")
+    clock.advance(1)
+    assert broken.ended == ["abandon"]
+    assert other.ended == ["complete" if step != "expire" else "expire"]
+    clock.advance(1)
+    assert late.ended == ["expire"] and len(purgatory) == 0
+
+
+def test_an_error_in_one_deadline_keeps_no_other_from_being_met(clock: HandClock) -> None:
+    deadlines, heard = Deadlines(clock), list[str]()
+    deadlines.after(0.1, lambda: 1 / 0)
+    deadlines.after(0.1, lambda: heard.append("same time"))
+    deadlines.after(0.2, lambda: heard.append("later"))
+    with pytest.raises(ZeroDivisionError):
+        clock.advance(0.1)
+    clock.advance(1)
+    assert heard == ["same time", "later"]

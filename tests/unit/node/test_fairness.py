@@ -297,3 +297,59 @@ async def test_a_request_that_does_not_get_on_is_cut_with_a_warning_and_one_that
     site.round()
     site.clock.step(31)
     assert not held_up.gone, "its minute begins when it is read again"
+
+
+async def test_a_request_that_fails_in_its_turn_ends_its_connection_and_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site()
+    first, other = Peer(site, "first"), Peer(site, "other")
+    for one in (first, other):
+        one.ask(1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(site.server.dispatcher, "run", _fails)
+        with pytest.raises(ZeroDivisionError):
+            site.round()
+    assert (first.gone, other.gone) == (True, False)
+    while site.round():
+        pass
+    assert site.begun.count("other") == 1000
+    assert site.server.buffers.budget.used == 0
+
+
+async def test_what_waits_for_a_client_hears_that_it_has_gone() -> None:
+    site = Site()
+    forgotten: list[int] = []
+
+    def wait(ctx: RequestContext, _body: memoryview) -> None:
+        number = ctx.header.correlation_id
+        ctx.forget = lambda: forgotten.append(number)
+        if number == 0:
+            ctx.respond([b"x"])
+
+    site.server.dispatcher._node.raw = wait
+    peer = Peer(site, "a")
+    peer.ask(3, ApiKey.PRODUCE, 9)
+    peer.framer.closed()
+    peer.handler.connection_lost(None)
+    assert forgotten == [1, 2]
+
+
+async def test_a_connection_that_is_not_read_is_not_kept_for_longer_than_an_idle_one() -> None:
+    """It may have gone: one that waits for its answer is read meanwhile, so that its end is seen."""
+    site = Site(ServerLimits(idle_ms=600_000))
+    site.server._schedule_sweep()
+    site.server.dispatcher._node.raw = lambda ctx, _body: ctx.hold()
+    patient, pipelining = Peer(site, "patient"), Peer(site, "pipelining")
+    patient.ask(1, ApiKey.PRODUCE, 9)
+    pipelining.ask(2, ApiKey.PRODUCE, 9)
+    for _ in range(19):
+        site.clock.step(31)
+    assert (patient.gone, pipelining.gone) == (False, False)
+    for _ in range(2):
+        site.clock.step(31)
+    assert (patient.gone, pipelining.gone) == (False, True)
+
+
+def _fails(*_: object) -> None:
+    raise ZeroDivisionError

@@ -142,8 +142,8 @@ class Groups:
         fields = {"group_id": "g", "generation_id": generation, "member_id": member, "group_instance_id": instance}
         return ErrorCode(self.ask(heartbeat.handle, ApiKey.HEARTBEAT, 4, **fields).error_code)
 
-    def leave(self, member: str) -> Any:
-        members = [{"member_id": member, "group_instance_id": None, "reason": None}]
+    def leave(self, *leaving: str) -> Any:
+        members = [{"member_id": member, "group_instance_id": None, "reason": None} for member in leaving]
         return self.ask(leave_group.handle, ApiKey.LEAVE_GROUP, 5, group_id="g", members=members)
 
     def describe(self, version: int, group: str) -> Any:

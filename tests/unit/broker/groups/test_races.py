@@ -268,3 +268,41 @@ def test_a_commit_of_nothing_that_exists_makes_no_group(groups: Groups) -> None:
 def test_metadata_are_as_long_as_java_counts_them(groups: Groups) -> None:
     assert code_of(groups.committing(9, 0, metadata="ä" * 4096)) is NONE
     assert code_of(groups.committing(9, 0, metadata="\N{PILE OF POO}" * 2049)) is ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_a_session_begins_when_the_assignment_is_told_and_not_when_its_write_began(groups: Groups) -> None:
+    member = groups.joining(version=3).response.member_id
+    groups.log.hold = True
+    waiting = groups.syncing(member, 1, {member: b"share"})
+    groups.clock.advance(9.0)
+    groups.log.commit()
+    assert waiting.response.error_code == ErrorCode.NONE
+    groups.clock.advance(5.0)
+    assert groups.heartbeat(member, 1) is ErrorCode.NONE
+
+
+def test_a_write_that_was_given_up_leaves_the_members_the_whole_time_to_join_again(groups: Groups) -> None:
+    member = groups.joining(version=3).response.member_id
+    groups.log.hold = True
+    waiting = groups.syncing(member, 1, {member: b"share"})
+    groups.clock.advance(12.0)
+    groups.log.give_up()
+    assert waiting.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    groups.clock.advance(5.0)
+    assert groups.heartbeat(member, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_who_has_waited_for_a_slow_leader_is_not_dropped_as_the_next_rebalance_begins(groups: Groups) -> None:
+    """As Kafka's propagateAssignment does, which begins the session anew with an error, too."""
+    leader = groups.joining(version=3).response.member_id
+    second = groups.joining(version=3)
+    generation = groups.joining(leader, version=3).response.generation_id
+    follower = second.response.member_id
+    waiting = groups.syncing(follower, generation, {})
+    for _ in range(3):
+        groups.clock.advance(5.0)
+        assert groups.heartbeat(leader, generation) is ErrorCode.NONE
+    groups.joining(version=3)
+    assert waiting.response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    groups.clock.advance(5.0)
+    assert groups.heartbeat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from broker.groups.group import Group
 from broker.groups.model import GroupState
 from broker.groups.shard import Shard
 from protocol.errors import ErrorCode
+from runtime.limited_log import BURST
 from tests.unit.broker.fixtures import Bench
 from tests.unit.broker.groups.served import Groups
 
@@ -92,6 +94,15 @@ def test_a_commit_that_cannot_be_written_leaves_no_group(groups: Groups) -> None
     with pytest.raises(ValueError, match="longer than"):
         groups.commit(9, 0, group="x" * 40_000)
     assert not groups.shard.groups
+
+
+def test_a_group_that_fails_again_and_again_does_not_fill_the_log(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch, logged: StringIO
+) -> None:
+    monkeypatch.setattr(Group, "vote", broken)
+    for _ in range(100):
+        groups.joining(version=3)
+    assert logged.getvalue().count("group_step_failed") == BURST
 
 
 def _once_broken(real: Callable[..., Any]) -> Callable[..., Any]:

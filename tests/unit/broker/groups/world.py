@@ -53,6 +53,9 @@ class GroupWorld:
         self._ids += 1
         return f"{prefix}-{self._ids}"
 
+    def time_ms(self) -> int:
+        return self.now_ms
+
     def join(
         self,
         member_id: str = "",

@@ -1,0 +1,90 @@
+"""Groups of many members and many protocols: no request costs what all others have sent before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.groups import rebalance
+from broker.groups.membership import leave
+from protocol.errors import ErrorCode
+from tests.simulation.counted_work import Work
+from tests.unit.broker.fixtures import Bench
+from tests.unit.broker.groups.served import Groups
+from tests.unit.broker.groups.world import GroupWorld
+
+
+def lists(member: int, count: int) -> tuple[tuple[str, bytes], ...]:
+    """Protocols of which the first half is nobody else's."""
+    return tuple((f"own-{member}-{at}" if at < count // 2 else f"common-{at}", b"") for at in range(count))
+
+
+def gathered(members: int, protocols: int) -> GroupWorld:
+    world = GroupWorld(initial_delay_ms=1_000)
+    for member in range(members):
+        world.join(protocols=lists(member, protocols))
+    return world
+
+
+def counted(work: Work, do: Callable[[], object]) -> int:
+    with work.counting():
+        do()
+    return work.lines + work.comparisons
+
+
+def test_a_join_does_not_cost_what_all_members_support() -> None:
+    few, many = (gathered(members, 100) for members in (4, 32))
+    work = Work()
+    protocols = work.watched(lists(99, 100))
+    costs = [counted(work, lambda world=world: world.join(protocols=protocols)) for world in (few, many)]  # type: ignore[misc]
+    assert costs[1] < 2 * costs[0]
+
+
+def test_a_vote_grows_with_the_protocols_and_not_with_their_square() -> None:
+    work = Work()
+    costs = []
+    for count in (50, 200):
+        world = GroupWorld(initial_delay_ms=1_000)
+        for member in range(4):
+            world.join(protocols=work.watched(lists(member, count)))
+        costs.append(counted(work, world.group.vote))
+    assert costs[1] < 7 * costs[0]
+
+
+def test_what_is_common_follows_members_that_change_and_go() -> None:
+    world = GroupWorld()
+    first = world.join(protocols=(("a", b""), ("b", b""), ("c", b"")))
+    world.advance(10_000)
+    (one,) = first
+    second = world.join(protocols=(("b", b""), ("c", b"")))
+    world.join(one.member_id, protocols=(("c", b""), ("a", b""), ("b", b"")))
+    assert world.group.common_protocols() == ["c", "b"]
+    (two,) = second
+    world.leave(two.member_id)
+    assert world.group.common_protocols() == ["c", "a", "b"]
+    world.leave(one.member_id)
+    assert world.group.common_protocols() == [] and not world.group.members
+
+
+def test_many_that_leave_together_are_one_step_of_their_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next deadline is looked for among all members: once for a request, not once for each that leaves."""
+    groups = Groups(bench)
+    pending = [groups.joining(version=4).response.member_id for _ in range(100)]
+    looked: list[object] = []
+    monkeypatch.setattr(rebalance, "next_deadline_ms", lambda group: looked.append(group))
+    left = groups.leave(*pending, "nobody", pending[0])
+    assert {one.error_code for one in left.members[:100]} == {ErrorCode.NONE}
+    assert [one.error_code for one in left.members[100:]] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert len(looked) <= 1 and not groups.shard.groups
+
+
+def test_an_error_as_one_leaves_is_told_for_it_and_those_behind_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = Groups(bench)
+    first, second = (groups.joining(version=4).response.member_id for _ in range(2))
+    calls = iter((True, False))
+    monkeypatch.setattr("broker.apis.leave_group.leave", lambda *a, **how: leave(*a, **how) if next(calls) else 1 / 0)
+    codes = [one.error_code for one in groups.leave(first, second, "third").members]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR]

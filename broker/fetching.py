@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.expected_followers import FetchesOf
 from broker.fetch_sessions import FetchPlan, Wanted
-from broker.partition import NOTHING, Partition, ReadResult
+from broker.partition import Partition
 from broker.partitions import PartitionSet
+from broker.read_result import NOTHING, ReadResult
 from broker.replica_state import ReplicaState
 from broker.replication_quotas import ReplicaQuota
 from protocol.errors import ErrorCode, KafkaError

@@ -11,7 +11,7 @@ All methods are synchronous and run on the loop: the state has one writer. What 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 from uuid import UUID
 
 from broker.fetch_sessions import Session, Wanted
@@ -20,47 +20,17 @@ from broker.leading import Leading
 from broker.metadata_view import INTERNAL_TOPICS
 from broker.meters import TopicMeters
 from broker.purgatory import OffsetReached, Purgatory, Ticket
+from broker.read_result import NOTHING, ReadResult
 from broker.replica_state import ReplicaState, Visited
 from broker.replication import Replication
 from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
-from runtime.network import Part
 from storage.append_info import AppendInfo, Origin
 from storage.log_append import AppendCheck
-from storage.log_read import LogSlice
 from storage.partition_log import PartitionLog
 
 ACKS_ALL: Final = -1
-NOTHING: Final = LogSlice(None, 0, 0, Offset(0))
-
-
-class Slice(Protocol):
-    """Bytes of one segment, local or not."""
-
-    @property
-    def length(self) -> int: ...
-
-    def part(self) -> Part:
-        """For the network. The slice must not be empty."""
-        ...
-
-
-class ReadResult(NamedTuple):
-    """What one partition gives to one fetch. The bounds were taken before the read."""
-
-    high_watermark: Offset
-    last_stable_offset: Offset
-    log_start_offset: Offset
-    upper: Offset
-    """Exclusive bound of what this reader may see."""
-    slice: Slice = NOTHING
-    diverging: tuple[LeaderEpoch, Offset] | None = None
-    """The largest epoch that is not above the reader's, and where it ends here."""
-    aborted: Sequence[tuple[int, int]] | None = None
-    """(producer id, first offset) for readers of committed records."""
-    nearest: NodeId | None = None
-    """The replica to read from instead."""
 
 
 class Partition:

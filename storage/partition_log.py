@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from protocol.batch import FIRST_OFFSET
-from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch, Offset
 from runtime.clock import Clock
 from runtime.config.topic_config import TopicConfig
@@ -306,14 +305,7 @@ class PartitionLog:
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
         """
-        if offset > self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {self.high_watermark}"
-            )
-        if offset <= self.log_start_offset:
-            return False
-        truncation.move_start(self, offset)
-        return True
+        return truncation.increment_start(self, offset)
 
     @guarded
     def truncate_to(self, offset: Offset) -> bool:
@@ -376,10 +368,7 @@ class PartitionLog:
 
     @guarded
     def close(self) -> None:
-        """Write indexes, epochs and a snapshot of the producers, and give back all handles. Flush afterwards.
-
-        Raises KafkaError.
-        """
+        """Write indexes, epochs and a snapshot of the producers, give back all handles; to be flushed. Raises KafkaError."""
         self.save_epochs()
         for segment in self.segments:
             segment.write_indexes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Offset
 from storage.epoch_cache import EpochEntry
 from storage.replay import replay_producers
@@ -87,6 +88,18 @@ def start_over(
 
 def _before(log: PartitionLog, offset: Offset) -> list[EpochEntry]:
     return [entry for entry in log.epochs.entries if entry.start < offset]
+
+
+def increment_start(log: PartitionLog, offset: Offset) -> bool:
+    """Move the start of the log up to ``offset``; False where it is there already. Raises KafkaError, OSError."""
+    if offset > log.high_watermark:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {log.high_watermark}"
+        )
+    if offset <= log.log_start_offset:
+        return False
+    move_start(log, offset)
+    return True
 
 
 def move_start(log: PartitionLog, offset: Offset) -> None:

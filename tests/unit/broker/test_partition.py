@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.partition import ACKS_ALL, Partition, ReadResult
+from broker.partition import ACKS_ALL, Partition
+from broker.read_result import ReadResult
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch, Offset
 from storage.append_info import InvalidRecords, Origin

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from runtime.clock import Clock, Timer
 
 _COMPACT_ABOVE = 64
+AT_ONCE = 64
+"""Callbacks in one go of the loop; the others have the next ones."""
 
 
 class Deadline:
@@ -79,14 +81,16 @@ class Deadlines:
     def _fired(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
+        left = AT_ONCE
         try:
-            while self._heap and (self._heap[0][0] <= now or self._heap[0][2].callback is None):
+            while left and self._heap and (self._heap[0][0] <= now or self._heap[0][2].callback is None):
                 deadline = heapq.heappop(self._heap)[2]
                 callback = deadline.callback
                 if callback is None:
                     self._cancelled -= 1
                     continue
                 deadline.callback = None
+                left -= 1
                 callback()
         finally:  # an error of one must not keep the others waiting
             if self._heap and self._timer is None:

@@ -2,18 +2,27 @@
 
 Kafka's DelayedOperationPurgatory. An operation watches partitions; whoever changes one (append, high watermark,
 leadership, log start, truncation, deletion) calls ``changed``. Operations are completed on the loop by the caller
-of ``changed``, in the order in which they began to wait. An error in one that nobody foresaw is its own: neither the
-caller, who may have appended, nor the others that wait have to do with it.
+of ``changed``, in the order in which they began to wait; if they are many, the others have further goes of the loop, so
+that who waits for nothing is served in between. An error in one that nobody foresaw is its own: neither the caller, who
+may have appended, nor the others that wait have to do with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Final, Protocol
 
 from broker.deadlines import Deadline, Deadlines
 from runtime.clock import Clock
 from runtime.containment import Containment
+
+AT_ONCE: Final = 64
+"""Operations that one change completes at once."""
+SHARE: Final = 16
+"""Of them one after the other for one partition, where there are others, too."""
+LOOKS: Final = 16
+"""To complete an operation takes the time of so many looks at others, which go on waiting."""
 
 
 class Waiting(Protocol):
@@ -53,6 +62,13 @@ class Purgatory:
     def __init__(self, clock: Clock, contained: Containment) -> None:
         self.deadlines = Deadlines(clock)
         self._contained = contained
+        self._clock = clock
+        self._rounds: dict[Hashable, Iterator[Ticket]] = {}
+        """Partitions with a crowd that is gone through, and who of it comes next."""
+        self._turns: deque[Hashable] = deque()
+        self._again: set[Hashable] = set()
+        """Those that have changed since their round began."""
+        self._going = False
         self._watchers: dict[Hashable, dict[Ticket, None]] = {}
         self._tickets: dict[Ticket, None] = {}
         self._held: dict[Hashable, None] | None = None
@@ -91,18 +107,26 @@ class Purgatory:
         if self._held is not None:
             self._held[key] = None
             return
+        if len(watchers) > AT_ONCE or key in self._rounds:
+            self._go_through(key)
+            if not self._going:
+                self._turns_of_one_go()
+            return
         for ticket in tuple(watchers):
-            if ticket in self._tickets:
-                self._offer(ticket, key)
+            self._look(ticket, key)
 
-    def _offer(self, ticket: Ticket, key: Hashable) -> None:
-        operation = ticket.operation
+    def _look(self, ticket: Ticket, key: Hashable) -> bool:
+        """Whether the operation has ended."""
+        if ticket not in self._tickets:
+            return False
         try:
-            if operation.ready(key):
-                self.leave(ticket)
-                operation.complete()
+            if not ticket.operation.ready(key):
+                return False
+            self.leave(ticket)
+            ticket.operation.complete()
         except Exception as error:
             self._failed(ticket, error)
+        return True
 
     def _failed(self, ticket: Ticket, error: Exception) -> None:
         self._contained.note("an operation that waits", error)
@@ -111,6 +135,46 @@ class Purgatory:
             ticket.operation.abandon()
         except Exception as further:
             self._contained.note("an operation that has failed", further)
+
+    def _go_through(self, key: Hashable) -> None:
+        """All that watch ``key`` have their turn, those who came first first."""
+        if key in self._rounds:
+            self._again.add(key)
+        else:
+            self._rounds[key] = iter(tuple(self._watchers.get(key, ())))
+            self._turns.append(key)
+
+    def _turns_of_one_go(self) -> None:
+        """Each crowd has a share; the rest has later goes."""
+        self._going = True
+        left = AT_ONCE * LOOKS
+        turns = self._turns
+        try:
+            while turns and left > 0:
+                key = turns[0]
+                used, ended = self._share(key)
+                left -= used
+                turns.popleft()
+                if not ended:
+                    turns.append(key)
+                    continue
+                del self._rounds[key]
+                if key in self._again:
+                    self._again.discard(key)
+                    self._go_through(key)
+        finally:
+            self._going = bool(turns)
+            if self._going:
+                self._clock.call_later(0, self._turns_of_one_go)
+
+    def _share(self, key: Hashable) -> tuple[int, bool]:
+        """The looks that were used, and whether the round has ended."""
+        used = 0
+        for ticket in self._rounds[key]:
+            used += LOOKS if self._look(ticket, key) else 1
+            if used >= SHARE * LOOKS:
+                return used, False
+        return used + 1, True
 
     def hold(self) -> None:
         """Keep changes back until ``release``: a producer's answer is made before the fetches that its records
@@ -121,8 +185,15 @@ class Purgatory:
     def release(self) -> None:
         """Offer what has changed since ``hold``."""
         held, self._held = self._held, None
+        left = AT_ONCE
         for key in held or ():
-            self.changed(key)
+            left -= len(self._watchers.get(key, ()))
+            if left >= 0 or len(held or ()) == 1:
+                self.changed(key)
+            else:
+                self._go_through(key)
+        if self._turns and not self._going:
+            self._turns_of_one_go()
 
     def close(self) -> None:
         """Abandon every waiting operation, in the order in which they came."""
@@ -130,6 +201,9 @@ class Purgatory:
             ticket = next(iter(self._tickets))
             self.leave(ticket)
             ticket.operation.abandon()
+        self._rounds.clear()
+        self._turns.clear()
+        self._again.clear()
         self.deadlines.close()
 
     def _expire(self, ticket: Ticket) -> None:

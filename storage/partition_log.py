@@ -368,7 +368,7 @@ class PartitionLog:
 
     @guarded
     def close(self) -> None:
-        """Write indexes, epochs and a snapshot of the producers, give back all handles; to be flushed. Raises KafkaError."""
+        """Write what is not in the log's files yet, and give back all handles. Flush afterwards. Raises KafkaError."""
         self.save_epochs()
         for segment in self.segments:
             segment.write_indexes()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from broker import deadlines as deadlines_module
 from broker.deadlines import Deadlines
-from broker.purgatory import OffsetReached, Purgatory
+from broker.purgatory import AT_ONCE, LOOKS, SHARE, OffsetReached, Purgatory
 from runtime.containment import Containment
 from tests.unit.broker.hand_clock import HandClock
 
@@ -184,3 +185,120 @@ def test_an_error_in_one_deadline_keeps_no_other_from_being_met(clock: HandClock
         clock.advance(0.1)
     clock.advance(1)
     assert heard == ["same time", "later"]
+
+
+def one_go(clock: HandClock) -> None:
+    """What is due by now, and nothing that it asks for."""
+    for timer in [one for one in clock.timers if one.callback is not None and one.when <= clock.now]:
+        callback, timer.callback = timer.callback, None
+        assert callback is not None
+        callback()
+
+
+def ended(operations: list[Operation]) -> int:
+    return sum(bool(one.ended) for one in operations)
+
+
+def test_many_that_one_change_completes_have_further_goes_in_order(purgatory: Purgatory, clock: HandClock) -> None:
+    heard: list[int] = []
+    many = [Operation(is_ready=True, then=lambda n=n: heard.append(n)) for n in range(5 * AT_ONCE)]  # type: ignore[misc]
+    for one in many:
+        purgatory.wait(one, ["t"], 10)
+    purgatory.hold()
+    purgatory.changed("t")
+    purgatory.release()
+    for goes in range(1, 6):
+        assert ended(many) == goes * AT_ONCE, "one go completes so many, and the next one goes on"
+        one_go(clock)
+    assert heard == list(range(len(many))) and not len(purgatory)
+
+
+@pytest.mark.parametrize("keys", [2, 50])
+def test_many_of_several_partitions_that_one_request_changes_have_further_goes(
+    purgatory: Purgatory, clock: HandClock, keys: int
+) -> None:
+    many = [Operation(is_ready=True) for _ in range(5 * AT_ONCE)]
+    for number, one in enumerate(many):
+        purgatory.wait(one, [number % keys], 10)
+    purgatory.hold()
+    for key in range(keys):
+        purgatory.changed(key)
+    purgatory.release()
+    goes, before = 0, 0
+    while len(purgatory):
+        assert 0 < ended(many) - before <= 2 * AT_ONCE + SHARE
+        before = ended(many)
+        one_go(clock)
+        goes += 1
+    assert goes <= 6
+
+
+def test_who_watches_another_partition_does_not_wait_behind_a_crowd(purgatory: Purgatory, clock: HandClock) -> None:
+    crowds = [[Operation(is_ready=True) for _ in range(5 * AT_ONCE)] for _ in range(2)]
+    alone = Operation(is_ready=True)
+    for key, crowd in enumerate(crowds):
+        for one in crowd:
+            purgatory.wait(one, [key], 10)
+    purgatory.wait(alone, ["t"], 10)
+    purgatory.changed(0)
+    purgatory.changed("t")
+    assert alone.ended and ended(crowds[0]) == AT_ONCE
+    purgatory.changed(1)
+    one_go(clock)
+    assert ended(crowds[1]) == AT_ONCE // 2, "two crowds take turns"
+
+
+def test_many_that_go_on_waiting_are_looked_at_in_further_goes(purgatory: Purgatory, clock: HandClock) -> None:
+    looks: list[int] = []
+
+    class Looked(Operation):
+        def ready(self, key: Hashable) -> bool:
+            looks.append(1)
+            return False
+
+    many = [Looked() for _ in range(3 * AT_ONCE * LOOKS)]
+    for one in many:
+        purgatory.wait(one, ["t"], 10)
+    purgatory.changed("t")
+    assert len(looks) == AT_ONCE * LOOKS
+    purgatory.changed("t")
+    assert len(looks) == AT_ONCE * LOOKS, "a further change while they have their turns is not one more go"
+    clock.advance(0)
+    assert len(looks) >= len(many) + AT_ONCE * LOOKS, "those who were looked at before the second change are again"
+    assert len(purgatory) == len(many)
+
+
+def test_whoever_completes_may_change_the_partition_without_having_all_turns(
+    purgatory: Purgatory, clock: HandClock
+) -> None:
+    many = [Operation(is_ready=True, then=lambda: purgatory.changed("t")) for _ in range(4 * AT_ONCE)]
+    for one in many:
+        purgatory.wait(one, ["t"], 10)
+    purgatory.changed("t")
+    assert ended(many) == AT_ONCE
+    clock.advance(0)
+    assert ended(many) == len(many)
+
+
+def test_one_that_fails_does_not_keep_the_others_from_their_turns(purgatory: Purgatory, clock: HandClock) -> None:
+    def fail() -> None:
+        raise OSError
+
+    many = [Operation(is_ready=True) for _ in range(2 * AT_ONCE)]
+    many[3].then = fail
+    for one in many:
+        purgatory.wait(one, ["t"], 10)
+    purgatory.changed("t")
+    clock.advance(0)
+    assert ended(many) == len(many)
+
+
+def test_many_whose_time_is_up_have_further_goes(purgatory: Purgatory, clock: HandClock) -> None:
+    many = [Operation() for _ in range(3 * deadlines_module.AT_ONCE)]
+    for one in many:
+        purgatory.wait(one, ["t"], 1)
+    clock.now = 1.0
+    for goes in range(1, 4):
+        one_go(clock)
+        assert ended(many) == goes * deadlines_module.AT_ONCE
+    assert all(one.ended == ["expire"] for one in many)

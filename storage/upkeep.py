@@ -147,6 +147,8 @@ class Upkeep:
                 work(log)
             except KafkaError:
                 continue  # its directory has gone offline, and its owner knows
+            except Exception as error:  # one log's: it must not keep the others from their turn, nor end the node
+                self._runtime.contained.note("upkeep of a log", error, folder=log.folder)
             if number % SLICE == SLICE - 1:
                 await self._runtime.clock.sleep(0)
 

@@ -157,4 +157,5 @@ class GroupCoordinator:
             await self._runtime.clock.sleep(self._check_interval_ms / 1000)
             for led in list(self._led.values()):
                 if led.loaded:
-                    led.shard.expire_offsets(self._retention_ms)
+                    for _ in led.shard.expire_offsets(self._retention_ms):
+                        await self._runtime.clock.sleep(0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Protocol
 from uuid import UUID
 
 from broker.groups import offsets, rebalance, store
@@ -18,6 +18,10 @@ from runtime.clock import Clock, Timer
 from runtime.limited_log import LimitedLog
 from runtime.logging import get_logger
 from runtime.randomness import Randomness
+
+
+EXPIRY_SLICE: Final = 1_000
+"""Offsets that are looked at, whether they have expired, before other work gets its turn."""
 
 
 class OffsetsLog(Protocol):
@@ -202,10 +206,18 @@ class Shard:
             if old := offsets.of_topics(group, topics):
                 self.remove_offsets(group, old, _logged(group, "offsets_removed"))
 
-    def expire_offsets(self, retention_ms: int) -> None:
-        """Remove the offsets that nobody has needed for so long, and groups that nothing is left of."""
-        now_ms = self._clock.time_ms()
+    def expire_offsets(self, retention_ms: int) -> Iterator[None]:
+        """Remove the offsets that nobody has needed for so long, and groups that nothing is left of. Yields where other
+        work may have its turn."""
+        looked_at = 0
         for group in list(self.groups.values()):
+            looked_at += 1 + len(group.offsets)
+            if looked_at > EXPIRY_SLICE:
+                looked_at = 0
+                yield
+            if self.groups.get(group.group_id) is not group:
+                continue
+            now_ms = self._clock.time_ms()
             old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=retention_ms)
             if len(old) == len(group.offsets) and offsets.is_vacant(group):
                 self.remove_group(group, _logged(group, "group_expired"))

@@ -335,3 +335,25 @@ async def test_a_folder_that_is_no_logs_is_left_alone(tmp_path: Path) -> None:
         f"{manager.paths[0]}/lost-found"
     ]
     await logs.stop()
+
+
+async def test_an_error_in_the_upkeep_of_one_log_is_that_logs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    for index in range(3):
+        logs.get_or_create("topic", index, TOPIC_ID, default_config())
+    looked: list[int] = []
+
+    def delete_old(log: PartitionLog, _now_ms: int) -> None:
+        if log.partition == 1:
+            raise ValueError("nobody foresaw this")
+        looked.append(log.partition)
+
+    monkeypatch.setattr(PartitionLog, "delete_old_segments", delete_old)
+    await logs._upkeep._retention()
+    assert looked == [0, 2]
+    assert (manager.runtime.contained.count, manager.fatal, manager.failed) == (1, [], [])
+    monkeypatch.undo()
+    await logs.stop()

@@ -8,6 +8,7 @@ import pytest
 
 from broker.groups import rebalance
 from broker.groups.membership import leave
+from broker.groups.shard import EXPIRY_SLICE
 from protocol.errors import ErrorCode
 from tests.simulation.counted_work import Work
 from tests.unit.broker.fixtures import Bench
@@ -77,6 +78,21 @@ def test_many_that_leave_together_are_one_step_of_their_group(bench: Bench, monk
     assert {one.error_code for one in left.members[:100]} == {ErrorCode.NONE}
     assert [one.error_code for one in left.members[100:]] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     assert len(looked) <= 1 and not groups.shard.groups
+
+
+def test_offsets_expire_in_slices_and_what_came_in_between_stays(bench: Bench) -> None:
+    groups = Groups(bench)
+    for number in range(3 * EXPIRY_SLICE // 2):
+        groups.commit(9, 0, group=f"g{number}")
+    slices = groups.shard.expire_offsets(0)
+    next(slices)
+    left = list(groups.shard.groups)
+    assert len(left) == EXPIRY_SLICE, "each group counts as one, and its offset as one"
+    last = left[-1]
+    groups.deleting(last)
+    groups.joining(group=last, version=3)
+    assert 0 < len(list(slices)) <= 2
+    assert list(groups.shard.groups) == [last], "which is another group now, with a member"
 
 
 def test_an_error_as_one_leaves_is_told_for_it_and_those_behind_it(

@@ -142,7 +142,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(retention_ms=st.sampled_from([0, RETENTION_MS]))
     def offsets_expire(self, retention_ms: int) -> None:
-        self.groups.shard.expire_offsets(retention_ms)
+        list(self.groups.shard.expire_offsets(retention_ms))
 
     @rule(hold=st.booleans())
     def followers_lag_or_do_not(self, hold: bool) -> None:

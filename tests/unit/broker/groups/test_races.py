@@ -63,7 +63,7 @@ def test_a_group_that_expires_during_a_commit_is_gone_for_good_or_not_at_all(gro
     groups.commit(9, 0)
     groups.log.hold = True
     groups.committing(9, 0, 1, offset=20)
-    groups.shard.expire_offsets(0)
+    list(groups.shard.expire_offsets(0))
     late = groups.committing(9, 1, offset=30)
     groups.log.commit()
     assert code_of(late) is NONE

@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from controller.batches import encode_batches
+from controller.log_damage import prepare
 from controller.quorum_state import FILE_NAME, CorruptQuorumState, QuorumState, decode_quorum_state, encode_quorum_state
 from controller.state import ControllerState
+from node.committed_offset import CommittedOffset
 from node.image import MetadataImage
 from node.metadata_folder import metadata_folder, open_metadata_log
 from node.snapshots import SnapshotStore, batch_records, load_image
@@ -50,6 +52,7 @@ class MetadataLog:
         self._state = state
         self._voters = tuple(voters)
         self._log: PartitionLog | None = None
+        self._committed_offset = CommittedOffset(runtime.disk, self.folder)
         self._waiting: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._dirty = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -77,10 +80,14 @@ class MetadataLog:
         return self.log.high_watermark
 
     def open(self) -> None:
-        """Load snapshot and log into the state. Blocks. Raises OSError, CorruptSnapshot, CorruptBatch, ReplayError."""
+        """Load snapshot and log into the state. Blocks.
+
+        Raises OSError, MetadataLost, CorruptSnapshot, CorruptBatch, ReplayError.
+        """
         self.snapshots.open()
         latest = self.snapshots.latest()
         start = Offset(0) if latest is None else latest.end_offset
+        prepare(self._runtime.disk, self.folder, start, self._committed_offset.read())
         self._log = open_metadata_log(self._runtime, self._config, recovery_point=start)
         if latest is not None and latest.end_offset > self._log.log_end_offset:
             self._log.truncate_fully_and_start_at(latest.end_offset)
@@ -165,6 +172,7 @@ class MetadataLog:
             await self._sync()
             self._log.close()
             self._log = None
+        self._committed_offset.close()
 
     def _append(self, data: bytearray) -> Offset:
         info = self.log.append_as_leader(memoryview(data), leader_epoch=self.epoch, origin=Origin.RAFT)
@@ -203,6 +211,7 @@ class MetadataLog:
         if upto <= self.high_watermark:
             return
         self.log.set_high_watermark(upto)
+        self._committed_offset.write(upto)
         while self._waiting and self._waiting[0][0] <= upto:
             _, future = self._waiting.popleft()
             if not future.done():

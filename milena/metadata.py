@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 PLACE = Positional("FOLDER", "a __cluster_metadata-0 folder, or the log directory that holds it")
 CHECK = CommandLine(
     "metadata check",
-    "Read a metadata log and say which offsets are sound and where it is damaged. Nothing is changed. Ends with code 1\n"
-    "where records are lost that no snapshot covers.",
+    "Read a metadata log and say which offsets are sound and where it is damaged. Nothing is changed. Ends with\n"
+    "code 1 where records are lost that no snapshot covers.",
     [],
     [PLACE],
     ["milena metadata check milena-data/controller-100/data"],
 )
 REPAIR = CommandLine(
     "metadata repair",
-    "Mend the metadata log of a node that is down. Damaged and missing records come from copies of the log, which each\n"
-    "broker and controller of the cluster keeps; so does a snapshot that is missing. Without a copy that has them,\n"
-    "--cut ends the log before them: topics, configurations and registrations from there on are forgotten, brokers that\n"
-    "know of them say so and wait. The files as they were stay beside the new one, as *.log.damaged.",
+    "Mend the metadata log of a node that is down. Damaged and missing records come from copies of the log, which\n"
+    "each broker of the cluster keeps; so does a snapshot that is missing. Where no copy has them, --cut ends the log\n"
+    "before them: topics, configurations and registrations from there on are forgotten, and brokers that know of them\n"
+    "say so and wait. The files as they were stay beside the new one, as *.log.damaged.",
     [
-        Option("--from", "a copy: another node's __cluster_metadata-0 folder, or its log directory", "FOLDER", many=True),
+        Option(
+            "--from", "a copy: another node's __cluster_metadata-0 folder, or its log directory", "FOLDER", many=True
+        ),
         Option("--cut", "give up what no copy has, and everything behind it"),
     ],
     [PLACE],
@@ -151,7 +153,8 @@ def _take_snapshot(disk: Disk, folder: str, mended: Mended, copies: Sequence[str
                 print(f"snapshot {snapshot.file_name}: taken from {copy}")
                 return
     raise UserError(
-        f"{folder} begins at offset {mended.start} and has no snapshot of what is before; --from names a copy that has one"
+        f"{folder} begins at offset {mended.start} and has no snapshot of what is before; "
+        "--from names a copy that has one"
     )
 
 
@@ -203,7 +206,8 @@ def _look(disk: Disk, folder: str) -> tuple[Survey, SnapshotId | None]:
     """The log from its latest snapshot on, and that."""
     from storage.survey import survey
 
-    latest = (_snapshots(disk, folder) or [None])[-1]
+    snapshots = _snapshots(disk, folder)
+    latest = snapshots[-1] if snapshots else None
     return survey(disk, folder, since=_end_of(latest)), latest
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.types import Offset
 from runtime.disk import Disk
-from storage.names import LOG, SWAP, TEMPORARY, offset_of_file, segment_file
+from storage.names import EPOCHS, LOG, SWAP, TEMPORARY, offset_of_file, segment_file
 from storage.survey import Piece, segment_bases
 
 SET_ASIDE: Final = ".damaged"
@@ -56,6 +56,7 @@ def finish_swap(disk: Disk, folder: str) -> list[str]:
             kept += SET_ASIDE
         disk.rename(f"{folder}/{name}", f"{folder}/{kept}")
         aside.append(f"{folder}/{kept}")
+    disk.remove(f"{folder}/{EPOCHS}")  # they come from the batches, which may be others
     new = f"{folder}/{swaps[-1]}"
     disk.rename(new, new.removesuffix(SWAP))
     return aside

@@ -45,7 +45,7 @@ def write(folder: Path, offsets: range, *, damaged: tuple[int, ...] = (), name: 
 
 def offsets_in(folder: Path) -> list[int]:
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
-    found = []
+    found: list[int] = []
     for one in iter_batches(memoryview(bytearray(data))):
         one.verify_crc()
         found.append(one.base_offset)

@@ -190,6 +190,10 @@ class LogManager:
         assert found is not None, "a directory with logs is formatted"
         return found
 
+    def has_directory(self, directory_id: UUID) -> bool:
+        """Whether this is the id of one of the directories, online or not."""
+        return any(directory.directory_id == directory_id for directory in self.dirs)
+
     def take_offline(self, directory: LogDir, error: OSError) -> None:
         """The disk has failed. Tells the owner; ends the node with the last directory, or with that of its metadata."""
         if directory.online:

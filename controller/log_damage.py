@@ -22,10 +22,10 @@ class MetadataLost(ValueError):
     """Committed records are damaged or missing; the text says which, where, and what can be done."""
 
 
-def prepare(disk: Disk, folder: str, snapshot_end: Offset, committed: Offset | None) -> None:
+def prepare(disk: Disk, folder: str, snapshot_end: Offset, committed: Offset) -> None:
     """Leave in ``folder`` what recovery may take for the log, with a snapshot that ends at ``snapshot_end`` (0: none).
 
-    Blocks. Raises MetadataLost, OSError.
+    ``committed``: what is before it must be there, as far as that is known. Blocks. Raises MetadataLost, OSError.
     """
     finish_swap(disk, folder)
     found = survey(disk, folder, since=snapshot_end)
@@ -41,19 +41,24 @@ def prepare(disk: Disk, folder: str, snapshot_end: Offset, committed: Offset | N
     )
 
 
-def judge(found: Survey, folder: str, snapshot_end: Offset, committed: Offset | None) -> Run | None:
+def judge(found: Survey, folder: str, snapshot_end: Offset, committed: Offset) -> Run | None:
     """The run that the log goes on from ``snapshot_end`` with, None where there is nothing. Raises MetadataLost."""
     run = found.run_with(snapshot_end)
     end = snapshot_end if run is None else run.end
     behind = [other for other in found.runs if other.start >= end and other is not run]
+    if run is None and found.bases and found.bases[0] > snapshot_end:
+        raise MetadataLost(
+            f"it begins at offset {found.bases[0]}, and no snapshot stands for what is before that. `milena metadata "
+            f"repair {folder} --from FOLDER` takes one from a broker's copy (its __cluster_metadata-0 folder)"
+        )
     damage = found.damage_from(end)
     torn = damage is None or damage.torn
-    if (behind and not torn) or (committed is not None and end < committed):
+    if (behind and not torn) or end < committed:
         raise MetadataLost(_explained(found, folder, end, behind, committed))
     return run
 
 
-def _explained(found: Survey, folder: str, end: Offset, behind: list[Run], committed: Offset | None) -> str:
+def _explained(found: Survey, folder: str, end: Offset, behind: list[Run], committed: Offset) -> str:
     damage = found.damage_from(end)
     where = "" if damage is None else f" ({damage.path} at byte {damage.position}: {damage.reason})"
     if behind:

@@ -72,6 +72,7 @@ def main(arguments: Sequence[str]) -> int:
 def _check(values: Values) -> int:
     from controller.log_damage import MetadataLost, judge
     from node.committed_offset import CommittedOffset
+    from protocol.types import Offset
     from runtime.files import RealDisk
 
     folder, disk = _folder(values.folder), RealDisk()
@@ -83,7 +84,7 @@ def _check(values: Values) -> int:
     if latest is not None:
         print(f"snapshot: {latest.file_name}, for what is before offset {latest.end_offset}")
     try:
-        judge(found, folder, _end_of(latest), CommittedOffset(disk, folder).read())
+        judge(found, folder, _end_of(latest), CommittedOffset(disk, folder).read() or Offset(0))
     except MetadataLost as lost:
         print(lost)
         return 1
@@ -139,17 +140,10 @@ def _check_whole(mended: Mended, committed: Offset | None) -> None:
 
 def _take_snapshot(disk: Disk, folder: str, mended: Mended, copies: Sequence[str]) -> None:
     """A log that does not begin at 0 needs the snapshot of what is before it. Raises UserError."""
-    from node.snapshots import CorruptSnapshot, image_of
-
     for copy in copies:
         for snapshot in reversed(_snapshots(disk, copy)):
-            if mended.start <= snapshot.end_offset <= mended.end:
-                data = disk.read(f"{copy}/{snapshot.file_name}")
-                try:
-                    image_of(snapshot, data)
-                except CorruptSnapshot:
-                    continue
-                disk.write_atomic(f"{folder}/{snapshot.file_name}", data)
+            if mended.start <= snapshot.end_offset <= mended.end and _is_sound(disk, copy, snapshot):
+                disk.write_atomic(f"{folder}/{snapshot.file_name}", disk.read(f"{copy}/{snapshot.file_name}"))
                 print(f"snapshot {snapshot.file_name}: taken from {copy}")
                 return
     raise UserError(
@@ -203,11 +197,10 @@ def _same_cluster(disk: Disk, folder: str, copy: str) -> None:
 
 
 def _look(disk: Disk, folder: str) -> tuple[Survey, SnapshotId | None]:
-    """The log from its latest snapshot on, and that."""
+    """The log from its latest sound snapshot on, and that."""
     from storage.survey import survey
 
-    snapshots = _snapshots(disk, folder)
-    latest = snapshots[-1] if snapshots else None
+    latest = next((found for found in reversed(_snapshots(disk, folder)) if _is_sound(disk, folder, found)), None)
     return survey(disk, folder, since=_end_of(latest)), latest
 
 
@@ -215,6 +208,17 @@ def _snapshots(disk: Disk, folder: str) -> list[SnapshotId]:
     from node.snapshots import parse_file_name
 
     return sorted(found for name in disk.list(folder) if (found := parse_file_name(name)) is not None)
+
+
+def _is_sound(disk: Disk, folder: str, snapshot: SnapshotId) -> bool:
+    from node.snapshots import image_of
+
+    try:
+        image_of(snapshot, disk.read(f"{folder}/{snapshot.file_name}"))
+    except ValueError as error:  # damaged batches and records that contradict each other are of this kind
+        print(f"damaged: {folder}/{error}")
+        return False
+    return True
 
 
 def _end_of(snapshot: SnapshotId | None) -> Offset:

@@ -135,13 +135,23 @@ class Observer:
     def _start(self) -> None:
         """Bring log and snapshots together as a crash may have left them, and load what is known to be committed."""
         self._known = self._committed.read() or self._known
+        self._load_snapshot()
         log, latest = self._log, self._snapshots.latest()
         if latest is not None and latest.end_offset > log.log_end_offset:
             log.truncate_fully_and_start_at(latest.end_offset)
         elif log.log_start_offset > (0 if latest is None else latest.end_offset):
             self._logger.warning("metadata log without the snapshot before it: fetching it anew", log=repr(log))
             log.truncate_fully_and_start_at(Offset(0))
-        self._loader.load_snapshot()
+
+    def _load_snapshot(self) -> None:
+        """The latest that is sound. The leader has others, or the records."""
+        while (latest := self._snapshots.latest()) is not None:
+            try:
+                self._loader.load_snapshot()
+                return
+            except ValueError as error:  # damaged batches and records that contradict each other are of this kind
+                self._logger.warning("a snapshot of the metadata is set aside: it cannot be used", reason=str(error))
+                self._snapshots.set_aside(latest)
 
     async def _act(self, outcome: Outcome | None) -> None:
         match outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -188,3 +189,66 @@ def test_pages_that_a_loss_of_power_kept_from_the_disk_are_a_torn_end(known: boo
         assert names(site) == ALL
 
     simulate(run, seed=7)
+
+
+def snapshot_of(site: Site) -> str:
+    (path,) = [path for path in site.machine.storage.files if path.startswith(FOLDER) and path.endswith(".checkpoint")]
+    return path
+
+
+def test_a_damaged_snapshot_is_passed_over_where_the_log_has_what_it_stood_for() -> None:
+    async def run(world: World) -> None:
+        site = await stopped(world, snapshot_after=8)
+        path = snapshot_of(site)
+        site.machine.storage.corrupt(path, 200)
+        site = await site.restart()
+        assert names(site) == ALL
+        assert site.controller.metadata.snapshots.ids == []
+        assert f"{path}.damaged" in site.machine.storage.files
+
+    simulate(run, seed=8)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_log_without_what_was_before_it_is_refused_in_one_sentence(damaged: bool) -> None:
+    async def run(world: World) -> None:
+        site = await stopped(world, snapshot_after=8)
+        path, files = snapshot_of(site), site.machine.storage.files
+        end = int(path.rpartition("/")[2][:20])
+        del files[LOG].data[: next(position for position, b in batches(site) if b.base_offset == end)]
+        files[f"{FOLDER}/{end:020d}.log"] = files.pop(LOG)
+        if damaged:
+            site.machine.storage.corrupt(path, 200)
+        else:
+            del files[path]
+        with pytest.raises(
+            DirectoryError, match=f"begins at offset {end}, and no snapshot .*milena metadata"
+        ) as refused:
+            await site.restart()
+        assert ("checksum" in str(refused.value)) == damaged
+
+    simulate(run, seed=9)
+
+
+def test_a_snapshot_that_does_not_fit_on_the_disk_is_taken_later() -> None:
+    async def run(world: World) -> None:
+        site = await Site.start(world, metadata_log_max_record_bytes_between_snapshots=20_000)
+        full = True
+
+        def check(operation: str, path: str) -> None:
+            if full and operation == "append" and path.endswith(".part"):
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+
+        site.machine.storage.before = check
+        await site.register(1)
+        await site.create("t", 300)
+        clock = site.controller.runtime.clock
+        await clock.sleep(10)
+        assert site.machine.failures == [] and site.controller.runtime.contained.count == 0
+        await site.create("u")
+        assert site.controller.metadata.snapshots.ids == []
+        full = False
+        await clock.sleep(60)
+        assert site.controller.metadata.snapshots.ids
+
+    simulate(run, seed=10)

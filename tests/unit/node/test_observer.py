@@ -11,7 +11,7 @@ from lab.world import World, simulate
 from node.image import Delta, MetadataImage
 from node.snapshot_keeper import SnapshotPolicy
 from protocol.metadata_records import BeginTransactionRecord, EndTransactionRecord, NoOpRecord, TopicRecord
-from tests.unit.node.quorum import Follower, Leader, feature, follow, topic
+from tests.unit.node.quorum import FOLDER, Follower, Leader, feature, follow, topic
 
 Scenario = Callable[[World], Awaitable[None]]
 
@@ -346,6 +346,26 @@ async def test_it_takes_snapshots_of_its_own_and_starts_from_them(world: World) 
     assert len(again.loader.image.topics) == ids[-1].end_offset - 2
     await asyncio.sleep(3)
     assert len(again.loader.image.topics) == 60
+
+
+@in_simulation
+async def test_a_damaged_snapshot_is_set_aside_and_the_metadata_fetched_anew(world: World) -> None:
+    leader = Leader(1)
+    leader.begin()
+    leader.append(topic("old", 9))
+    taken = leader.take_snapshot([feature("metadata.version", 30), topic("t", 1)])
+    leader.append(topic("u", 2))
+    await leading(world, leader)
+    follow(world)
+    await asyncio.sleep(3)
+    machine = world.machine("b1")
+    machine.kill()
+    await machine.wait_ended()
+    machine.storage.corrupt(f"{FOLDER}/{taken.file_name}", 100)
+    again = follow(world)
+    await asyncio.sleep(3)
+    assert machine.failures == []
+    assert set(again.loader.image.topics) == {"t", "u"} and again.snapshots.ids == [taken]
 
 
 @in_simulation

@@ -31,7 +31,7 @@ def on_a_broker(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]]
     async def run(world: World) -> None:
         cluster = await start_cluster(world, 1, QUICK, of_brokers=OF_BROKERS)
         async with cluster.client() as client:
-            await create(client)
+            await create(client, partitions=2)
             await write(client, RECORDS)
             await scenario(cluster, client)
 

@@ -25,7 +25,8 @@ from broker.replication import Replication
 from node.image import Delta, MetadataImage, PartitionImage, TopicImage
 from protocol.errors import KafkaError
 from protocol.features import DIRECTORY_ASSIGNMENT
-from protocol.types import LOST_DIR, OFFSETS_TOPIC, LeaderEpoch, NodeId
+from protocol.types import LOST_DIR, OFFSETS_TOPIC, RESERVED_DIRECTORIES, ZERO_UUID, LeaderEpoch, NodeId
+from protocol.uuids import to_text
 from runtime.clock import Clock
 from runtime.containment import Containment
 from runtime.logging import get_logger
@@ -84,6 +85,7 @@ class Applier:
         self._replication = replication
         self._groups = groups
         self._assigner = assigner
+        self._foreign: set[tuple[UUID, UUID]] = set()
         self._fetchers = fetchers
         self._expected_followers = expected_followers
         self._mover = mover
@@ -233,6 +235,17 @@ class Applier:
         meters = self._meters.of(topic.name)
         partition = Partition(topic.name, index, topic.id, self._purgatory, meters, self._replication)
         directory = wanted.directory_of(self._node_id)
+        if self._is_lost(topic, index, wanted):
+            self._log.error(
+                "partition is offline: its log directory is not here, and nobody else has its records. Put the "
+                "directory back; or set unclean.leader.election.enable on the topic and start this broker again, "
+                "which gives the records up",
+                topic=topic.name,
+                partition=index,
+                directory=to_text(directory or ZERO_UUID),
+            )
+            self._partitions.add(partition)
+            return partition
         try:
             partition.log = self._logs.get_or_create(
                 topic.name,
@@ -250,11 +263,38 @@ class Applier:
             self._mover.resume(partition)
         return partition
 
+    def _is_lost(self, topic: TopicImage, index: int, wanted: PartitionImage) -> bool:
+        """The only replica in sync lay in a directory that this broker does not have any more: an empty log made
+        elsewhere must not take its place, and be elected. A broker on new disks alone has nothing to wait for."""
+        recorded = wanted.directory_of(self._node_id)
+        return (
+            recorded is not None
+            and recorded.int >= RESERVED_DIRECTORIES
+            and (wanted.isr or wanted.elr) == (self._node_id,)
+            and not self._logs.has_directory(recorded)
+            and self._logs.found_logs
+            and not self._logs.offline_dirs
+            and self._logs.get(topic.name, index) is None
+            and not self._configs.topic(topic.name).unclean_leader_election_enable
+        )
+
     def _assign_directory(self, partition: Partition, recorded: UUID | None) -> None:
         assert partition.log is not None
         actual = self._logs.directory_id(partition.log)
         if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded and recorded != LOST_DIR:
+            if recorded is not None and recorded.int >= RESERVED_DIRECTORIES and not self._logs.has_directory(recorded):
+                self._warn_of_foreign(recorded, actual)
             self._assigner.assign(partition.topic_id, partition.index, actual)
+
+    def _warn_of_foreign(self, recorded: UUID, actual: UUID) -> None:
+        """Once for each directory: it may hold thousands of replicas."""
+        if (recorded, actual) not in self._foreign:
+            self._foreign.add((recorded, actual))
+            self._log.warning(
+                "logs lie in a directory with another id than the metadata says: it is told of this one",
+                recorded=to_text(recorded),
+                directory=to_text(actual),
+            )
 
     def _take_role(self, partition: Partition, wanted: PartitionImage) -> None:
         if partition.log is None:

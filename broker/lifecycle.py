@@ -73,11 +73,14 @@ class Lifecycle:
         registration: Registration,
         *,
         metadata_offset: Callable[[], int],
+        metadata_ahead: Callable[[], bool],
         heartbeat_interval: float,
         registration_timeout: float,
         failure_timeout: float,
     ) -> None:
-        """``failure_timeout``: seconds in which the controller must hear of a failed directory, or the broker ends."""
+        """``metadata_ahead``: the controller has lost metadata, so that this broker cannot follow it and asks to be
+        fenced. ``failure_timeout``: seconds in which the controller must hear of a failed directory, or the broker
+        ends."""
         self.state = BrokerState.NOT_RUNNING
         self.epoch = BrokerEpoch(-1)
         self.caught_up = asyncio.Event()
@@ -89,6 +92,7 @@ class Lifecycle:
         self._controller = controller
         self._registration = registration
         self._metadata_offset = metadata_offset
+        self._metadata_ahead = metadata_ahead
         self._interval = heartbeat_interval
         self._registration_timeout = registration_timeout
         self._failure_timeout = failure_timeout
@@ -190,7 +194,7 @@ class Lifecycle:
                 broker_id=self._registration.node_id,
                 broker_epoch=self.epoch,
                 current_metadata_offset=self._metadata_offset(),
-                want_fence=self._wants_fence,
+                want_fence=self._wants_fence or self._metadata_ahead(),
                 want_shut_down=self._wants_shutdown,
                 offline_log_dirs=told,
             )
@@ -199,6 +203,9 @@ class Lifecycle:
                 self.may_stop.set()
             return self._no_heartbeat(str(error))
         if response.error_code:
+            if self.state is BrokerState.STARTING and response.error_code == ErrorCode.STALE_BROKER_EPOCH:
+                # The controller's log was mended, or cut, since: nothing of this broker depends on its epoch yet.
+                await self._register()
             return self._no_heartbeat(error_name(int(response.error_code)))
         if self._trouble is not None:
             self._log.info("heartbeats are answered again", broker_epoch=self.epoch)

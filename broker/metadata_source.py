@@ -26,6 +26,11 @@ class MetadataSource(Protocol):
     @property
     def image(self) -> MetadataImage: ...
 
+    @property
+    def ahead(self) -> bool:
+        """The controller lacks metadata that it had committed: what is told here stands still."""
+        ...
+
     def subscribe(self, subscriber: Subscriber) -> None: ...
 
     def start(self, tasks: Tasks) -> None: ...
@@ -50,6 +55,7 @@ class SharedMetadata:
     def __init__(self, shared: SharedLog, contained: Containment) -> None:
         self._shared = shared
         self._loader = MetadataLoader(shared.log, shared.snapshots, contained)
+        self.ahead = False
 
     @property
     def image(self) -> MetadataImage:

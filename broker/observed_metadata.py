@@ -59,6 +59,10 @@ class ObservedMetadata:
     def image(self) -> MetadataImage:
         return self._loader.image
 
+    @property
+    def ahead(self) -> bool:
+        return self._observer.ahead
+
     def subscribe(self, subscriber: Subscriber) -> None:
         self._loader.subscribe(subscriber)
 

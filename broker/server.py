@@ -284,6 +284,7 @@ class Broker:
             self._heartbeats,
             self._registration(cluster_id),
             metadata_offset=self._known_offset,
+            metadata_ahead=lambda: metadata.ahead,
             heartbeat_interval=self.config.get("broker.heartbeat.interval.ms") / 1000,
             registration_timeout=self.config.get("initial.broker.registration.timeout.ms") / 1000,
             failure_timeout=self.config.get("log.dir.failure.timeout.ms") / 1000,
@@ -370,8 +371,11 @@ class Broker:
         self._applier.publish(delta)
 
     def _known_offset(self) -> int:
-        """Up to where the metadata is carried out; before the logs are loaded, up to where it is known."""
-        return self._applier.applied_offset if self._applier.started else self.image.offset
+        """Up to where the metadata is carried out; before the logs are loaded, up to where it is known. Metadata of a
+        controller that has lost it may have passed the offset of our registration without holding that."""
+        offset = self._applier.applied_offset if self._applier.started else self.image.offset
+        mine, epoch = self.image.brokers.get(self.node_id), self.lifecycle.epoch
+        return offset if mine is not None and mine.epoch == epoch else min(offset, epoch - 1)
 
     def _config_changed(self, config: NodeConfig) -> None:
         self.fetch_max_bytes = config.get("fetch.max.bytes")

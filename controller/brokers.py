@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from controller.leadership import broker_restarted, broker_unregistered
-from controller.partition_index import RESERVED_DIRECTORIES
 from controller.result import Result
 from controller.state import ControllerState
 from node.image import BrokerImage, ListenerImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.features import KRAFT_VERSION, METADATA_VERSION
 from protocol.metadata_records import Endpoint, FeatureRange, RegisterBrokerRecord
-from protocol.types import BrokerEpoch, NodeId
+from protocol.types import RESERVED_DIRECTORIES, BrokerEpoch, NodeId
 from runtime.config.listeners import SECURITY_PROTOCOLS
 from runtime.hosts import LAST_PORT, fault_of, shown
 

@@ -58,8 +58,9 @@ def _check(state: ControllerState, broker_id: int, key: PartitionKey) -> ErrorCo
 def _assigned(
     state: ControllerState, broker_id: NodeId, directory: UUID, key: PartitionKey
 ) -> list[PartitionChangeRecord]:
+    """The replica may lead from there what nobody leads: its former directory was gone, or had another id."""
     topic = state.image.topics_by_id[key[0]]
     partition = topic.partitions[key[1]]
-    acceptable = acceptance(state.image.brokers, partition)
+    acceptable = acceptance(state.image.brokers, partition, moved={broker_id: directory})
     fields = change_builder(state, topic, partition, acceptable, directories={broker_id: directory}).build()
     return [] if fields is None else [PartitionChangeRecord(partition_id=key[1], topic_id=key[0], **fields)]

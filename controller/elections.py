@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TypeAlias
+from uuid import UUID
 
 from node.image import NO_LEADER, BrokerImage, PartitionImage
 from protocol.types import NodeId
@@ -74,18 +76,20 @@ def acceptance(
     *,
     joining: NodeId = NO_LEADER,
     leaving: Sequence[NodeId] = (),
+    moved: Mapping[NodeId, UUID] = MappingProxyType({}),
 ) -> Acceptable:
     """Who may lead ``partition``: registered, active, and with the replica's log directory online.
 
     ``joining`` counts as active although the image still shows it fenced (its unfencing is being written), and
-    ``leaving`` brokers count as gone although the image still shows them active.
+    ``leaving`` brokers count as gone although the image still shows them active. ``moved`` replicas lie in these
+    directories although the image still shows others.
     """
 
     def acceptable(replica: NodeId) -> bool:
         broker = brokers.get(replica)
         if broker is None or replica in leaving or not (broker.active or replica == joining):
             return False
-        directory = partition.directory_of(replica)
+        directory = moved.get(replica) or partition.directory_of(replica)
         return directory is None or broker.has_online_dir(directory)
 
     return acceptable

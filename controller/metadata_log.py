@@ -16,11 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from controller.batches import encode_batches
+from controller.log_damage import MetadataLost, prepare
 from controller.quorum_state import FILE_NAME, CorruptQuorumState, QuorumState, decode_quorum_state, encode_quorum_state
 from controller.state import ControllerState
+from node.committed_offset import CommittedOffset
 from node.image import MetadataImage
 from node.metadata_folder import metadata_folder, open_metadata_log
-from node.snapshots import SnapshotStore, batch_records, load_image
+from node.snapshots import SnapshotStore, batch_records, load_latest
 from protocol.batch import BatchView, iter_batches
 from protocol.control_records import LeaderChange, Voter, control_batch
 from protocol.errors import KafkaError
@@ -28,6 +30,7 @@ from protocol.metadata_records import LATEST_METADATA_VERSION, MetadataRecord
 from protocol.types import LeaderEpoch, NodeId, Offset
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
+from runtime.logging import get_logger
 from runtime.tasks import Tasks
 from storage.append_info import Origin
 from storage.partition_log import PartitionLog
@@ -50,6 +53,7 @@ class MetadataLog:
         self._state = state
         self._voters = tuple(voters)
         self._log: PartitionLog | None = None
+        self._committed_offset = CommittedOffset(runtime.disk, self.folder)
         self._waiting: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._dirty = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -77,17 +81,36 @@ class MetadataLog:
         return self.log.high_watermark
 
     def open(self) -> None:
-        """Load snapshot and log into the state. Blocks. Raises OSError, CorruptSnapshot, CorruptBatch, ReplayError."""
+        """Load snapshot and log into the state. Blocks.
+
+        Raises OSError, MetadataLost, CorruptSnapshot, CorruptBatch, ReplayError.
+        """
         self.snapshots.open()
-        latest = self.snapshots.latest()
-        start = Offset(0) if latest is None else latest.end_offset
+        image = self._prepare()
+        start = Offset(0) if image is None else Offset(image.offset + 1)
         self._log = open_metadata_log(self._runtime, self._config, recovery_point=start)
-        if latest is not None and latest.end_offset > self._log.log_end_offset:
-            self._log.truncate_fully_and_start_at(latest.end_offset)
-        if latest is not None:
-            self._state.load(load_image(self.snapshots, latest))
+        if start > self._log.log_end_offset:
+            self._log.truncate_fully_and_start_at(start)
+        if image is not None:
+            self._state.load(image)
         self._replay()
         self.epoch = max(self._epoch_on_disk(), self._state.image.epoch)
+
+    def _prepare(self) -> MetadataImage | None:
+        """The image of the latest sound snapshot, with the log made ready to be opened. A later one that is damaged is
+        set aside where the log has what it stood for. Raises MetadataLost, OSError."""
+        image, damaged = load_latest(self.snapshots)
+        start = Offset(0) if image is None else Offset(image.offset + 1)
+        known = self._committed_offset.read() or Offset(0)
+        committed = max(known, *(snapshot.end_offset for snapshot in damaged), start)
+        try:
+            prepare(self._runtime.disk, self.folder, start, committed)
+        except MetadataLost as lost:
+            raise MetadataLost("; ".join((*damaged.values(), str(lost)))) from None
+        for snapshot, reason in damaged.items():
+            get_logger("metadata").warning("a snapshot is set aside: it cannot be used", reason=reason)
+            self.snapshots.set_aside(snapshot)
+        return image
 
     def _replay(self) -> None:
         state, log = self._state, self.log
@@ -165,6 +188,7 @@ class MetadataLog:
             await self._sync()
             self._log.close()
             self._log = None
+        self._committed_offset.close()
 
     def _append(self, data: bytearray) -> Offset:
         info = self.log.append_as_leader(memoryview(data), leader_epoch=self.epoch, origin=Origin.RAFT)
@@ -203,6 +227,7 @@ class MetadataLog:
         if upto <= self.high_watermark:
             return
         self.log.set_high_watermark(upto)
+        self._committed_offset.write(upto)
         while self._waiting and self._waiting[0][0] <= upto:
             _, future = self._waiting.popleft()
             if not future.done():

@@ -7,15 +7,14 @@ seed repeats.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from node.image import NO_LEADER, Delta, MetadataImage, PartitionImage, TopicImage
+from protocol.types import RESERVED_DIRECTORIES
 
 PartitionKey: TypeAlias = tuple[UUID, int]
 """Topic id and partition number."""
-RESERVED_DIRECTORIES: Final = 100
-"""Directory ids below this number have a meaning of their own and belong to no broker."""
 
 K = TypeVar("K", int, UUID)
 

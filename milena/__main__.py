@@ -23,6 +23,7 @@ COMMANDS = {
     "consume": ("milena.consume:main", "print records"),
     "sim": ("milena.sim:main", "run a simulated cluster under load and faults, from a seed"),
     "tier": ("milena.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
+    "metadata": ("milena.metadata:main", "check and mend the metadata log of a node that is down"),
     "log": ("milena.log:main", "look into log files: batches, records, indexes, checkpoints"),
 }
 EXAMPLES = """Examples:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from node.committed_offset import CommittedOffset
 from node.loader import MetadataLoader
 from node.outgoing import Channel, ChannelError
 from node.raft_fetch import (
@@ -46,6 +47,8 @@ MAX_WAIT_MS: Final = 500
 MAX_BYTES: Final = 1 << 20
 NEWEST_FETCH: Final = 18
 OLDEST_FETCH: Final = 12
+STALE_AT_MOST: Final = 5
+"""Answers in a row from an epoch behind ours: after them it is no former leader, but one that has lost metadata."""
 TURNS_AT_ONCE: Final = 8
 """New leaders and truncations in a row that are followed without a pause."""
 FIRST_PAUSE: Final = 0.02
@@ -80,6 +83,8 @@ class Observer:
         keeper: SnapshotKeeper,
     ) -> None:
         self.quorum = Quorum(None, self._log_epoch(log, snapshots))
+        self.ahead = False
+        """The leader lacks what it had committed, and what is applied here: nothing of it can be followed."""
         self._runtime = runtime
         self._options = options
         self._log = log
@@ -91,6 +96,9 @@ class Observer:
         self._next_address = 0
         self._endpoints: dict[int, tuple[str, int]] = dict(options.voters)
         self._channel: Channel | None = None
+        self._committed = CommittedOffset(runtime.disk, log.folder)
+        self._known = Offset(-1)
+        """What was committed when this node ran last, as far as it is known."""
         self._failures = 0
         self._turns = 0
         """New leaders and truncations since records came."""
@@ -122,16 +130,28 @@ class Observer:
                     await self._act(outcome)
         finally:
             self._drop_channel()
+            self._committed.close()
 
     def _start(self) -> None:
         """Bring log and snapshots together as a crash may have left them, and load what is known to be committed."""
+        self._known = self._committed.read() or self._known
+        self._load_snapshot()
         log, latest = self._log, self._snapshots.latest()
         if latest is not None and latest.end_offset > log.log_end_offset:
             log.truncate_fully_and_start_at(latest.end_offset)
         elif log.log_start_offset > (0 if latest is None else latest.end_offset):
             self._logger.warning("metadata log without the snapshot before it: fetching it anew", log=repr(log))
             log.truncate_fully_and_start_at(Offset(0))
-        self._loader.load_snapshot()
+
+    def _load_snapshot(self) -> None:
+        """The latest that is sound. The leader has others, or the records."""
+        while (latest := self._snapshots.latest()) is not None:
+            try:
+                self._loader.load_snapshot()
+                return
+            except ValueError as error:  # damaged batches and records that contradict each other are of this kind
+                self._logger.warning("a snapshot of the metadata is set aside: it cannot be used", reason=str(error))
+                self._snapshots.set_aside(latest)
 
     async def _act(self, outcome: Outcome | None) -> None:
         match outcome:
@@ -154,6 +174,8 @@ class Observer:
                 elif self._turns > TURNS_AT_ONCE:
                     await self._pause()  # it names one leader after the other
             case Stale(epoch):
+                if self._failures >= STALE_AT_MOST:
+                    self._is_ahead(epoch, None)
                 await self._try_elsewhere(f"epoch {epoch} is behind ours")
             case Refused(code):
                 await self._try_elsewhere(error_name(code))
@@ -224,9 +246,13 @@ class Observer:
                 await self._try_elsewhere(f"its records cannot follow ours: {error}")
                 return
         self._failures = 0
+        if self.ahead:
+            self.ahead = False
+            self._logger.info("the leader has the metadata that was committed again", epoch=self.quorum.epoch)
         committed = Offset(min(high_watermark, self._log.log_end_offset))
         if committed > self._loader.high_watermark:
             self._log.set_high_watermark(committed)
+            self._committed.write(committed)
             self._loader.committed(committed)
             while self._loader.step():
                 await self._runtime.clock.sleep(0)
@@ -238,18 +264,26 @@ class Observer:
         ours, our_end = log.leader_epoch_end_offset(epoch)
         target = end_offset if our_end is None else min(our_end, end_offset) if ours == epoch else our_end
         target = Offset(min(target, log.log_end_offset))
-        if target < max(self._loader.high_watermark, 0):
-            # What was applied cannot be taken back. A leader that has lost it, or lies, is not followed.
-            (self._logger.debug if self._failures else self._logger.error)(
-                "the leader's metadata log lacks what was committed",
-                diverges_at=target,
-                high_watermark=self._loader.high_watermark,
-                epoch=epoch,
-            )
+        if target < max(self._loader.high_watermark, min(self._known, log.log_end_offset), 0):
+            self._is_ahead(epoch, target)
             return False
         self._logger.warning("truncating the metadata log", offset=target, log_end=log.log_end_offset, epoch=epoch)
         log.truncate_to(target)
         return True
+
+    def _is_ahead(self, epoch: int, diverges_at: Offset | None) -> None:
+        """What was committed and applied cannot be taken back: a leader that has lost it, or lies, is not followed."""
+        if not self.ahead:
+            self._logger.error(
+                "the controller lacks metadata that was committed: this node waits. Mend its log from the copy here "
+                "(`milena metadata repair`); to give up what it lacks, stop this node and remove the copy",
+                copy=self._log.folder,
+                diverges_at=diverges_at,
+                committed=max(self._loader.high_watermark, self._known),
+                epoch=epoch,
+                our_epoch=self._last_epoch(),
+            )
+        self.ahead = True
 
     def _follow(self, quorum: Quorum, endpoint: tuple[str, int] | None) -> None:
         self.quorum = quorum
@@ -258,7 +292,8 @@ class Observer:
         address = self.leader_address
         if self._channel is not None and address is not None and (self._channel.host, self._channel.port) != address:
             self._drop_channel()
-        self._logger.info("leader of the metadata log", leader=quorum.leader, epoch=quorum.epoch)
+        say = self._logger.debug if self._failures else self._logger.info
+        say("leader of the metadata log", leader=quorum.leader, epoch=quorum.epoch)
 
     async def _try_elsewhere(self, reason: str) -> None:
         """After a failure: forget the leader's address for now, and ask the next one after a pause."""

@@ -9,7 +9,7 @@ start moves up to the next one, while there are several and they are together wi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from node.image import MetadataImage
 from node.snapshots import SnapshotStore, image_batches, image_id
@@ -17,6 +17,9 @@ from runtime.context import Runtime
 from runtime.logging import get_logger
 from storage.deletions import remove_paths
 from storage.partition_log import PartitionLog
+
+RETRY_MS: Final = 60_000
+"""After a snapshot that could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +68,50 @@ class SnapshotKeeper:
         self._store = store
         self._policy = policy
         self._last_ms = runtime.clock.time_ms()
+        self._failed = False
+        """The last one could not be written: the next is not left until its time."""
         self._logger = get_logger("metadata", node=node_id)
 
     async def tend(self) -> None:
-        """Take a snapshot if one is due, then drop what is too old. One call at a time. Raises OSError."""
-        if self._due():
-            await self.take()
-            self.clean()
-        forgotten = self._log.context.deletions.take_due(self._runtime.clock.time_ms())
-        if forgotten:
-            await self._runtime.disk.offload(remove_paths, self._runtime.disk, forgotten)
+        """Take a snapshot if one is due, then drop what is too old. One call at a time. Raises KafkaError.
+
+        What the disk refuses, as a full one does, is tried again later: the log has all that a snapshot would have.
+        """
+        try:
+            if self._due():
+                await self.take()
+                self.clean()
+            forgotten = self._log.context.deletions.take_due(self._runtime.clock.time_ms())
+            if forgotten:
+                await self._runtime.disk.offload(remove_paths, self._runtime.disk, forgotten)
+        except OSError as error:
+            self._failed = True
+            self._logger.warning("no snapshot of the metadata", reason=str(error), again_in_ms=RETRY_MS)
 
     def _due(self) -> bool:
         source, policy = self._source, self._policy
-        if source.in_transaction or not source.bytes_replayed:
+        if source.in_transaction:
+            return False
+        if self._failed:
+            return self._runtime.clock.time_ms() - self._last_ms >= RETRY_MS
+        if not source.bytes_replayed:
             return False
         if source.bytes_replayed >= policy.record_bytes:
             return True
         return policy.interval_ms > 0 and self._runtime.clock.time_ms() - self._last_ms >= policy.interval_ms
 
     async def take(self) -> None:
-        """Write a snapshot of the image as it is now."""
+        """Write a snapshot of the image as it is now. Raises OSError."""
         image = self._source.image
         snapshot = image_id(image)
         self._last_ms = self._runtime.clock.time_ms()
         self._source.snapshot_taken()
         if snapshot in self._store:
+            self._failed = False
             return
         batches = image_batches(image, self._last_ms)
         await self._runtime.disk.offload(self._store.write, snapshot, batches)
+        self._failed = False
         self._logger.info("snapshot taken", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
 
     def clean(self) -> None:

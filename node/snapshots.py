@@ -25,6 +25,7 @@ from runtime.disk import Disk, File
 
 SUFFIX: Final = ".checkpoint"
 PART_SUFFIX: Final = ".checkpoint.part"
+SET_ASIDE: Final = ".damaged"
 BATCH_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -127,6 +128,11 @@ class SnapshotStore:
             self._disk.remove(self._path(old))
             self._ids.remove(old)
 
+    def set_aside(self, snapshot: SnapshotId) -> None:
+        """It cannot be used: it stays under another name. Raises OSError."""
+        self._disk.rename(self._path(snapshot), self._path(snapshot) + SET_ASIDE)
+        self._ids.remove(snapshot)
+
     def finished(self, snapshot: SnapshotId) -> None:
         """The part of this snapshot is complete: give it its name."""
         path = self._path(snapshot)
@@ -211,6 +217,17 @@ def image_id(image: MetadataImage) -> SnapshotId:
 def load_image(store: SnapshotStore, snapshot: SnapshotId) -> MetadataImage:
     """The image that a snapshot holds. Raises CorruptSnapshot, and ReplayError for records that contradict."""
     return image_of(snapshot, store.read(snapshot))
+
+
+def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[SnapshotId, str]]:
+    """The image of the latest snapshot that is sound, and why each one after it is not."""
+    damaged: dict[SnapshotId, str] = {}
+    for snapshot in reversed(store.ids):
+        try:
+            return load_image(store, snapshot), damaged
+        except ValueError as error:  # CorruptSnapshot, and ReplayError
+            damaged[snapshot] = str(error)
+    return None, damaged
 
 
 def image_of(snapshot: SnapshotId, data: bytes) -> MetadataImage:

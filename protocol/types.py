@@ -30,3 +30,5 @@ SHARE_STATE_TOPIC: Final = "__share_group_state"
 UNASSIGNED_DIR: Final = UUID(int=1)
 LOST_DIR: Final = UUID(int=2)
 MIGRATING_DIR: Final = UUID(int=0)
+RESERVED_DIRECTORIES: Final = 100
+"""Directory ids below this number have a meaning of their own and belong to no broker."""

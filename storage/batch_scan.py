@@ -94,7 +94,7 @@ def read_batch(file: File, batch: ScannedBatch) -> BatchView:
     return BatchView(memoryview(bytearray(file.pread(batch.size, batch.position))))
 
 
-def has_valid_crc(file: File, batch: ScannedBatch) -> bool:
+def has_valid_crc(file: Source, batch: ScannedBatch) -> bool:
     """Compare the checksum, a part at a time: what claims to be a batch may be as long as the file."""
     crc = 0
     position, end = batch.position + _CRC_FROM, batch.position + batch.size

@@ -54,6 +54,14 @@ class DirectoryError(Exception):
     """A log directory that this node must not use; the text names it and says why."""
 
 
+def _is_log(name: str) -> bool:
+    try:
+        parse_partition_folder(name)
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
     """Checkpoint files to be written: paths and contents."""
@@ -117,6 +125,7 @@ class LogDir:
             self.meta = decode_meta_properties(disk.read(self.file(META_PROPERTIES)))
         except FileNotFoundError:
             self.meta = None
+            self._check_new()
         except CorruptMetaProperties as error:
             raise DirectoryError(f"{self.file(META_PROPERTIES)}: {error}") from error
         try:
@@ -124,6 +133,20 @@ class LogDir:
             self.was_clean = True
         except FileNotFoundError:
             self.was_clean = False
+
+    def _check_new(self) -> None:
+        """A directory without properties has no logs either: nobody knows whose they are, and under a new id nobody
+        would look for them here. Raises OSError, DirectoryError."""
+        found = [
+            name for name in self.context.disk.list(self.path) if not name.endswith(_OTHER_NAMES) and _is_log(name)
+        ]
+        if found:
+            self.unlock()
+            raise DirectoryError(
+                f"log directory {self.path} has logs ({found[0]}{' and others' if found[1:] else ''}), but no "
+                f"{META_PROPERTIES}, which says whose they are. Put that back; or where they are this node's, write it "
+                f"anew, with the lines cluster.id=CLUSTER, node.id=NODE and version=1"
+            )
 
     def format(self, cluster_id: str, node_id: NodeId, new_id: Callable[[], UUID]) -> None:
         """Write ``meta.properties`` where it is missing, or lacks the directory's id.

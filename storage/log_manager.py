@@ -51,6 +51,8 @@ class LogManager:
         self._tiered: bool = config.get("remote.log.storage.system.enable")
         self._upkeep = Upkeep(self, runtime, self._times)
         self.futures = FutureLogs(self, runtime)
+        self.found_logs = False
+        """There were logs when the directories were loaded: this is no broker on new disks alone."""
         self.dirs = [self._directory(path, len(config.log_dirs)) for path in config.log_dirs]
 
     def _directory(self, path: str, count: int) -> LogDir:
@@ -131,9 +133,11 @@ class LogManager:
             except OSError as error:
                 self.take_offline(directory, error)
         self.futures.settle()
+        count = sum(len(directory.logs) for directory in self.dirs)
+        self.found_logs = count > 0
         self._events.info(
             "logs loaded",
-            count=sum(len(directory.logs) for directory in self.dirs),
+            count=count,
             unclean=[directory.path for directory in self.online_dirs if not directory.was_clean],
         )
 
@@ -189,6 +193,10 @@ class LogManager:
         found = self.dir_of(log).directory_id
         assert found is not None, "a directory with logs is formatted"
         return found
+
+    def has_directory(self, directory_id: UUID) -> bool:
+        """Whether this is the id of one of the directories, online or not."""
+        return any(directory.directory_id == directory_id for directory in self.dirs)
 
     def take_offline(self, directory: LogDir, error: OSError) -> None:
         """The disk has failed. Tells the owner; ends the node with the last directory, or with that of its metadata."""

@@ -97,6 +97,27 @@ def test_heartbeats_that_come_late_but_in_time_fence_nobody() -> None:
     on_two_brokers(scenario)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_controller_that_stood_still_reads_the_heartbeats_that_wait_before_it_fences(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        topic = await led_by(cluster, client, 1)
+        before = partition_image(cluster, topic)
+        cluster.world.machine(CONTROLLER).pause()
+        await asyncio.sleep(3 * SESSION)
+        cluster.world.machine(CONTROLLER).resume()
+        await asyncio.sleep(SESSION / 2)
+        after = partition_image(cluster, topic)
+        assert (after.leader, after.leader_epoch) == (1, before.leader_epoch)
+        # One that died meanwhile is found out all the same.
+        cluster.world.machine(CONTROLLER).pause()
+        cluster.world.machine(host_of(1)).power_off()
+        await asyncio.sleep(3 * SESSION)
+        cluster.world.machine(CONTROLLER).resume()
+        await until(lambda: broker_image(cluster, 1).fenced, 2 * SESSION)
+
+    on_two_brokers(scenario, seed=seed)
+
+
 def test_a_killed_broker_is_fenced_and_its_next_incarnation_led_again() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         topic = await led_by(cluster, client, 1)

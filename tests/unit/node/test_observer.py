@@ -11,7 +11,7 @@ from lab.world import World, simulate
 from node.image import Delta, MetadataImage
 from node.snapshot_keeper import SnapshotPolicy
 from protocol.metadata_records import BeginTransactionRecord, EndTransactionRecord, NoOpRecord, TopicRecord
-from tests.unit.node.quorum import Follower, Leader, feature, follow, topic
+from tests.unit.node.quorum import FOLDER, Follower, Leader, feature, follow, topic
 
 Scenario = Callable[[World], Awaitable[None]]
 
@@ -181,6 +181,45 @@ async def test_a_leader_that_lost_committed_records_is_not_followed(world: World
     assert world.machine("b1").failures == []
     assert (follower.features, follower.log.log_end_offset) == ({"metadata.version": 30}, 2)
     assert len(new.fetches) - asked < 40, "it asks again with pauses"
+    assert follower.observer.ahead
+
+
+@in_simulation
+async def test_after_a_restart_it_still_knows_what_was_committed(world: World) -> None:
+    leader, _ = await a_cluster(world)
+    leader.append(feature("lost"))
+    await asyncio.sleep(1)
+    world.machine("b1").kill()
+    await world.machine("b1").wait_ended()
+    kept, lost = leader.batches[:2], leader.batches[2:]
+    leader.batches = list(kept)
+    leader.begin(2)
+    again = follow(world)
+
+    def is_ahead() -> bool:
+        return again.observer.ahead
+
+    await asyncio.sleep(5)
+    assert is_ahead() and again.log.log_end_offset == 3
+    # The controller's log was mended, and it has become the leader of a new epoch.
+    leader.batches = [*kept, *lost]
+    leader.begin(3)
+    await asyncio.sleep(5)
+    assert not is_ahead()
+    assert again.features == {"metadata.version": 30, "lost": 1}
+
+
+@in_simulation
+async def test_a_leader_of_a_lower_epoch_has_lost_metadata(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    leader.begin(5)
+    await asyncio.sleep(1)
+    leader.batches = leader.batches[:2]
+    leader.begin(2)
+    leader._wake()
+    await asyncio.sleep(10)
+    assert follower.observer.ahead and follower.log.log_end_offset == 3
+    assert world.machine("b1").failures == []
 
 
 @in_simulation
@@ -307,6 +346,26 @@ async def test_it_takes_snapshots_of_its_own_and_starts_from_them(world: World) 
     assert len(again.loader.image.topics) == ids[-1].end_offset - 2
     await asyncio.sleep(3)
     assert len(again.loader.image.topics) == 60
+
+
+@in_simulation
+async def test_a_damaged_snapshot_is_set_aside_and_the_metadata_fetched_anew(world: World) -> None:
+    leader = Leader(1)
+    leader.begin()
+    leader.append(topic("old", 9))
+    taken = leader.take_snapshot([feature("metadata.version", 30), topic("t", 1)])
+    leader.append(topic("u", 2))
+    await leading(world, leader)
+    follow(world)
+    await asyncio.sleep(3)
+    machine = world.machine("b1")
+    machine.kill()
+    await machine.wait_ended()
+    machine.storage.corrupt(f"{FOLDER}/{taken.file_name}", 100)
+    again = follow(world)
+    await asyncio.sleep(3)
+    assert machine.failures == []
+    assert set(again.loader.image.topics) == {"t", "u"} and again.snapshots.ids == [taken]
 
 
 @in_simulation

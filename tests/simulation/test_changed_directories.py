@@ -1,0 +1,104 @@
+"""Log directories that come back with another id, without one, or empty."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
+from lab.world import World, simulate
+from node.client.cluster import Cluster
+from protocol.types import NodeId
+from storage.meta_properties import MetaProperties, decode_meta_properties, encode_meta_properties
+from tests.simulation.steps import (
+    OF_BROKERS,
+    QUICK,
+    create,
+    directory_of,
+    partition_image,
+    storage_of,
+    until,
+    values,
+    write,
+)
+
+RECORDS = 30
+
+
+def on_a_broker(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]]) -> None:
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, 1, QUICK, of_brokers=OF_BROKERS)
+        async with cluster.client() as client:
+            await create(client, partitions=2)
+            await write(client, RECORDS)
+            await scenario(cluster, client)
+
+    simulate(run, seed=1)
+
+
+def test_a_directory_with_a_new_id_is_led_from_there() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        home = directory_of(cluster, 1)
+        former = partition_image(cluster).directories
+        await cluster.kill(host_of(1))
+        properties = storage_of(cluster, 1).files[f"{home}/meta.properties"].data
+        meta = decode_meta_properties(bytes(properties))
+        properties[:] = encode_meta_properties(MetaProperties(meta.cluster_id, meta.node_id, None))
+        await cluster.start_broker(1)
+        await until(lambda: partition_image(cluster).leader == 1, 10)
+        assert partition_image(cluster).directories != former
+        assert await values(client, RECORDS) == list(range(RECORDS))
+        await write(client, RECORDS, first=RECORDS)
+        cluster.check_alive()
+
+    on_a_broker(scenario)
+
+
+def test_an_empty_directory_in_the_place_of_the_last_replicas_is_not_elected() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        home = directory_of(cluster, 1)
+        await cluster.kill(host_of(1))
+        storage = storage_of(cluster, 1)
+        away = {path: storage.files.pop(path) for path in list(storage.files) if path.startswith(home)}
+        folders = [path for path in storage.folders if path.startswith(home)]
+        for path in folders:
+            del storage.folders[path]
+        for _ in range(2):
+            await cluster.start_broker(1)
+            await asyncio.sleep(5)
+            assert partition_image(cluster).leader == -1
+            assert not any("/t-0/" in path for path in storage.files)
+            await cluster.kill(host_of(1))
+        for path in [path for path in storage.files if path.startswith(home)]:
+            del storage.files[path]
+        storage.files.update(away)
+        storage.folders.update(dict.fromkeys(folders))
+        await cluster.start_broker(1)
+        await until(lambda: partition_image(cluster).leader == 1, 10)
+        assert await values(client, RECORDS) == list(range(RECORDS))
+
+    on_a_broker(scenario)
+
+
+@pytest.mark.parametrize("machine", [CONTROLLER, host_of(1)])
+def test_logs_without_properties_are_nobodys(machine: str) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        home = "/data" if machine == CONTROLLER else directory_of(cluster, 1)
+        start = cluster.start_controller if machine == CONTROLLER else lambda: cluster.start_broker(1)
+        await cluster.kill(machine)
+        files = cluster.world.machine(machine).storage.files
+        lost = files.pop(f"{home}/meta.properties")
+        with pytest.raises(NodeEnded, match=rf"log directory {home} has logs .* but no meta\.properties"):
+            await start()
+        # Written by hand, without an id, it is taken again.
+        meta = decode_meta_properties(bytes(lost.data))
+        lost.data[:] = encode_meta_properties(MetaProperties(meta.cluster_id, NodeId(meta.node_id), None))
+        files[f"{home}/meta.properties"] = lost
+        cluster.world.machine(machine).failures.clear()
+        await start()
+        assert await values(client, RECORDS) == list(range(RECORDS))
+        cluster.check_alive()
+
+    on_a_broker(scenario)

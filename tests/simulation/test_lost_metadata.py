@@ -1,0 +1,150 @@
+"""A controller that has lost metadata: it does not lead without it, brokers wait for it, and nothing is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
+from lab.disk import Storage
+from lab.power import Inode
+from lab.world import World, simulate
+from milena.__main__ import run as command
+from node.client.cluster import Cluster
+from node.committed_offset import FILE_NAME as COMMITTED
+from storage.names import EPOCHS
+from tests.simulation.steps import QUICK, broker_image, create, partition_image, until, values, write
+
+FOLDER = "/data/__cluster_metadata-0"
+LOG = f"{FOLDER}/{0:020d}.log"
+RECORDS = 30
+
+
+def on_a_cluster(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], *, seed: int = 1) -> None:
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, 2, QUICK)
+        async with cluster.client() as client:
+            await create(client, "early", replicas=2)
+            await create(client, "t", replicas=2)
+            await create(client, "later", replicas=2)
+            await write(client, RECORDS)
+            await scenario(cluster, client)
+
+    simulate(run, seed=seed)
+
+
+def storage(cluster: SimulatedCluster, name: str = CONTROLLER) -> Storage:
+    return cluster.world.machine(name).storage
+
+
+def put_out(files: Storage, place: Path) -> Path:
+    """The files of a metadata log on a disk of the machine that the tests run on."""
+    for path, inode in files.files.items():
+        if path.startswith(FOLDER):
+            target = place / path.removeprefix("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(inode.data)
+    return place / "data"
+
+
+def put_back(files: Storage, place: Path) -> None:
+    for path in [path for path in files.files if path.startswith(FOLDER)]:
+        del files.files[path]
+    for found in (place / FOLDER.removeprefix("/")).iterdir():
+        inode = files.files[f"{FOLDER}/{found.name}"] = Inode(0)
+        inode.data += found.read_bytes()
+        inode.synced = len(inode.data)
+
+
+def lose(files: Storage, topic: str) -> bytes:
+    """The controller's log ends before the batch with the topic, and nothing tells of more; returns what it was."""
+    whole = bytes(files.files[LOG].data)
+    position = 0
+    while True:
+        size = int.from_bytes(whole[position + 8 : position + 12], "big") + 12
+        if topic.encode() in whole[position : position + size]:
+            break
+        position += size
+    del files.files[LOG].data[position:]
+    files.files.pop(f"{FOLDER}/{COMMITTED}", None)
+    return whole
+
+
+async def is_waiting(cluster: SimulatedCluster, broker: int) -> bool:
+    await asyncio.sleep(5)
+    cluster.check_alive()
+    return broker_image(cluster, broker).fenced
+
+
+def test_a_flipped_byte_is_mended_from_a_brokers_copy(tmp_path: Path) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await cluster.kill(CONTROLLER)
+        files = storage(cluster)
+        files.corrupt(LOG, files.files[LOG].data.index(b"later"))
+        with pytest.raises(NodeEnded, match="are lost"):
+            await cluster.start_controller()
+        cluster.world.machine(CONTROLLER).failures.clear()
+        # Brokers serve what they know.
+        await write(client, RECORDS, first=RECORDS)
+        ours = put_out(files, tmp_path / "controller")
+        copy = put_out(storage(cluster, host_of(1)), tmp_path / "broker")
+        assert command(["metadata", "check", str(ours)]) == 1
+        assert command(["metadata", "repair", str(ours), "--from", str(copy)]) == 0
+        put_back(files, tmp_path / "controller")
+        await cluster.start_controller()
+        await until(lambda: not broker_image(cluster, 1).fenced and not broker_image(cluster, 2).fenced)
+        assert {"early", "t", "later"} <= set(cluster.brokers[1].image.topics)
+        await create(client, "new", replicas=2)
+        assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
+        cluster.check_alive()
+
+    on_a_cluster(scenario)
+
+
+def test_brokers_that_know_more_than_the_controller_wait_and_keep_what_they_have() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await cluster.kill(CONTROLLER)
+        whole = lose(storage(cluster), "later")
+        await cluster.start_controller()
+        assert await is_waiting(cluster, 1)
+        assert "later" in cluster.brokers[1].image.topics
+        # So does one that is started again, although its metadata has passed the offset of its registration.
+        await cluster.kill(host_of(1))
+        again = asyncio.ensure_future(cluster.start_broker(1))
+        assert await is_waiting(cluster, 1)
+        assert not again.done() and "/data/later-0" in storage(cluster, host_of(1)).folders
+        # What was lost is found.
+        await cluster.kill(CONTROLLER)
+        storage(cluster).files[LOG].data[:] = whole
+        for name in (COMMITTED, EPOCHS):
+            del storage(cluster).files[f"{FOLDER}/{name}"]
+        await cluster.start_controller()
+        await asyncio.wait_for(again, 60)
+        await until(lambda: not broker_image(cluster, 2).fenced)
+        await write(client, RECORDS, first=RECORDS)
+        assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
+        assert partition_image(cluster, "later").leader in (1, 2)
+        cluster.check_alive()
+
+    on_a_cluster(scenario)
+
+
+def test_a_broker_without_its_copy_takes_what_the_controller_has() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await cluster.kill(CONTROLLER)
+        lose(storage(cluster), "later")
+        await cluster.start_controller()
+        for broker in (1, 2):
+            await cluster.kill(host_of(broker))
+            files = storage(cluster, host_of(broker)).files
+            for path in [path for path in files if path.startswith(FOLDER)]:
+                del files[path]
+            await cluster.start_broker(broker)
+        assert await values(client, RECORDS) == list(range(RECORDS))
+        folders = storage(cluster, host_of(1)).folders
+        assert any(path.startswith("/data/later-0.") and path.endswith("-stray") for path in folders)
+
+    on_a_cluster(scenario)

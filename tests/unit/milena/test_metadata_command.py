@@ -1,0 +1,157 @@
+"""`milena metadata`: what it finds, what it takes from copies, what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milena.__main__ import run
+from milena.errors import UserError
+from node.committed_offset import CommittedOffset
+from node.snapshots import SnapshotId, snapshot_batches
+from protocol.batch import iter_batches
+from protocol.metadata_records import FeatureLevelRecord, encode_record
+from protocol.records import Record, build_batch
+from protocol.types import LeaderEpoch, NodeId, Offset
+from runtime.files import RealDisk
+from storage.meta_properties import MetaProperties, encode_meta_properties
+
+COUNT = 10
+
+
+def batch(offset: int, *, name: str = "feature") -> bytes:
+    record = FeatureLevelRecord(name=f"{name}-{offset}", feature_level=1)
+    return build_batch([Record(0, 0, None, encode_record(record))], base_offset=Offset(offset), leader_epoch=1)
+
+
+def folder_of(path: Path, node: int = 1, cluster: str = "some") -> Path:
+    folder = path / "__cluster_metadata-0"
+    folder.mkdir(parents=True)
+    (path / "meta.properties").write_bytes(encode_meta_properties(MetaProperties(cluster, NodeId(node), None)))
+    return folder
+
+
+def write(folder: Path, offsets: range, *, damaged: tuple[int, ...] = (), name: str = "feature") -> Path:
+    """A segment with one batch for each offset."""
+    path = folder / f"{offsets[0]:020d}.log"
+    with path.open("wb") as file:
+        for offset in offsets:
+            data = bytearray(batch(offset, name=name))
+            data[-3] ^= 1 if offset in damaged else 0
+            file.write(data)
+    return path
+
+
+def offsets_in(folder: Path) -> list[int]:
+    data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+    found: list[int] = []
+    for one in iter_batches(memoryview(bytearray(data))):
+        one.verify_crc()
+        found.append(one.base_offset)
+    return found
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    return folder_of(tmp_path / "controller")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return folder_of(tmp_path / "broker", 2)
+
+
+def test_check_says_what_is_sound_and_what_is_lost(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(ours, range(COUNT), damaged=(4,))
+    before = path.read_bytes()
+    assert run(["metadata", "check", str(ours.parent)]) == 1
+    said = capsys.readouterr().out
+    assert f"damaged: {path} at byte {4 * len(batch(0))}, from offset 4 on: wrong checksum" in said
+    assert "sound: offsets 0 to 3\nsound: offsets 5 to 9\n" in said
+    assert "the offsets 4 to 4 are lost" in said
+    assert path.read_bytes() == before
+    write(ours, range(COUNT))
+    assert run(["metadata", "check", str(ours)]) == 0
+
+
+@pytest.mark.parametrize("damaged", [(0,), (4,), (4, 7), (9,), (3, 4, 5)], ids=str)
+def test_what_is_damaged_comes_from_a_copy(ours: Path, copy: Path, damaged: tuple[int, ...]) -> None:
+    path = write(ours, range(COUNT), damaged=damaged)
+    before = path.read_bytes()
+    CommittedOffset(RealDisk(), str(ours)).write(Offset(COUNT))
+    write(copy, range(COUNT + 2))
+    assert run(["metadata", "repair", str(ours), "--from", str(copy.parent)]) == 0
+    assert offsets_in(ours) == list(range(COUNT + 2))
+    assert (ours / f"{path.name}.damaged").read_bytes() == before
+    assert run(["metadata", "check", str(ours)]) == 0
+
+
+def test_two_copies_complete_each_other_over_several_segments(ours: Path, tmp_path: Path) -> None:
+    write(ours, range(4), damaged=(2,))
+    write(ours, range(4, 8), damaged=(4, 7))
+    first, second = folder_of(tmp_path / "b1", 2), folder_of(tmp_path / "b2", 3)
+    write(first, range(5), damaged=(1,))
+    write(second, range(4, 9))
+    assert run(["metadata", "repair", str(ours), "--from", str(first), "--from", str(second)]) == 0
+    assert offsets_in(ours) == list(range(9))
+
+
+def test_what_no_copy_has_is_given_up_only_where_that_is_asked_for(ours: Path, copy: Path) -> None:
+    path = write(ours, range(COUNT), damaged=(3, 6))
+    write(copy, range(5))
+    before = path.read_bytes()
+    arguments = ["metadata", "repair", str(ours), "--from", str(copy)]
+    with pytest.raises(UserError, match="the offsets 6 to 6 are in no copy"):
+        run(arguments)
+    assert path.read_bytes() == before
+    assert run([*arguments, "--cut"]) == 0
+    assert offsets_in(ours) == list(range(6))
+    assert run(["metadata", "check", str(ours)]) == 0
+
+
+def test_an_end_that_is_missing_is_no_sound_log(ours: Path, copy: Path) -> None:
+    write(ours, range(5))
+    CommittedOffset(RealDisk(), str(ours)).write(Offset(COUNT))
+    assert run(["metadata", "check", str(ours)]) == 1
+    write(copy, range(7))
+    with pytest.raises(UserError, match="the offsets 7 to 9 are in no copy"):
+        run(["metadata", "repair", str(ours), "--from", str(copy)])
+    write(copy, range(COUNT))
+    assert run(["metadata", "repair", str(ours), "--from", str(copy)]) == 0
+    assert offsets_in(ours) == list(range(COUNT))
+
+
+def test_a_snapshot_that_is_gone_comes_from_a_copy(ours: Path, copy: Path) -> None:
+    write(ours, range(4, COUNT))
+    write(copy, range(6, COUNT))
+    with pytest.raises(UserError, match="begins at offset 4 and has no snapshot of what is before"):
+        run(["metadata", "repair", str(ours), "--from", str(copy)])
+    name = SnapshotId(Offset(6), LeaderEpoch(1)).file_name
+    data = b"".join(snapshot_batches((), LeaderEpoch(1), metadata_version=30, last_timestamp=7, now_ms=8))
+    (copy / name).write_bytes(data)
+    assert run(["metadata", "repair", str(ours), "--from", str(copy)]) == 0
+    assert (ours / name).read_bytes() == data
+
+
+def test_other_logs_are_refused(ours: Path, copy: Path, tmp_path: Path) -> None:
+    path = write(ours, range(COUNT), damaged=(4,))
+    write(copy, range(COUNT), name="other")
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="holds another record at offset 0: it is no copy of this log"):
+        run(["metadata", "repair", str(ours), "--from", str(copy)])
+    foreign = folder_of(tmp_path / "foreign", cluster="another")
+    with pytest.raises(UserError, match="is of cluster another, not some"):
+        run(["metadata", "repair", str(ours), "--from", str(foreign)])
+    assert path.read_bytes() == before
+
+
+def test_a_log_in_use_is_left_alone(ours: Path) -> None:
+    write(ours, range(COUNT), damaged=(4,))
+    unlock = RealDisk().lock(str(ours.parent / ".lock"))
+    with pytest.raises(UserError, match="is in use: stop the node first"):
+        run(["metadata", "repair", str(ours), "--cut"])
+    unlock()
+    assert run(["metadata", "repair", str(ours), "--cut"]) == 0
+    with pytest.raises(UserError, match="no such folder"):
+        run(["metadata", "check", str(ours.parent / "elsewhere")])

@@ -65,6 +65,8 @@ async def copy_round(tier: Tier, role: Role) -> None:
         log_start=log.log_start_offset,
         stable=log.last_stable_offset,
     )
+    if found:
+        await _check_place(tier, role)  # before anything is announced
     for candidate in found:
         await _wait_for_quota(tier, role)
         if not role.holds(log) or not tiering.is_copied(log):
@@ -155,6 +157,14 @@ def _segment_at(log: PartitionLog, candidate: Candidate) -> Segment | None:
     if index < 0 or log.segments[index].base_offset != candidate.base or index + 1 >= len(log.segments):
         return None
     return log.segments[index] if log.segments[index + 1].base_offset == candidate.end else None
+
+
+async def _check_place(tier: Tier, role: Role) -> None:
+    try:
+        await tier.storage.check()
+    except RemoteStorageError:
+        tier.meters.of(role.replica.topic).copy_errors.add()
+        raise
 
 
 async def _wait_for_quota(tier: Tier, role: Role) -> None:

@@ -19,6 +19,7 @@ from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, NodeId, Offset, PartitionEpoch
 from runtime.logging import get_logger
+from storage.flush import vouched_end
 from storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -311,8 +312,9 @@ class Leading:
         """Move it to what all of the maximal ISR has, and those who are about to join. It stays while fewer than
         ``min.insync.replicas`` are in sync. The one place where a leader's high watermark moves."""
         log, state = self._log, self.isr
-        end = candidate = log.log_end_offset
-        if end <= log.high_watermark or len(state.isr) < self._partition.effective_min_isr:
+        end = log.log_end_offset
+        candidate = vouched_end(log)
+        if candidate <= log.high_watermark or len(state.isr) < self._partition.effective_min_isr:
             return False
         maximal = state.maximal
         for node, follower in self.followers.items():

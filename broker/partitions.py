@@ -8,6 +8,7 @@ from uuid import UUID
 from broker.partition import Partition
 from node.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
+from storage.partition_log import PartitionLog
 
 
 class PartitionSet:
@@ -36,6 +37,11 @@ class PartitionSet:
 
     def find(self, topic: str, index: int) -> Partition | None:
         return self._hosted.get((topic, index))
+
+    def of_log(self, log: PartitionLog) -> Partition | None:
+        """The partition whose log this is; None where it has another one by now."""
+        found = self.find(log.topic, log.partition)
+        return found if found is not None and found.log is log else None
 
     def get(self, topic: str, index: int) -> Partition:
         """Raises KafkaError NOT_LEADER_OR_FOLLOWER where the partition is elsewhere (or not here yet), and

@@ -104,8 +104,7 @@ class Broker:
         self.fetch_max_bytes: int = config.get("fetch.max.bytes")
         self.selects_replicas = config.get("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
-        for directory in self.logs.dirs:
-            directory.context.start_moved = self._log_start_moved
+        self.logs.tell(start_moved=self._log_start_moved, synced=self._log_synced)
         self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id))
         self.server = self._listening(config, self.rules, apis or broker_apis())
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
@@ -385,10 +384,14 @@ class Broker:
             self.tier.reconfigure()
 
     def _log_start_moved(self, log: PartitionLog) -> None:
-        partition = self.partitions.find(log.topic, log.partition)
-        if partition is not None and partition.log is log:
+        if (partition := self.partitions.of_log(log)) is not None:
             self.fetchers.log_start_moved(partition)
             partition.changed()
+
+    def _log_synced(self, log: PartitionLog) -> None:
+        if (partition := self.partitions.of_log(log)) is not None:
+            self.fetchers.log_synced(partition)
+            partition.review()
 
     def _directory_failed(self, directory: LogDir, lost: list[PartitionLog]) -> None:
         """A disk is gone: its partitions answer KAFKA_STORAGE_ERROR, the controller elects others, the rest goes on."""

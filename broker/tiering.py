@@ -16,6 +16,7 @@ from tiered.remote_storage import RemoteStorage
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier import Tier
 from tiered.tier_config import remote_storage
+from tiered.tier_identity import Claim
 from tiered.tier_manager import RemoteLogManager
 from tiered.topic_metadata.manager import TopicMetadataManager
 from tiered.topic_metadata.settings import MetadataTopicSettings
@@ -28,12 +29,15 @@ TOPIC_BASED: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicB
 
 def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
     """Nothing is touched before ``start``. Raises ConfigError."""
+    manager: RemoteLogManager
+    claim = Claim(lambda: node.logs.cluster_id, lambda: manager.knows_of_no_copy)
     storage = remote_storage(
         node.runtime,
         config.get("remote.log.storage.manager.class.name"),
         config.under(config.get("remote.log.storage.manager.impl.prefix")),
         str(node.node_id),
         memory=f"{config.log_dirs[0]}/{REMOTE_FOLDER}",
+        claim=claim,
     )
     tier = Tier(
         node.runtime,
@@ -47,7 +51,8 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
         _quota(config, "fetch"),
         get_logger("tier", node=node.node_id),
     )
-    return RemoteLogManager(tier, node.metrics)
+    manager = RemoteLogManager(tier, node.metrics)
+    return manager
 
 
 def _indexes(node: Broker, config: NodeConfig, storage: RemoteStorage) -> RemoteIndexCache:

@@ -29,8 +29,8 @@ RETAINED_BYTES: Final = ("-1", "-1", "20000")
 
 
 def metadata_topic(replicas: int) -> admin.NewTopic:
-    """What is acknowledged of it outlives a power loss: without its metadata the tier is lost to a cluster."""
-    configs = {"min.insync.replicas": "2", "retention.ms": "-1", "flush.messages": "1"}
+    """As brokers make it, for any number of replicas."""
+    configs = {"min.insync.replicas": "2", "retention.ms": "-1"}
     return admin.NewTopic(REMOTE_LOG_METADATA_TOPIC, METADATA_PARTITIONS, replicas, configs=configs)
 
 

@@ -25,6 +25,7 @@ ZERO_UUID: Final = UUID(int=0)
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+REMOTE_METADATA_TOPIC: Final = "__remote_log_metadata"
 TRANSACTION_TOPIC: Final = "__transaction_state"
 SHARE_STATE_TOPIC: Final = "__share_group_state"
 UNASSIGNED_DIR: Final = UUID(int=1)

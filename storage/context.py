@@ -74,6 +74,10 @@ class LogContext:
     lies beyond a truncation: segments that were filled again since would count as synced."""
     rolled: Callable[[PartitionLog], None] = _unheard
     """A log has begun a segment: what is before it should be flushed."""
+    sync_soon: Callable[[PartitionLog], None] = _unheard
+    """A log that is synced before others hear of its records has some that are not."""
+    synced: Callable[[PartitionLog], None] = _unheard
+    """That was done, as far as the log went when it began."""
     start_moved: Callable[[PartitionLog], None] = _unheard
     """A log begins later than before: retention, or somebody who asked for it."""
     tiered: bool = False

@@ -8,13 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from protocol.types import Offset
+from protocol.types import REMOTE_METADATA_TOPIC, Offset
 from runtime.disk import Disk, File
 
 if TYPE_CHECKING:
     from storage.partition_log import PartitionLog
+
+SYNCED_FIRST: Final = frozenset({REMOTE_METADATA_TOPIC})
+"""Topics on whose word files are deleted elsewhere: of the tier's metadata a record that a power loss took would leave
+records that are neither on a disk nor to be found in the tier. Their high watermark, which is all that readers see,
+moves only over what every member of the ISR has synced."""
+
+
+def vouched_end(log: PartitionLog) -> Offset:
+    """Up to where this replica may tell others that it has the log. What it may not tell of yet will be synced."""
+    if log.topic not in SYNCED_FIRST or log.recovery_point >= log.log_end_offset:
+        return log.log_end_offset
+    log.context.sync_soon(log)
+    return log.recovery_point
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from protocol.types import LeaderEpoch, Offset
 from runtime.disk import Bytes
 from storage.append_info import AppendInfo, MalformedRecords, Origin
 from storage.end_marker import read_end_marker
+from storage.flush import SYNCED_FIRST
 from storage.producer_state import EndMarker, KeptBatch
 from storage.txn_index import AbortedTxn
 from storage.validation import LOG_APPEND_TIME, Steps, split_batches, validation
@@ -216,6 +217,8 @@ def _write(log: PartitionLog, data: Bytes, batches: Sequence[BatchView], now: in
 def _flush_if_due(log: PartitionLog) -> None:
     if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
         log.flush()
+    elif log.topic in SYNCED_FIRST:
+        log.context.sync_soon(log)
 
 
 def _note_producer(log: PartitionLog, batch: BatchView, marker: EndMarker | None) -> None:

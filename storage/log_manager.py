@@ -67,10 +67,16 @@ class LogManager:
             jitter=self._runtime.random.below,
             rolled=self._upkeep.flush_soon,
             truncated=self._upkeep.checkpoint_soon,
+            sync_soon=self._upkeep.sync_soon,
         )
         directory = LogDir(path, context)
         context.failed = lambda error: self.take_offline(directory, error)
         return directory
+
+    def tell(self, *, start_moved: Callable[[PartitionLog], None], synced: Callable[[PartitionLog], None]) -> None:
+        """Who hears of what becomes of logs (see ``LogContext``)."""
+        for directory in self.dirs:
+            directory.context.start_moved, directory.context.synced = start_moved, synced
 
     # Starting and stopping
 

@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import METADATA_TOPIC, OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC, Offset
+from protocol.types import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    REMOTE_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_TOPIC,
+    Offset,
+)
 from storage.epoch_cache import EpochEntry
 from storage.guard import guarded
 from storage.names import SNAPSHOT, segment_file
@@ -26,7 +33,6 @@ if TYPE_CHECKING:
     from storage.context import LogContext
     from storage.partition_log import PartitionLog
 
-REMOTE_METADATA_TOPIC: Final = "__remote_log_metadata"
 NEVER_TIERED: Final = frozenset(
     {OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC, METADATA_TOPIC, REMOTE_METADATA_TOPIC}
 )

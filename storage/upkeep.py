@@ -11,7 +11,7 @@ from protocol.errors import KafkaError
 from runtime.context import Runtime
 from runtime.tasks import Tasks
 from storage.deletions import remove_paths
-from storage.flush import FlushPlan, run_plans
+from storage.flush import SYNCED_FIRST, FlushPlan, run_plans
 from storage.log_dir import LogDir
 from storage.partition_log import PartitionLog
 
@@ -72,12 +72,15 @@ class Upkeep:
         self._times = times
         self._rolled: dict[PartitionLog, None] = {}
         self._wanted = asyncio.Event()
+        self._behind: dict[PartitionLog, None] = {}
+        self._sync_wanted = asyncio.Event()
         self._checkpoint_wanted = False
 
     def start(self, tasks: Tasks) -> None:
         times = self._times
         checkpoint_ms = min(times.recovery_checkpoint_ms, times.high_watermark_checkpoint_ms)
         tasks.spawn(self._on_demand(), name="flush after roll")
+        tasks.spawn(self._sync_behind(), name="sync before others hear of it")
         tasks.spawn(self._every(times.retention_ms, self._retention, INITIAL_DELAY), name="retention")
         tasks.spawn(self._every(checkpoint_ms, self.write_checkpoints), name="checkpoints")
         tasks.spawn(self._every(times.producer_check_ms, self._expire), name="producer expiration")
@@ -87,8 +90,15 @@ class Upkeep:
 
     def flush_soon(self, log: PartitionLog) -> None:
         """A log has rolled: what is before the new segment is synced in the background."""
+        if log.topic in SYNCED_FIRST:
+            return  # the next append has all of it synced; two plans at a time would share the work
         self._rolled[log] = None
         self._wanted.set()
+
+    def sync_soon(self, log: PartitionLog) -> None:
+        """Others wait until all of this log is synced. What comes while the disk works is synced together."""
+        self._behind[log] = None
+        self._sync_wanted.set()
 
     def checkpoint_soon(self) -> None:
         """A log was cut below its recovery point."""
@@ -141,6 +151,17 @@ class Upkeep:
                 self._rolled.clear()
                 await self.flush(logs, sealed_only=True)
 
+    async def _sync_behind(self) -> None:
+        """Apart from other flushes, which may take long."""
+        while True:
+            await self._sync_wanted.wait()
+            self._sync_wanted.clear()
+            logs = list(self._behind)
+            self._behind.clear()
+            await self.flush(logs)
+            for log in logs:
+                log.context.synced(log)
+
     async def _in_slices(self, work: Callable[[PartitionLog], None]) -> None:
         for number, log in enumerate(list(self._logs)):
             try:
@@ -164,7 +185,8 @@ class Upkeep:
 
     async def _flush_old(self) -> None:
         now = self._runtime.clock.time_ms()
-        await self.flush([log for log in self._logs if now - log.last_flush_ms >= log.config.flush_ms])
+        logs = [log for log in self._logs if log.topic not in SYNCED_FIRST]
+        await self.flush([log for log in logs if now - log.last_flush_ms >= log.config.flush_ms])
 
     async def _delete(self) -> None:
         now = self._runtime.clock.time_ms()

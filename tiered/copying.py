@@ -17,6 +17,7 @@ from storage.checkpoints import encode_epochs
 from storage.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
 from storage.partition_log import PartitionLog
 from storage.segment import Segment
+from tiered.adopting import adopt, first_served
 from tiered.deletion import delete_segment, update_of
 from tiered.eligibility import Candidate, candidates
 from tiered.lineage_offsets import highest_remote, remote_log_start
@@ -55,7 +56,8 @@ async def copy_round(tier: Tier, role: Role) -> None:
     log = role.log
     if log is None or not role.may_copy or not tiering.is_copied(log) or not tier.metadata.is_ready(role.partition):
         return
-    catch_up(tier, role, log)
+    if not await catch_up(tier, role, log):
+        return
     bases = [segment.base_offset for segment in log.segments]
     found = candidates(
         bases,
@@ -63,6 +65,8 @@ async def copy_round(tier: Tier, role: Role) -> None:
         log_start=log.log_start_offset,
         stable=log.last_stable_offset,
     )
+    if found:
+        await _check_place(tier, role)  # before anything is announced
     for candidate in found:
         await _wait_for_quota(tier, role)
         if not role.holds(log) or not tiering.is_copied(log):
@@ -77,11 +81,16 @@ async def copy_round(tier: Tier, role: Role) -> None:
                 return
 
 
-def catch_up(tier: Tier, role: Role, log: PartitionLog) -> None:
-    """Take from the metadata what this log may not know: where it begins in the tier, and how far it is copied.
+async def catch_up(tier: Tier, role: Role, log: PartitionLog) -> bool:
+    """Take from the metadata what this log may not know: where it begins in the tier, and how far it is copied. False
+    where the role has ended meanwhile.
 
-    Raises KafkaError, MetadataNotReady.
+    Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
     """
+    if role.leads:
+        await adopt(tier, role, log)
+        if not role.holds(log):
+            return False
     cache = tier.metadata.cache(role.partition)
     if role.leads and role.started_log is not log:
         _find_log_start(tier, role, log)
@@ -91,6 +100,7 @@ def catch_up(tier: Tier, role: Role, log: PartitionLog) -> None:
     end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
     if end is not None:
         tiering.set_copied(log, _still_there(cache, log, end.offset))
+    return True
 
 
 def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset) -> Offset:
@@ -110,10 +120,9 @@ def _pass_deleted(cache: RemoteLogMetadataCache, log: PartitionLog) -> None:
     earliest = log.epochs.earliest
     if earliest is None or not earliest.start <= log.log_start_offset < log.local_log_start_offset:
         return
-    every = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.local_log_start_offset)
-    first = next(every, None)
+    first = first_served(cache, log)
     if first is not None:  # else nothing is known of it
-        tiering.update_log_start(log, first.first)
+        tiering.update_log_start(log, first)
 
 
 def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
@@ -148,6 +157,14 @@ def _segment_at(log: PartitionLog, candidate: Candidate) -> Segment | None:
     if index < 0 or log.segments[index].base_offset != candidate.base or index + 1 >= len(log.segments):
         return None
     return log.segments[index] if log.segments[index + 1].base_offset == candidate.end else None
+
+
+async def _check_place(tier: Tier, role: Role) -> None:
+    try:
+        await tier.storage.check()
+    except RemoteStorageError:
+        tier.meters.of(role.replica.topic).copy_errors.add()
+        raise
 
 
 async def _wait_for_quota(tier: Tier, role: Role) -> None:

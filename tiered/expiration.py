@@ -24,7 +24,8 @@ async def expire_round(tier: Tier, role: Role) -> None:
     if log is None or not tier.metadata.is_ready(role.partition):
         return
     # A leader that has not copied anything yet would count the same segments here and there (KAFKA-20732).
-    catch_up(tier, role, log)
+    if not await catch_up(tier, role, log):
+        return
     clock = tier.runtime.clock
     began = clock.monotonic()
     cache = tier.metadata.cache(role.partition)
@@ -98,7 +99,7 @@ async def follow_round(tier: Tier, role: Role) -> None:
     ``tier.FAILURES``."""
     log = role.log
     if log is not None and tier.metadata.is_ready(role.partition):
-        catch_up(tier, role, log)
+        await catch_up(tier, role, log)
 
 
 async def erase(

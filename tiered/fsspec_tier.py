@@ -42,6 +42,7 @@ from tiered.remote_storage import (
     nothing_at,
 )
 from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from tiered.tier_identity import IDENTITY, Claim, encode
 
 T = TypeVar("T")
 
@@ -63,7 +64,13 @@ class FsspecTier:
     """Implements ``tiered.remote_storage.RemoteStorage``. Brokers may share the tree; ``owner`` tells them apart."""
 
     def __init__(
-        self, runtime: Runtime, settings: FsspecSettings, owner: str, *, system: FileSystem | None = None
+        self,
+        runtime: Runtime,
+        settings: FsspecSettings,
+        owner: str,
+        *,
+        system: FileSystem | None = None,
+        claim: Claim | None = None,
     ) -> None:
         """``system``: instead of the one that the URL names; the URL is then the path in it."""
         self._disk = runtime.tier_disk
@@ -71,6 +78,7 @@ class FsspecTier:
         self._settings = settings
         self._owner = owner
         self._system = system
+        self._claim = claim
         self._top = settings.url.rstrip("/")
         self._tasks = runtime.new_tasks("tier")
         self._under_way: dict[str, None] = {}
@@ -86,10 +94,39 @@ class FsspecTier:
 
     async def start(self) -> None:
         def make(system: FileSystem) -> None:
-            if not is_object_store(system):
+            if self._claim is not None:
+                if self._is_there(system):  # else it begins with the first copy, when the metadata is known
+                    self._check_owner(system)
+            elif not is_object_store(system):
                 system.makedirs(f"{self._top}/{tier_names.ROOT}", exist_ok=True)
 
         await self._do(f"cannot make {self._settings.url}", make)
+
+    async def check(self) -> None:
+        await self._do(f"cannot use {self._settings.url}", self._check_owner)
+
+    async def own(self, cluster_id: str) -> None:
+        await self._connected()
+        await self._do(f"cannot own {self._settings.url}", put, encode(cluster_id), f"{self._top}/{IDENTITY}")
+
+    def _is_there(self, system: FileSystem) -> bool:
+        root = f"{self._top}/{tier_names.ROOT}"
+        return bool(list_folder(system, root)) if is_object_store(system) else system.exists(root)
+
+    def _check_owner(self, system: FileSystem) -> None:
+        """Raises RemoteStorageError."""
+        if self._claim is None:
+            return
+        path = f"{self._top}/{IDENTITY}"
+        try:
+            found = bytes(memoryview(system.cat_file(path)))
+        except FileNotFoundError:
+            found = None
+        identity = self._claim.check(self._settings.url, found, is_there=found is not None or self._is_there(system))
+        if not is_object_store(system):
+            system.makedirs(f"{self._top}/{tier_names.ROOT}", exist_ok=True)
+        if identity is not None:
+            put(system, identity, path)
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
         what = f"cannot copy segment {to_text(metadata.id)} to {self._settings.url}"
@@ -240,6 +277,7 @@ class FsspecTier:
         metadata: RemoteLogSegmentMetadata,
         folder: str,
     ) -> None:
+        self._check_owner(system)
         if is_object_store(system):
             for suffix, source in objects:
                 put(system, source, self._path(metadata, suffix))

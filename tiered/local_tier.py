@@ -33,6 +33,7 @@ from tiered.remote_storage import (
     remote_errors,
 )
 from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from tiered.tier_identity import Claim, encode, read_identity, write_identity
 
 T = TypeVar("T")
 
@@ -49,7 +50,10 @@ class LocalTier:
     place where it is to be mounted.
     """
 
-    def __init__(self, runtime: Runtime, folder: str, owner: str, *, memory: str | None = None) -> None:
+    def __init__(
+        self, runtime: Runtime, folder: str, owner: str, *, memory: str | None = None, claim: Claim | None = None
+    ) -> None:
+        """``claim``: without one, whoever's tier it is is used."""
         self._disk = runtime.tier_disk
         self._own_disk = runtime.disk
         self._clock = runtime.clock
@@ -58,6 +62,7 @@ class LocalTier:
         self._copying = f"{folder}/{tier_names.COPYING}"
         self._owner = owner
         self._memory = memory
+        self._claim = claim
         self._logs = OpenLogs(self._disk, self._clock)
         self._copies = 0
         self._under_way: dict[str, None] = {}
@@ -70,10 +75,23 @@ class LocalTier:
                 f"{self._root} is not there and was when this broker ran before: mount it, or make it where the tier "
                 "is to begin anew"
             )
-        if await self._do(f"cannot make {self._root}", self._start):
-            get_logger("remote storage").info("folder of the tier made: it is empty", folder=self._root)
-        if not known:
+        if self._claim is None:
+            if await self._do(f"cannot make {self._root}", self._start):
+                get_logger("remote storage").info("folder of the tier made: it is empty", folder=self._root)
+        elif await self._do(f"cannot look for {self._root}", self._disk.exists, self._root):
+            await self._do(f"cannot use {self._folder}", self._check_owner)
+        # Else it is made with the first copy: the metadata must be known, which may say that there was one.
+        if not known and await self._do(f"cannot look for {self._root}", self._disk.exists, self._root):
             await self._own_disk.offload(self._remember)
+
+    async def check(self) -> None:
+        await self._do(f"cannot use {self._folder}", self._check_owner)
+        if not await self._own_disk.offload(self._is_known):
+            await self._own_disk.offload(self._remember)
+
+    async def own(self, cluster_id: str) -> None:
+        identity = encode(cluster_id)
+        await self._do("cannot own it", write_identity, self._disk, self._folder, self._owner, identity)
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
         self._copies += 1
@@ -137,6 +155,7 @@ class LocalTier:
             partitions = [found for found in map(tier_names.parse_folder, names) if found is not None]
         else:
             partitions = [partition]
+            await self._do(what, self._disk.list, self._root)  # where that is away, nothing is known of what it has
         return [segment for one in partitions for segment in await self._do(what, self._segments, one)]
 
     async def foreign(self) -> list[str]:
@@ -168,6 +187,19 @@ class LocalTier:
                 raise
             raise RetriableRemoteStorageError(f"{what}: {self._root} is not there") from None
 
+    def _check_owner(self) -> None:
+        """Raises RemoteStorageError."""
+        if self._claim is None:
+            return
+        is_there = self._disk.exists(self._root)
+        identity = self._claim.check(self._root, read_identity(self._disk, self._folder), is_there=is_there)
+        if not is_there:
+            self._start()
+        if identity is not None:
+            write_identity(self._disk, self._folder, self._owner, identity)
+            said = "tier is this cluster's from now on" if is_there else "folder of the tier made: it is empty"
+            get_logger("remote storage").info(said, folder=self._root)
+
     def _is_known(self) -> bool:
         try:
             return self._memory is not None and self._own_disk.read(self._memory) == self._remembered()
@@ -196,6 +228,7 @@ class LocalTier:
         return bool(missing)
 
     def _make_folder(self, folder: str) -> None:
+        self._check_owner()
         self._disk.list(self._root)  # or an unmounted folder would be filled below its mount point
         self._disk.remove_tree(folder)  # an earlier run may have been killed in the same copy
         self._disk.make_folders(folder)
@@ -249,6 +282,7 @@ class LocalTier:
     def _publish(self, folder: str, metadata: RemoteLogSegmentMetadata, suffixes: list[str]) -> None:
         """Rename the objects to their names. They are on disk before the log is there, which makes them a segment."""
         disk = self._disk
+        self._check_owner()
         home = f"{self._folder}/{tier_names.partition_folder(metadata.partition)}"
         if not disk.exists(home):
             disk.list(self._root)

@@ -152,6 +152,14 @@ class RemoteStorage(Protocol):
         """Make what must be there before the first copy."""
         ...
 
+    async def check(self) -> None:
+        """That this is the cluster's tier, which begins here if it may. Raises RemoteStorageError where it is not."""
+        ...
+
+    async def own(self, cluster_id: str) -> None:
+        """The tier belongs to this cluster from now on, whoever's it was."""
+        ...
+
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
         """Store a segment; it appears whole or not at all. Returns custom metadata for the segment's record.
 

@@ -75,7 +75,7 @@ async def restorable(
     found = Restorable()
     there = {one.segment_id.id: one for one in stored}
     if history is None:
-        found.segments = await _whole(storage, stored, found)
+        found.segments = await whole_segments(storage, stored, found)
         found.lineage = furthest(of_replicas, await lineage_of_tier(storage, found.segments))
     else:
         await _told(storage, history, partition, there, found)
@@ -125,10 +125,10 @@ async def _beside(
     deleted = {key for key in there if _was_deleted(history, RemoteLogSegmentId(partition, key))}
     untold = [one for key, one in there.items() if key not in known | deleted]
     unended = [there[key] for key in begun if key in there and LOG_SUFFIX in there[key].objects]
-    whole = await _whole(storage, [*untold, *unended], found)
-    candidates = [one for one in (_ended(begun.get(one.id), one, found) for one in whole) if one is not None]
+    whole = await whole_segments(storage, [*untold, *unended], found)
+    candidates = [one for one in (ended(begun.get(one.id), one, found) for one in whole) if one is not None]
     found.lineage = furthest(of_replicas, await lineage_of_tier(storage, [*found.segments, *candidates]))
-    taken = [] if found.lineage is None else list(_lacking(found.lineage, found.segments, candidates))
+    taken = [] if found.lineage is None else list(lacking(found.lineage, found.segments, candidates))
     ids = {one.id for one in taken}
     found.segments = [one for one in found.segments if one.id not in ids] + taken
     if found.lineage is not None:
@@ -153,7 +153,7 @@ def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
     return any(one.event.state in _DELETIONS for one in history.events.get(segment, ()))
 
 
-async def _whole(
+async def whole_segments(
     storage: RemoteStorage, stored: Iterable[StoredSegment], found: Restorable
 ) -> list[RemoteLogSegmentMetadata]:
     """What the sets of files with a whole log say of themselves; the others are noted."""
@@ -172,7 +172,7 @@ async def _whole(
     return whole
 
 
-def _ended(
+def ended(
     begun: RemoteLogSegmentMetadata | None, stored: RemoteLogSegmentMetadata, found: Restorable
 ) -> RemoteLogSegmentMetadata | None:
     """A segment as it is after its copy. What was told at the beginning must be what the files hold."""
@@ -189,7 +189,7 @@ def _ended(
     return replace(begun, state=_STATE.COPY_SEGMENT_FINISHED, event_timestamp_ms=stored.event_timestamp_ms)
 
 
-def _lacking(
+def lacking(
     lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata], candidates: Iterable[RemoteLogSegmentMetadata]
 ) -> Iterator[RemoteLogSegmentMetadata]:
     """Those of ``candidates`` that serve what neither ``segments`` nor the ones before them do; of several with the

@@ -22,6 +22,8 @@ class Role:
         self.ended = False
         self.copying: set[UUID] = set()
         """Segments on their way to the tier."""
+        self.adopting = asyncio.Lock()
+        """Held while somebody looks for what the metadata does not know."""
         self.may_copy = True
         """Until a store asks for more metadata than is allowed: then nothing is copied in this role any more."""
         self.started_log: PartitionLog | None = None

@@ -18,6 +18,7 @@ from typing import Any, Final
 from runtime.config.values import ConfigError
 from runtime.context import Runtime
 from tiered.remote_storage import RemoteStorage
+from tiered.tier_identity import Claim
 
 LOCAL: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 FSSPEC: Final = "milena.tiered.FsspecRemoteStorage"
@@ -27,7 +28,13 @@ DEFAULT_AHEAD: Final = 6
 
 
 def remote_storage(
-    runtime: Runtime, name: str | None, settings: Mapping[str, str], owner: str, *, memory: str | None = None
+    runtime: Runtime,
+    name: str | None,
+    settings: Mapping[str, str],
+    owner: str,
+    *,
+    memory: str | None = None,
+    claim: Claim | None = None,
 ) -> RemoteStorage:
     """The adapter of the class ``name``, not started. ``owner`` is the broker's id: who writes what in a shared tier.
     ``memory``: a file of the broker's own that tells its next start which folder there was.
@@ -40,14 +47,14 @@ def remote_storage(
         case _ if name == LOCAL:
             from tiered.local_tier import LocalTier
 
-            return LocalTier(runtime, os.path.abspath(_required(settings, "dir")), owner, memory=memory)
+            return LocalTier(runtime, os.path.abspath(_required(settings, "dir")), owner, memory=memory, claim=claim)
         case _ if name == FSSPEC:
-            return _fsspec(runtime, settings, owner)
+            return _fsspec(runtime, settings, owner, claim)
         case _:
             raise ConfigError(f"remote.log.storage.manager.class.name={name} is not one of {LOCAL}, {FSSPEC}")
 
 
-def _fsspec(runtime: Runtime, settings: Mapping[str, str], owner: str) -> RemoteStorage:
+def _fsspec(runtime: Runtime, settings: Mapping[str, str], owner: str, claim: Claim | None) -> RemoteStorage:
     from importlib.util import find_spec
 
     from tiered.fsspec_tier import FsspecSettings, FsspecTier
@@ -62,7 +69,7 @@ def _fsspec(runtime: Runtime, settings: Mapping[str, str], owner: str) -> Remote
         cache=_number(settings, "chunk.cache.size", max(DEFAULT_CACHE, 4 * chunk), at_least=chunk),
         ahead=_number(settings, "read.ahead.chunks", DEFAULT_AHEAD, at_least=0),
     )
-    return FsspecTier(runtime, found, owner)
+    return FsspecTier(runtime, found, owner, claim=claim)
 
 
 def _required(settings: Mapping[str, str], key: str) -> str:

@@ -23,7 +23,7 @@ from tiered.metadata_manager import MetadataNotReady
 from tiered.pool import Pool
 from tiered.remote_storage import RemoteStorageError, cancelled_calls
 from tiered.roles import Role
-from tiered.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 from tiered.tier import FAILURES, Replica, Tier
 
 Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]
@@ -113,6 +113,16 @@ class RemoteLogManager:
         tier.copy_quota.limit = tier.get("remote.log.manager.copy.max.bytes.per.second")
         tier.fetch_quota.limit = tier.get("remote.log.manager.fetch.max.bytes.per.second")
         tier.indexes.resize(tier.get("remote.log.index.file.cache.total.size.bytes"))
+
+    @property
+    def knows_of_no_copy(self) -> bool:
+        """The metadata of all tiered partitions here is known, and tells of no segment that was copied."""
+        metadata, started = self.tier.metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        return all(
+            metadata.is_ready(one.partition)
+            and all(segment.state is started for segment in metadata.cache(one.partition).segments())
+            for one in self
+        )
 
     # -- roles
 

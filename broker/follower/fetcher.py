@@ -28,6 +28,7 @@ from runtime.clock import Clock
 from runtime.containment import Containment
 from runtime.logging import get_logger
 from runtime.tasks import TaskHandle, Tasks
+from storage.flush import vouched_end
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -77,6 +78,8 @@ class Fetcher:
         self._session = FollowerSession()
         self._truncating: dict[Following, None] = {}
         self._locating: dict[Following, None] = {}
+        self._syncing: dict[Following, None] = {}
+        """Those that may not tell yet that they have what came last: the next fetch would."""
         self._paused: dict[Following, float] = {}
         """When each goes on."""
         self._wake = asyncio.Event()
@@ -117,6 +120,13 @@ class Fetcher:
         """Its log start has moved: the leader is to hear of it with the next fetch."""
         self._session.note_changed(one)
 
+    def note_synced(self, one: Following) -> None:
+        """What its log had is synced."""
+        if one in self._syncing:
+            self._displace(one)
+            self._place(one)
+            self._wake.set()
+
     def _place(self, one: Following) -> None:
         """Where the state says."""
         if one.paused:
@@ -127,6 +137,8 @@ class Fetcher:
                 self._truncating[one] = None
             case FetchState.LOCATING:
                 self._locating[one] = None
+            case FetchState.FETCHING if _may_not_tell(one):
+                self._syncing[one] = None
             case FetchState.FETCHING:
                 self._session.add(one)
             case FetchState.LOCATING_LOCAL | FetchState.BUILDING:
@@ -138,6 +150,7 @@ class Fetcher:
         self._truncating.pop(one, None)
         self._locating.pop(one, None)
         self._paused.pop(one, None)
+        self._syncing.pop(one, None)
         self._session.remove(one)
         self._aux.cancel(one)
 
@@ -157,7 +170,7 @@ class Fetcher:
                 leader_epoch=one.leader_epoch,
                 reason=event.name,
             )
-        if one.state is not before or one.paused:
+        if one.state is not before or one.paused or _may_not_tell(one):
             self._displace(one)
             self._place(one)
 
@@ -236,7 +249,7 @@ class Fetcher:
     def _next_fetch(self) -> SessionFetch | None:
         if self._quota.exceeded:
             self._hold_back()
-        self._link.hurried = self._aux.busy
+        self._link.hurried = self._aux.busy or bool(self._syncing)
         return self._session.next_fetch() if self._session.pending else None
 
     def _hold_back(self) -> None:
@@ -337,6 +350,11 @@ class Fetcher:
         if one.shorten(leader_end):
             return Event.LOCATED
         return one.leave_to_tier() if leader_end > 0 and self._aux.skips_copied(one) else None
+
+
+def _may_not_tell(one: Following) -> bool:
+    """Its next fetch would tell of records that have to be synced first, and soon are."""
+    return one.state is FetchState.FETCHING and vouched_end(one.log) < one.log.log_end_offset
 
 
 def _move_up(one: Following, leader_start: Offset) -> Event | None:

@@ -101,6 +101,11 @@ class Fetchers:
         if place is not None:
             place[1].note_changed(place[0])
 
+    def log_synced(self, partition: Partition) -> None:
+        place = self._places.get((partition.topic, partition.index))
+        if place is not None:
+            place[1].note_synced(place[0])
+
     def resize(self, per_leader: int) -> None:
         """``num.replica.fetchers`` has changed: partitions move to the fetchers where they belong now."""
         if per_leader == self._per_leader:

@@ -15,6 +15,7 @@ from lab.invariants.replicas import PartitionKey, Replica, ReplicaRules
 from lab.invariants.tiers import TierRules
 from node.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
 from protocol.types import NodeId
+from storage.flush import SYNCED_FIRST
 from storage.partition_log import PartitionLog
 
 FLUSH_EACH = ("flush.messages", "1")
@@ -77,14 +78,16 @@ class LogWatch:
         lost = [
             ((topic.id, index), partition)
             for topic, index, partition in image.partitions_of(broker)
-            if wiped or image.config(TOPIC_RESOURCE, topic.name).get(name) != value
+            if wiped or not (topic.name in SYNCED_FIRST or image.config(TOPIC_RESOURCE, topic.name).get(name) == value)
         ]
-        for key in self._promises.disk_lost(broker, lost):
+        for key in self._promises.disk_lost(broker, lost, wiped=wiped):
             floor = image.topics_by_id[key[0]].partitions[key[1]].leader_epoch + 1
             self._void(key, floor, f"broker {broker}, the last of the ISR, has lost records")
 
     def _void(self, key: PartitionKey, floor: int, reason: str) -> None:
         self._ledger(key).void(floor)
+        if not self._promises.has_front(key):
+            self._tier.front_lost(key)
         self._voids.append(Void(self._name(key), self._now(), reason))
         self.note("promises for {}-{} are void: {}".format(*self._name(key), reason))
 

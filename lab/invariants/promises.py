@@ -19,16 +19,28 @@ class Promises:
 
     def __init__(self) -> None:
         self._short: dict[PartitionKey, set[int]] = {}
+        self._empty: dict[PartitionKey, set[int]] = {}
+        """Of the short ones those whose disks were wiped."""
+        self._front_lost: set[PartitionKey] = set()
+
+    def has_front(self, key: PartitionKey) -> bool:
+        """Whether whoever leads has what was committed first: a power loss takes the ends of logs alone, while who was
+        wiped, or is elected from outside of the ISR, may begin anywhere."""
+        return key not in self._front_lost
 
     def is_short(self, key: PartitionKey, broker: int) -> bool:
         return broker in self._short.get(key, ())
 
-    def disk_lost(self, broker: int, partitions: Iterable[tuple[PartitionKey, PartitionImage]]) -> list[PartitionKey]:
-        """A broker has lost what it had not synced of these; those whose promises are void now."""
-        return [key for key, image in partitions if broker in image.isr and self._shorten(key, broker, image)]
+    def disk_lost(
+        self, broker: int, partitions: Iterable[tuple[PartitionKey, PartitionImage]], *, wiped: bool = False
+    ) -> list[PartitionKey]:
+        """A broker has lost what it had not synced of these, or all; those whose promises are void now."""
+        return [key for key, image in partitions if broker in image.isr and self._shorten(key, broker, image, wiped)]
 
-    def _shorten(self, key: PartitionKey, broker: int, image: PartitionImage) -> bool:
+    def _shorten(self, key: PartitionKey, broker: int, image: PartitionImage, wiped: bool) -> bool:
         self._short.setdefault(key, set()).add(broker)
+        if wiped:
+            self._empty.setdefault(key, set()).add(broker)
         return self._all_short(key, image)
 
     def changed(self, key: PartitionKey, before: PartitionImage | None, now: PartitionImage) -> str | None:
@@ -38,16 +50,21 @@ class Promises:
             moved = set(now.replicas) != set(before.replicas)  # the last step of a reassignment elects one that joined
             if now.leader not in eligible and not moved:
                 self._short.pop(key, None)
+                self._empty.pop(key, None)
+                self._front_lost.add(key)
                 return f"broker {now.leader} was elected, and {eligible} were eligible"
         short = self._short.get(key)
         if not short:
             return None
         short.intersection_update(now.isr)
+        self._empty.get(key, short).intersection_update(now.isr)
         return f"all of the ISR {now.isr} had lost records" if self._all_short(key, now) else None
 
     def _all_short(self, key: PartitionKey, image: PartitionImage) -> bool:
         short = self._short.get(key)
         if not short or not image.isr or not set(image.isr) <= short:
             return False
+        if self._empty.pop(key, None):
+            self._front_lost.add(key)
         del self._short[key]  # what they have left is the truth from now on
         return True

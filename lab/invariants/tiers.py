@@ -64,6 +64,7 @@ class TierRules:
         self.freed = Freed()
         self._storage = storage
         self._starts: dict[PartitionKey, int] = {}
+        self._front_lost: set[PartitionKey] = set()
         self._seen: dict[tuple[int, PartitionKey], _Seen] = {}
         self._right: set[tuple[UUID, int, int]] = set()
 
@@ -78,16 +79,24 @@ class TierRules:
         if start <= before:
             return
         self._starts[key] = start
-        if ledger.floor >= 0 or self.freed.reaches(log, start):
-            return  # of what is void nobody knows how much there was
         limit = log.config.retention_bytes
+        if self._is_unknown(key, ledger, limit) or self.freed.reaches(log, start):
+            return
         demand(limit >= 0, where, f"its log starts at {start} after {before}, and nothing lets records go")
         left = _left(log, ledger, start)
         demand(left >= limit, where, f"its log starts at {start}, {left} bytes before its end; retention wants {limit}")
 
-    def _may_go(self, log: PartitionLog, ledger: Ledger, start: int) -> bool:
+    def front_lost(self, key: PartitionKey) -> None:
+        """A fault took more of a log than its end: it may start anywhere from now on."""
+        self._front_lost.add(key)
+
+    def _is_unknown(self, key: PartitionKey, ledger: Ledger, limit: int) -> bool:
+        """Of what is void nobody knows how many bytes there were. But no power loss lets a log start later."""
+        return key in self._front_lost or (ledger.floor >= 0 and limit >= 0)
+
+    def _may_go(self, key: PartitionKey, log: PartitionLog, ledger: Ledger, start: int) -> bool:
         """Whether the log may start there."""
-        if ledger.floor >= 0 or self.freed.reaches(log, start):
+        if self._is_unknown(key, ledger, log.config.retention_bytes) or self.freed.reaches(log, start):
             return True
         return 0 <= log.config.retention_bytes <= _left(log, ledger, start)
 
@@ -120,7 +129,7 @@ class TierRules:
         for one in served:
             if one.last < first:
                 continue
-            if one.first > at and not (at == first and self._may_go(log, ledger, one.first)):
+            if one.first > at and not (at == first and self._may_go(key, log, ledger, one.first)):
                 break  # else a former leader goes on to delete what expires: the log will start behind that
             at = one.last + 1
             self._check_objects(where, log, one, ledger)

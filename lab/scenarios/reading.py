@@ -43,7 +43,7 @@ from protocol.errors import ErrorCode, retriable
 from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from protocol.fetch_response import FetchedPartition, decode_fetch_response
 from protocol.records import iter_records, offset_of
-from storage.tiering import REMOTE_METADATA_TOPIC
+from protocol.types import REMOTE_METADATA_TOPIC
 
 BY_NAME: Final = 12
 """The last version of Fetch in which topics have names."""

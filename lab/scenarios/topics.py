@@ -25,7 +25,7 @@ from lab.scenarios.script import BROKERS, THE_PARTITION, Partition, node_id, par
 from lab.scenarios.stage import PARTITION, TOPIC, ScenarioFailed, Stage
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from storage.tiering import REMOTE_METADATA_TOPIC
+from protocol.types import REMOTE_METADATA_TOPIC
 
 TIMEOUT_MS: Final = 30_000
 

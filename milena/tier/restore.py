@@ -30,6 +30,7 @@ from runtime.context import Runtime
 from storage.log_dir import DirectoryError
 from tiered.log_lineage import Lineage, lineage_of_replicas
 from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from tiered.remote_storage import RemoteStorage, RemoteStorageError
 from tiered.restoring import CannotRestore, Restoration, Wishes, plan
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier_config import remote_storage
@@ -173,9 +174,20 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
     finally:
         await storage.close()
     await write_cluster(runtime, target, restoration, settings)
+    await _own(remote_storage(runtime, *place, "milena-tier"), target)
     say(sources_of(target.settings.tier or target.cluster.remote, metadata))
     _tell(target, restoration)
     return 0
+
+
+async def _own(storage: RemoteStorage, target: Target) -> None:
+    """A tier that cannot be written is no place to copy to: brokers say so, if they are to."""
+    try:
+        await storage.own(target.settings.cluster_id)
+    except RemoteStorageError as error:
+        say(f"note: the tier still names the cluster that it was of, so that nothing can be copied to it: {error}")
+    finally:
+        await storage.close()
 
 
 def parts_of_metadata(numbers: Collection[int], count: int | None) -> list[str]:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 from uuid import UUID
 
 import pytest
 
+from lab.disk import Storage
 from lab.invariants.broken import InvariantBroken
 from lab.invariants.images import ImageRules
 from lab.invariants.ledger import CommittedBatch, Ledger
 from lab.invariants.promises import Promises
 from lab.invariants.replicas import Replica, ReplicaRules
+from lab.invariants.tiers import TierRules
 from node.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from runtime.config.node_config import NodeConfig
+from runtime.config.topic_config import TopicConfig
+from runtime.randomness import Randomness
+from storage.partition_log import PartitionLog
 
 TOPIC = UUID(int=1000)
 KEY = (TOPIC, 0)
@@ -223,3 +231,23 @@ def test_broker_epochs_rise() -> None:
     rules.controller_moved(image(5, partition((1,)), broker(2, 5)))
     with pytest.raises(InvariantBroken, match="broker epoch 4 after 5"):
         rules.controller_moved(image(6, partition((1,)), broker(2, 4)))
+
+
+def test_a_power_loss_leaves_the_front_of_a_log_and_a_wiped_disk_does_not() -> None:
+    promises = Promises()
+    assert promises.disk_lost(1, [(KEY, partition((1,)))]) == [KEY]
+    assert promises.has_front(KEY)
+    assert promises.disk_lost(1, [(KEY, partition((1,)))], wiped=True) == [KEY]
+    assert not promises.has_front(KEY)
+
+
+def test_a_tiered_log_does_not_start_later_after_a_power_loss_that_made_promises_void() -> None:
+    config = replace(TopicConfig.effective(NodeConfig.of(), {}), retention_bytes=-1)
+    log = cast(PartitionLog, SimpleNamespace(topic="t", partition=0, log_start_offset=20, config=config))
+    ledger = Ledger("t-0")
+    ledger.void(3)
+    with pytest.raises(InvariantBroken, match="its log starts at 20 after 0, and nothing lets records go"):
+        TierRules(Storage(Randomness(1))).start_seen("t-0", KEY, log, ledger)
+    rules = TierRules(Storage(Randomness(1)))
+    rules.front_lost(KEY)
+    rules.start_seen("t-0", KEY, log, ledger)

@@ -63,6 +63,10 @@ class Store:
         return [number for number, index in self.asked if index is IndexType.OFFSET]
 
     async def start(self) -> None: ...
+
+    async def check(self) -> None: ...
+
+    async def own(self, cluster_id: str) -> None: ...
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> None:
         raise NotImplementedError
 

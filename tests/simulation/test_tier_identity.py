@@ -1,0 +1,83 @@
+"""Brokers copy to their cluster's tier and to no other place: its mount may be away, its name may be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lab.cluster import SimulatedCluster, host_of
+from node.client.cluster import Cluster
+from tests.simulation.steps import until, write
+from tests.simulation.test_tier_trouble import REPLICATED, all_in_sync, leader_of, readable
+from tests.simulation.tiered_topics import ROOT, TIER, bases, in_tier, log_of, with_tier
+from tiered.tier_identity import IDENTITY, encode
+
+PATH = f"{TIER}/{IDENTITY}"
+COPY_FAILED = "remote log: copy failed"
+
+
+async def copied(cluster: SimulatedCluster, client: Cluster) -> None:
+    """Records 0 to 19 are in the tier alone."""
+    await write(client, 22)
+    for broker in cluster.brokers:
+        await until(lambda broker=broker: bases(cluster, broker) == [20])  # type: ignore[misc]
+
+
+def test_a_wiped_broker_makes_no_tier_in_an_empty_mount_point() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await copied(cluster, client)
+        tier = cluster.world.tier
+        files, folders = dict(tier.files), dict(tier.folders)
+        wiped = next(number for number in cluster.brokers if number != leader_of(cluster))
+        await cluster.kill(host_of(wiped))
+        cluster.wipe(host_of(wiped))
+        tier.wipe()
+        tier.folders[TIER] = None
+        await cluster.start_broker(wiped)
+        await write(client, 12, first=22)
+        await asyncio.sleep(60)
+        assert not tier.files and ROOT not in tier.folders
+        leader = leader_of(cluster)
+        assert (log_of(cluster, leader).log_start_offset, bases(cluster, leader)) == (0, [20, 24, 28, 32])
+        tier.files.update(files)
+        tier.folders.update(folders)
+        await all_in_sync(cluster)
+        for number in cluster.brokers:
+            await until(lambda number=number: bases(cluster, number) == [32])  # type: ignore[misc]
+            await until(lambda number=number: list(readable(cluster, number).values()) == list(range(34)))  # type: ignore[misc]
+
+    with_tier(scenario, brokers=3, configs={"min.insync.replicas": "2"}, **REPLICATED)
+
+
+def test_nothing_is_copied_to_the_tier_of_another_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await copied(cluster, client)
+        file = cluster.world.tier.files[PATH]
+        own = bytes(file.data)
+        file.data[:] = encode("another")
+        await write(client, 12, first=22)
+        await asyncio.sleep(30)
+        assert "is the tier of cluster another" in capsys.readouterr().err
+        assert (in_tier(cluster), bases(cluster)) == ([0, 4, 8, 12, 16], [20, 24, 28, 32])
+        file.data[:] = own
+        await until(lambda: bases(cluster) == [32])
+
+    with_tier(scenario)
+
+
+def test_a_tier_without_a_name_is_taken_over() -> None:
+    """As Kafka and older versions leave it."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await copied(cluster, client)
+        own = bytes(cluster.world.tier.files[PATH].data)
+        await cluster.kill(host_of(1))
+        del cluster.world.tier.files[PATH]
+        await cluster.start_broker(1)
+        await until(lambda: PATH in cluster.world.tier.files)
+        assert bytes(cluster.world.tier.files[PATH].data) == own
+        await write(client, 12, first=22)
+        await until(lambda: bases(cluster) == [32])
+
+    with_tier(scenario)

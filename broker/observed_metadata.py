@@ -59,6 +59,10 @@ class ObservedMetadata:
     def image(self) -> MetadataImage:
         return self._loader.image
 
+    @property
+    def current_at(self) -> float:
+        return self._observer.current_at
+
     def subscribe(self, subscriber: Subscriber) -> None:
         self._loader.subscribe(subscriber)
 

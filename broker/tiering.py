@@ -46,6 +46,7 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
         _quota(config, "copy"),
         _quota(config, "fetch"),
         get_logger("tier", node=node.node_id),
+        lambda: node.lifecycle.in_session,
     )
     return RemoteLogManager(tier, node.metrics)
 

@@ -62,6 +62,8 @@ class Tier:
     copy_quota: RateQuota
     fetch_quota: RateQuota
     events: EventLog
+    in_session: Callable[[], bool]
+    """Whether this broker's session with the controller cannot have run out: else others may lead and decide."""
 
     def report(self, what: str, replica: Replica, error: Exception) -> None:
         """Log that a round of work has failed."""

@@ -248,6 +248,10 @@ class RemoteLogManager:
             log = replica.log
             return self._erasing.get(partition, False) or (log is not None and not log.remote_enabled)
 
+        def may_delete() -> bool:
+            # A topic that was deleted stays so; one that was switched off may be on again, under another leader.
+            return self._erasing.get(partition, False) or self.tier.in_session()
+
         if await metadata.wait_ready(partition, READY_TO_ERASE):
             left: Sequence[RemoteLogSegmentMetadata] = metadata.cache(partition).segments()
         else:
@@ -258,7 +262,7 @@ class RemoteLogManager:
                 partition=partition.partition,
             )
         for _ in range(ERASING_ATTEMPTS):
-            left = await erase(self.tier, role, left, still_wanted)
+            left = await erase(self.tier, role, left, still_wanted, may_delete)
             if not left:
                 break
             await self.tier.runtime.clock.sleep(self._interval)

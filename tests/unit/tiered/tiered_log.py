@@ -172,6 +172,7 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             events,
+            lambda: True,
         )
         await store.start()
         await indexes.start()

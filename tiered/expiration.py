@@ -74,6 +74,7 @@ def view_of(log: PartitionLog) -> LogView:
         sum(segment.size for segment in tiering.only_local(log)),
         log.config.retention_ms,
         log.config.retention_bytes,
+        log.highest_offset_in_remote_storage,
     )
 
 

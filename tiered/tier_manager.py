@@ -147,6 +147,8 @@ class RemoteLogManager:
         partition = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
         if erase_remote and partition in self._erasing:
             self._erasing[partition] = True
+        elif not erase_remote:
+            self.tier.given_up.forget(partition)
 
     def _begin(self, role: Role) -> None:
         self._roles[role.partition] = role
@@ -188,6 +190,9 @@ class RemoteLogManager:
         """The topic is tiered no more (KIP-950): the log begins with its first local record, and the leader deletes
         what is in the tier."""
         leads = role.replica.is_leader
+        metadata = self.tier.metadata
+        if metadata.is_ready(role.partition):
+            self.tier.given_up.add(role.partition, [one.id for one in metadata.cache(role.partition).segments()])
         tiering.set_copied(log, Offset(-1))
         if leads:
             log.increment_log_start(log.local_log_start_offset)
@@ -270,6 +275,7 @@ class RemoteLogManager:
             self.tier.events.error(
                 "segments stay in the tier", topic=partition.topic, partition=partition.partition, count=len(left)
             )
-        self._erasing.pop(partition, None)
+        if self._erasing.pop(partition, False):
+            self.tier.given_up.forget(partition)
         if partition not in self._roles:
             self._forget(partition)

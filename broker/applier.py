@@ -129,8 +129,7 @@ class Applier:
             self._slice()
         if delta.brokers:
             for partition in list(self._partitions):
-                if partition.leading is not None:
-                    partition.leading.review()
+                partition.review()
         if delta.deleted_topics:
             self._groups.topics_deleted({topic.id: topic.name for topic in delta.deleted_topics})
         self._note_progress()

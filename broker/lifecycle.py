@@ -21,6 +21,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from broker.controller_link import ControllerLink
+from broker.session import Session
 from node.outgoing import ChannelError
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError, error_name
@@ -74,13 +75,15 @@ class Lifecycle:
         *,
         metadata_offset: Callable[[], int],
         metadata_ahead: Callable[[], bool],
+        metadata_current_at: Callable[[], float],
         heartbeat_interval: float,
+        session_timeout: float,
         registration_timeout: float,
         failure_timeout: float,
     ) -> None:
         """``metadata_ahead``: the controller has lost metadata, so that this broker cannot follow it and asks to be
-        fenced. ``failure_timeout``: seconds in which the controller must hear of a failed directory, or the broker
-        ends."""
+        fenced. ``metadata_current_at``: when the metadata here was last all that was committed (monotonic seconds).
+        ``failure_timeout``: seconds in which the controller must hear of a failed directory, or the broker ends."""
         self.state = BrokerState.NOT_RUNNING
         self.epoch = BrokerEpoch(-1)
         self.caught_up = asyncio.Event()
@@ -93,6 +96,7 @@ class Lifecycle:
         self._registration = registration
         self._metadata_offset = metadata_offset
         self._metadata_ahead = metadata_ahead
+        self._session = Session(runtime.clock, session_timeout, metadata_current_at)
         self._interval = heartbeat_interval
         self._registration_timeout = registration_timeout
         self._failure_timeout = failure_timeout
@@ -108,6 +112,11 @@ class Lifecycle:
     def start(self, tasks: Tasks) -> None:
         self.state = BrokerState.STARTING
         tasks.keep(self._run, name="broker lifecycle")
+
+    @property
+    def in_session(self) -> bool:
+        """Whether what this broker knows of its leadership can be no older than a session."""
+        return self.unfenced.is_set() and self._session.is_current
 
     def ready_to_unfence(self) -> None:
         """Logs are loaded and the metadata is applied: ask for clients."""
@@ -186,7 +195,7 @@ class Lifecycle:
 
     async def _beat(self) -> float:
         """One heartbeat; returns the seconds until the next."""
-        told = tuple(self._offline_dirs)
+        told, sent = tuple(self._offline_dirs), self._runtime.clock.monotonic()
         try:
             response = await self._controller.request(
                 ApiKey.BROKER_HEARTBEAT,
@@ -207,6 +216,7 @@ class Lifecycle:
                 # The controller's log was mended, or cut, since: nothing of this broker depends on its epoch yet.
                 await self._register()
             return self._no_heartbeat(error_name(int(response.error_code)))
+        self._session.answered(sent, fenced=response.is_fenced)
         if self._trouble is not None:
             self._log.info("heartbeats are answered again", broker_epoch=self.epoch)
             self._trouble = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from node.image import MetadataImage
@@ -29,6 +30,11 @@ class MetadataSource(Protocol):
     @property
     def ahead(self) -> bool:
         """The controller lacks metadata that it had committed: what is told here stands still."""
+        ...
+
+    @property
+    def current_at(self) -> float:
+        """When the image was last known to be all that was committed (monotonic seconds)."""
         ...
 
     def subscribe(self, subscriber: Subscriber) -> None: ...
@@ -60,6 +66,10 @@ class SharedMetadata:
     @property
     def image(self) -> MetadataImage:
         return self._loader.image
+
+    @property
+    def current_at(self) -> float:
+        return inf
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._loader.subscribe(subscriber)

@@ -63,6 +63,10 @@ class ObservedMetadata:
     def ahead(self) -> bool:
         return self._observer.ahead
 
+    @property
+    def current_at(self) -> float:
+        return self._observer.current_at
+
     def subscribe(self, subscriber: Subscriber) -> None:
         self._loader.subscribe(subscriber)
 

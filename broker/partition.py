@@ -288,6 +288,11 @@ class Partition:
         ):
             self.watermark_moved()
 
+    def review(self) -> None:
+        """What ISR and high watermark depend on has changed without any fetch."""
+        if self.leading is not None:
+            self.leading.review()
+
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
         """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False
         when the leadership that began to wait is lost or the time is up."""

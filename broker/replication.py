@@ -76,5 +76,4 @@ class Replication:
         while True:
             await self._clock.sleep(self.lag_ms / 2000)
             for partition in list(partitions):
-                if partition.leading is not None:
-                    partition.leading.review()
+                partition.review()

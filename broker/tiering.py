@@ -9,6 +9,7 @@ from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
 from runtime.logging import get_logger
 from storage.names import REMOTE_FOLDER, REMOTE_INDEX_CACHE
+from tiered.given_up import GivenUp
 from tiered.index_cache import RemoteIndexCache
 from tiered.meters import TierMeters
 from tiered.quota import RateQuota
@@ -50,6 +51,8 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
         _quota(config, "copy"),
         _quota(config, "fetch"),
         get_logger("tier", node=node.node_id),
+        GivenUp(),
+        lambda: node.lifecycle.in_session,
     )
     manager = RemoteLogManager(tier, node.metrics)
     return manager

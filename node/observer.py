@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 from uuid import UUID
 
@@ -99,6 +100,9 @@ class Observer:
         self._committed = CommittedOffset(runtime.disk, log.folder)
         self._known = Offset(-1)
         """What was committed when this node ran last, as far as it is known."""
+        self.current_at = -inf
+        """When the image was last known to be all that was committed (monotonic seconds)."""
+        self._asked_at = 0.0
         self._failures = 0
         self._turns = 0
         """New leaders and truncations since records came."""
@@ -205,6 +209,7 @@ class Observer:
             max_wait_ms=MAX_WAIT_MS,
         )
         quorum = self.quorum
+        self._asked_at = self._runtime.clock.monotonic()
 
         def take(body: memoryview) -> Outcome:
             outcome = decide(quorum, decode_fetch_response(version, body))
@@ -257,6 +262,8 @@ class Observer:
             while self._loader.step():
                 await self._runtime.clock.sleep(0)
             await self._keeper.tend()
+        if self._loader.high_watermark >= high_watermark:
+            self.current_at = self._asked_at
 
     def _truncate(self, epoch: LeaderEpoch, end_offset: Offset) -> bool:
         """KIP-595: to where our log and the leader's last agree; False where that is below what was committed."""

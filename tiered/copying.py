@@ -7,8 +7,10 @@ even that works, when its offsets expire.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Offset
@@ -98,17 +100,18 @@ async def catch_up(tier: Tier, role: Role, log: PartitionLog) -> bool:
     if role.leads:
         _pass_deleted(cache, log)
     end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
+    tier.given_up.prune(role.partition, cache)
     if end is not None:
-        tiering.set_copied(log, _still_there(cache, log, end.offset))
+        tiering.set_copied(log, _still_there(cache, log, end.offset, tier.given_up.of(role.partition)))
     return True
 
 
-def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset) -> Offset:
+def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset, given_up: Container[UUID]) -> Offset:
     """The last offset up to which nothing of the local log is missing in the tier. ``copied`` was there once; what was
     switched off since, and is on again, is not."""
     at = max(log.local_log_start_offset, log.epochs.entries[0].start)
     while at <= copied:
-        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1))
+        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=given_up)
         if served is None:
             return Offset(at - 1)
         at = Offset(served.last + 1)

@@ -22,8 +22,10 @@ async def delete_segment(
 
 
 async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata) -> None:
-    """The first step. Raises RemoteLogMetadataError."""
+    """The first step. From here on nobody here counts on the segment, whatever comes of it. Raises
+    RemoteLogMetadataError."""
     tier.indexes.remove((segment.id,))
+    tier.given_up.add(segment.partition, (segment.id,))
     await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
 
 

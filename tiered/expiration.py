@@ -8,7 +8,7 @@ from typing import Final
 from storage import tiering
 from storage.partition_log import PartitionLog
 from tiered.copying import catch_up
-from tiered.deletion import announce_deletion, delete_segment, finish_deletion
+from tiered.deletion import announce_deletion, finish_deletion
 from tiered.retention import LogView, abandoned, decide
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentMetadata
@@ -19,9 +19,10 @@ SWEEP_INTERVAL: Final = 3600.0
 
 
 async def expire_round(tier: Tier, role: Role) -> None:
-    """One pass of a leader. Raises what is in ``tier.FAILURES``."""
+    """One pass of a leader, which may have been deposed without knowing it: nothing goes, and the log start stays (it
+    may lead again), once its session with the controller can have run out. Raises what is in ``tier.FAILURES``."""
     log = role.log
-    if log is None or not tier.metadata.is_ready(role.partition):
+    if log is None or not tier.in_session() or not tier.metadata.is_ready(role.partition):
         return
     # A leader that has not copied anything yet would count the same segments here and there (KAFKA-20732).
     if not await catch_up(tier, role, log):
@@ -40,7 +41,8 @@ async def expire_round(tier: Tier, role: Role) -> None:
     if role.holds(log) and (role.swept_at is None or clock.monotonic() - role.swept_at >= SWEEP_INTERVAL):
         role.swept_at = clock.monotonic()
         await _end_abandoned(tier, role, log)
-        await _sweep(tier, role)
+        if tier.in_session():
+            await _sweep(tier, role)
 
 
 async def _end_abandoned(tier: Tier, role: Role, log: PartitionLog) -> None:
@@ -73,6 +75,7 @@ def view_of(log: PartitionLog) -> LogView:
         sum(segment.size for segment in tiering.only_local(log)),
         log.config.retention_ms,
         log.config.retention_bytes,
+        log.highest_offset_in_remote_storage,
     )
 
 
@@ -80,9 +83,12 @@ async def _delete_all(tier: Tier, role: Role, log: PartitionLog, segments: Seque
     figures = role.figures
     figures.delete_segments, figures.delete_bytes = len(segments), sum(segment.size for segment in segments)
     for segment in segments:
-        if not role.holds(log):
+        if not role.holds(log) or not tier.in_session():
             return
-        await delete_segment(tier, segment)
+        await announce_deletion(tier, segment)
+        if not tier.in_session():
+            return
+        await finish_deletion(tier, segment)
         figures.delete_segments -= 1
         figures.delete_bytes -= segment.size
         tier.events.info(
@@ -107,14 +113,18 @@ async def erase(
     role: Role,
     segments: Sequence[RemoteLogSegmentMetadata],
     still_wanted: Callable[[], bool] = lambda: True,
+    may_delete: Callable[[], bool] = lambda: True,
 ) -> list[RemoteLogSegmentMetadata]:
     """Delete all ``segments`` of a partition that is tiered no more, in whatever state they are, as long as that is
-    wanted. Returns those that could not be deleted."""
+    wanted. Returns those that could not be deleted, or must not be now."""
     left = []
     announced = []
     for segment in segments:
         if not still_wanted():
             break
+        if not may_delete():
+            left.append(segment)
+            continue
         try:
             await announce_deletion(tier, segment)
             announced.append(segment)

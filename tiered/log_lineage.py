@@ -54,9 +54,17 @@ def lineage_of_replicas(disk: Disk, log_dirs: Sequence[str], partition: TopicIdP
     """
     folders = [(one, f"{one}/{partition_folder(partition.topic, partition.partition)}") for one in log_dirs]
     there = [(log_dir, folder) for log_dir, folder in folders if disk.exists(folder)]
-    found = [_of_replica(disk, log_dir, folder, partition) for log_dir, folder in there]
+    found = [_if_there(disk, log_dir, folder, partition) for log_dir, folder in there]
     known = [one for one in found if one is not None]
     return max(known, key=lambda one: (one.epochs[-1].epoch, one.log_end), default=None)
+
+
+def _if_there(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:
+    """None where its broker deletes it, or a segment that was listed, meanwhile."""
+    try:
+        return _of_replica(disk, log_dir, folder, partition)
+    except FileNotFoundError:
+        return None
 
 
 def _of_replica(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:
@@ -64,7 +72,7 @@ def _of_replica(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartiti
         if decode_partition_metadata(disk.read(f"{folder}/{PARTITION_METADATA}")) != partition.topic_id:
             return None
         epochs = decode_epochs(disk.read(f"{folder}/{EPOCHS}"))
-    except (FileNotFoundError, CorruptCheckpoint):
+    except CorruptCheckpoint:
         return None
     bases = sorted(
         base for name in disk.list(folder) if name.endswith(LOG) and (base := offset_of_file(name)) is not None

@@ -16,8 +16,15 @@ from runtime.disk import Disk
 from storage.names import LOG, offset_of_file
 from tiered.metadata_cache import RemoteLogMetadataCache
 from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
-from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from tiered.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from tiered.topic_metadata.serialization import MetadataEvent, deserialize
+
+_COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,18 @@ class MetadataHistory:
     caches: dict[TopicIdPartition, RemoteLogMetadataCache] = field(default_factory=dict)
     events: dict[RemoteLogSegmentId, list[LoggedEvent]] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
+    newest_ms: int = 0
+    """When the newest event was told of."""
+
+    def deleted(self) -> dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]:
+        """The segments that were in the tier until somebody told that he deletes them."""
+        found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
+        for segment_id, events in self.events.items():
+            states = {one.event.state for one in events if one.accepted}
+            if RemoteLogSegmentState.DELETE_SEGMENT_STARTED in states and _COPIED in states:
+                begun = next(one.event for one in events if isinstance(one.event, RemoteLogSegmentMetadata))
+                found.setdefault(segment_id.partition, []).append(begun)
+        return found
 
     def segments(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
         """The listed ones, by start offsets."""
@@ -61,6 +80,7 @@ class MetadataHistory:
         if cache is None:
             cache = self.caches[segment_id.partition] = RemoteLogMetadataCache()
         accepted = cache.apply(event)
+        self.newest_ms = max(self.newest_ms, event.event_timestamp_ms)
         self.events.setdefault(segment_id, []).append(LoggedEvent(number, offset, event, accepted))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -86,9 +86,21 @@ def _check_log(metadata: RemoteLogSegmentMetadata, contents: LogContents) -> Ite
     if not contents.damage and contents.last_offset != metadata.end_offset:
         yield OFFSETS, f"the log ends at {contents.last_offset}, its metadata says {metadata.end_offset}"
     known = LeaderEpochCache(metadata.epochs)
-    for epoch, start in contents.epochs:
+    for epoch, start in wrong_epochs(known, contents.epochs):
+        yield EPOCHS, f"offset {start} was written in epoch {epoch}, which is not so in the metadata"
+
+
+def wrong_epochs(known: LeaderEpochCache, written: Sequence[EpochEntry]) -> Iterator[EpochEntry]:
+    """Those of a log's batches, oldest first, that are not as ``known`` says. What the log start had passed within a
+    segment when it was copied, as after DeleteRecords, is of no known epoch."""
+    earliest = known.earliest
+    for index, (epoch, start) in enumerate(written):
+        if earliest is not None and start < earliest.start:
+            if index + 1 < len(written) and written[index + 1].start <= earliest.start:
+                continue
+            start = earliest.start
         if known.epoch_for_offset(start) != epoch:
-            yield EPOCHS, f"offset {start} was written in epoch {epoch}, which is not so in the metadata"
+            yield EpochEntry(epoch, start)
 
 
 async def _check_index(

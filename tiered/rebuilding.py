@@ -9,7 +9,7 @@ from protocol.types import LeaderEpoch, NodeId, Offset
 from storage.checkpoints import CorruptCheckpoint, decode_epochs
 from storage.epoch_cache import EpochEntry, LeaderEpochCache
 from tiered.log_contents import LogContents, read_contents
-from tiered.object_checks import epochs_within
+from tiered.object_checks import epochs_within, wrong_epochs
 from tiered.remote_storage import (
     LOG_SUFFIX,
     REQUIRED,
@@ -59,7 +59,7 @@ async def rebuilt(storage: RemoteStorage, stored: StoredSegment) -> tuple[Remote
         known = LeaderEpochCache(decode_epochs(await storage.fetch_index(asking, IndexType.LEADER_EPOCH)))
     except (CorruptCheckpoint, RemoteResourceNotFound):
         known = LeaderEpochCache()
-    if all(known.epoch_for_offset(first) == epoch for epoch, first in contents.epochs):
+    if not any(wrong_epochs(known, contents.epochs)):
         epochs = epochs_within(known, start, end)
     return _segment(stored, start, end, epochs, contents.max_timestamp_ms), contents
 

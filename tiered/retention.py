@@ -33,6 +33,8 @@ class LogView:
     """-1 without limit."""
     retention_bytes: int
     """-1 without limit."""
+    copied: Offset | None = None
+    """The last offset that is in the tier: what lies there beyond it, to be deleted, counts as local. None: any."""
 
 
 @dataclass(slots=True)
@@ -172,9 +174,10 @@ class _Pass:
             self._verdict.retained_size = total
             return 0
         total, counted = self._log.local_only_size, -1
+        copied = self._log.log_end if self._log.copied is None else self._log.copied
         for entry in self._lineage:
             for segment in self._tier.segments_of_epoch(entry.epoch):
-                if segment.state is not _FINISHED or segment.end_offset <= counted:
+                if segment.state is not _FINISHED or not counted < segment.end_offset <= copied:
                     continue
                 if not self._is_below_log_start(segment) and self._is_valid(segment):
                     total += segment.size

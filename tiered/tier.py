@@ -13,6 +13,7 @@ from protocol.types import NodeId
 from runtime.context import Runtime
 from storage.context import EventLog
 from storage.partition_log import PartitionLog
+from tiered.given_up import GivenUp
 from tiered.index_cache import RemoteIndexCache
 from tiered.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
 from tiered.meters import TierMeters
@@ -62,6 +63,9 @@ class Tier:
     copy_quota: RateQuota
     fetch_quota: RateQuota
     events: EventLog
+    given_up: GivenUp
+    in_session: Callable[[], bool]
+    """Whether this broker's session with the controller cannot have run out: else others may lead and decide."""
 
     def report(self, what: str, replica: Replica, error: Exception) -> None:
         """Log that a round of work has failed."""

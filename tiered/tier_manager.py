@@ -157,6 +157,8 @@ class RemoteLogManager:
         partition = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
         if erase_remote and partition in self._erasing:
             self._erasing[partition] = True
+        elif not erase_remote:
+            self.tier.given_up.forget(partition)
 
     def _begin(self, role: Role) -> None:
         self._roles[role.partition] = role
@@ -198,6 +200,9 @@ class RemoteLogManager:
         """The topic is tiered no more (KIP-950): the log begins with its first local record, and the leader deletes
         what is in the tier."""
         leads = role.replica.is_leader
+        metadata = self.tier.metadata
+        if metadata.is_ready(role.partition):
+            self.tier.given_up.add(role.partition, [one.id for one in metadata.cache(role.partition).segments()])
         tiering.set_copied(log, Offset(-1))
         if leads:
             log.increment_log_start(log.local_log_start_offset)
@@ -258,6 +263,10 @@ class RemoteLogManager:
             log = replica.log
             return self._erasing.get(partition, False) or (log is not None and not log.remote_enabled)
 
+        def may_delete() -> bool:
+            # A topic that was deleted stays so; one that was switched off may be on again, under another leader.
+            return self._erasing.get(partition, False) or self.tier.in_session()
+
         if await metadata.wait_ready(partition, READY_TO_ERASE):
             left: Sequence[RemoteLogSegmentMetadata] = metadata.cache(partition).segments()
         else:
@@ -268,7 +277,7 @@ class RemoteLogManager:
                 partition=partition.partition,
             )
         for _ in range(ERASING_ATTEMPTS):
-            left = await erase(self.tier, role, left, still_wanted)
+            left = await erase(self.tier, role, left, still_wanted, may_delete)
             if not left:
                 break
             await self.tier.runtime.clock.sleep(self._interval)
@@ -276,6 +285,7 @@ class RemoteLogManager:
             self.tier.events.error(
                 "segments stay in the tier", topic=partition.topic, partition=partition.partition, count=len(left)
             )
-        self._erasing.pop(partition, None)
+        if self._erasing.pop(partition, False):
+            self.tier.given_up.forget(partition)
         if partition not in self._roles:
             self._forget(partition)

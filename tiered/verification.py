@@ -7,7 +7,7 @@ segments are taken for what their files say.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -41,6 +41,11 @@ UNKNOWN_RECORD: Final = "unknown-record"
 BAD_RECORD: Final = "bad-record"
 TRANSITION: Final = "transition"
 
+UNDER_WAY_MS: Final = 3 * 3_600_000
+"""For so long a copy or a deletion may take: the leader looks each hour for copies that are an hour old (Milena), and
+goes on to delete in each pass. Counted to the newest event, as a cluster that stands still ends nothing."""
+LOOKS: Final = 3
+
 _STATE = RemoteLogSegmentState
 Choice = Callable[[Collection[TopicIdPartition]], Sequence[TopicIdPartition]]
 NotTiered = Callable[[TopicIdPartition], str | None]
@@ -49,12 +54,14 @@ LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitab
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be. ``what`` is a sentence without the place."""
+    """One thing that is not as it should be. ``what`` is a sentence without the place. ``harmless``: a healthy cluster
+    has it too, as after a change of leaders, or ends it by itself."""
 
     kind: str
     what: str
     partition: TopicIdPartition | None = None
     segment: UUID | None = None
+    harmless: bool = False
 
     def place(self) -> str:
         """The partition and the segment, as people write them; "" for the tier as a whole."""
@@ -81,6 +88,8 @@ class Verification:
     """What was looked at, and what was found."""
 
     findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    """The harmless ones."""
     partitions: int = 0
     segments: int = 0
     size: int = 0
@@ -92,7 +101,7 @@ async def verify(
     history: MetadataHistory | None,
     lineage_of: LineageOf,
     *,
-    choose: Choice = lambda known: sorted(known, key=_order),
+    choose: Choice = lambda known: sorted(known, key=in_order),
     not_tiered: NotTiered = lambda _: None,
 ) -> Verification:
     """Look at the partitions that ``choose`` takes of those that are known. ``history``: what the metadata topic says,
@@ -104,34 +113,54 @@ async def verify(
     stored: dict[TopicIdPartition, dict[UUID, StoredSegment]] = {}
     for one in await storage.segments():
         stored.setdefault(one.segment_id.partition, {})[one.segment_id.id] = one
-    result.findings += [Finding(FOREIGN, path) for path in await storage.foreign()]
+    found = [Finding(FOREIGN, path) for path in await storage.foreign()]
     known = set(history.caches) if history is not None else set()
     chosen = choose(known | stored.keys())
     if history is not None:
-        result.findings += _check_history(history, set(chosen))
+        found += _check_history(history, set(chosen))
+    deleted = {} if history is None else history.deleted()
     for partition in chosen:
         objects = stored.get(partition, {})
         result.segments += len(objects)
         result.size += sum(sum(one.objects.values()) for one in objects.values())
-        found, listed = (
+        of_files, listed = (
             await _files_alone(storage, partition, objects)
             if history is None
             else await _against_metadata(storage, history, partition, objects)
         )
-        result.findings += found
+        found += of_files
         result.partitions += bool(objects or listed)  # all of it may have been deleted
         why = not_tiered(partition) if objects or listed else None
         if why is not None:
             count = len(objects.keys() | {one.id for one in listed})
             segments = f"{count} segment{' is' if count == 1 else 's are'}"
-            result.findings.append(Finding(LEFTOVER, f"{why}, {segments} left of it", partition))
+            found.append(Finding(LEFTOVER, f"{why}, {segments} left of it", partition))
         lineage = await lineage_of(partition, listed)
         if lineage is not None:
-            result.findings += _check_lineage(partition, listed, lineage)
+            found += _check_lineage(partition, listed, lineage, deleted.get(partition, ()))
+    result.findings = [one for one in found if not one.harmless]
+    result.notes = [one for one in found if one.harmless]
     return result
 
 
-def _order(partition: TopicIdPartition) -> tuple[str, int, int]:
+async def confirmed(look: Callable[[Set[TopicIdPartition] | None], Awaitable[Verification]]) -> Verification:
+    """What ``look`` finds, where the cluster may be at work meanwhile: what was found is looked at again, with all that
+    is known read anew, and counts where it is found twice. ``look`` is given the partitions, None for all."""
+    result = await look(None)
+    before = result.findings
+    for _ in range(LOOKS):
+        if not before:
+            break
+        again = await look({one.partition for one in before if one.partition is not None})
+        known = {(one.kind, one.partition, one.segment) for one in before}
+        before = again.findings
+        if all((one.kind, one.partition, one.segment) in known for one in before):
+            break
+    result.findings = before
+    return result
+
+
+def in_order(partition: TopicIdPartition) -> tuple[str, int, int]:
     return partition.topic, partition.topic_id.int, partition.partition
 
 
@@ -143,6 +172,7 @@ def _check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition
         if segment_id.partition not in wanted:
             continue
         begun: list[RemoteLogSegmentMetadata] = []
+        deleting = False
         for logged in events:
             where = f"offset {logged.offset} of partition {logged.number} of the metadata topic"
             if isinstance(logged.event, RemoteLogSegmentMetadata):
@@ -152,7 +182,10 @@ def _check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition
                 begun.append(logged.event)
             if not logged.accepted:
                 what = f"{logged.event.state.name} must not follow, at {where}"
-                yield Finding(TRANSITION, what, segment_id.partition, segment_id.id)
+                # Two leaders may delete it, and one may end its copy when the other has given it up.
+                yield Finding(TRANSITION, what, segment_id.partition, segment_id.id, harmless=deleting)
+            elif logged.event.state is _STATE.DELETE_SEGMENT_STARTED:
+                deleting = True
 
 
 async def _against_metadata(
@@ -169,7 +202,9 @@ async def _against_metadata(
             if stored is not None or segment.state is _STATE.DELETE_SEGMENT_STARTED:
                 said = "its copy was" if segment.state is _STATE.COPY_SEGMENT_STARTED else "its deletion was"
                 files = "there is nothing of it" if stored is None else f"{len(stored.objects)} objects are there"
-                findings.append(Finding(UNFINISHED, f"{said} never finished, {files}", partition, segment.id))
+                under_way = history.newest_ms - segment.event_timestamp_ms < UNDER_WAY_MS
+                what = f"{said} not finished yet, {files}" if under_way else f"{said} never finished, {files}"
+                findings.append(Finding(UNFINISHED, what, partition, segment.id, harmless=under_way))
         elif stored is None:
             findings.append(Finding(MISSING, "there are no files of it", partition, segment.id))
         else:
@@ -204,7 +239,10 @@ async def _files_alone(
 
 
 def _check_lineage(
-    partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata], lineage: Lineage
+    partition: TopicIdPartition,
+    segments: Iterable[RemoteLogSegmentMetadata],
+    lineage: Lineage,
+    deleted: Sequence[RemoteLogSegmentMetadata],
 ) -> Iterator[Finding]:
     """Under the epochs of the log: what serves nothing, what nobody serves, what two serve."""
     every = readable(segments)
@@ -214,11 +252,12 @@ def _check_lineage(
             serving.append(segment)
         else:
             what = f"offsets {segment.start_offset} to {segment.end_offset} are of no epoch of this log"
-            yield Finding(UNREFERENCED, what, partition, segment.id)
+            older = segment.end_offset < lineage.epochs[0].start  # its leader is about to delete it
+            yield Finding(UNREFERENCED, what, partition, segment.id, harmless=older)
     runs = served_runs(lineage, serving)
-    start = lineage.log_start
-    if runs and start is not None and start < runs[0][0]:
-        yield Finding(GAP, f"offsets {start} to {runs[0][0] - 1} are in no segment", partition)
+    if runs and lineage.log_start is not None:
+        for first, last in _lacking(lineage, runs[0][0], served_runs(lineage, deleted)):
+            yield Finding(GAP, f"offsets {first} to {last} are in no segment", partition)
     for (_, last), (first, _) in pairwise(runs):
         yield Finding(GAP, f"offsets {last + 1} to {first - 1} are in no segment", partition)
     whole = [
@@ -229,6 +268,21 @@ def _check_lineage(
         if reach is not None and segment.start_offset <= reach.end_offset:
             last = Offset(min(segment.end_offset, reach.end_offset))
             what = f"offsets {segment.start_offset} to {last} are in {to_text(reach.id)} too"
-            yield Finding(OVERLAP, what, partition, segment.id)
+            yield Finding(OVERLAP, what, partition, segment.id, harmless=True)  # of one lineage: the same records
         if reach is None or segment.end_offset > reach.end_offset:
             reach = segment
+
+
+def _lacking(
+    lineage: Lineage, begin: Offset, deleted: Sequence[tuple[Offset, Offset]]
+) -> Iterator[tuple[Offset, Offset]]:
+    """Which of the log's first offsets the tier lacks, where it begins at ``begin``. The note of the log start is
+    behind by up to a minute: the log's first epoch begins there too, and what was ``deleted`` lies before it."""
+    at = max(lineage.log_start or Offset(0), lineage.epochs[0].start)
+    for first, last in deleted:
+        if last >= at:
+            if first > at and at < begin:
+                yield at, Offset(min(first, begin) - 1)
+            at = Offset(max(at, last + 1))
+    if at < begin:
+        yield at, Offset(begin - 1)

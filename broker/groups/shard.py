@@ -19,7 +19,6 @@ from runtime.limited_log import LimitedLog
 from runtime.logging import get_logger
 from runtime.randomness import Randomness
 
-
 EXPIRY_SLICE: Final = 1_000
 """Offsets that are looked at, whether they have expired, before other work gets its turn."""
 

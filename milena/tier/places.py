@@ -46,6 +46,7 @@ class Opened:
     storage: RemoteStorage
     place: str
     """The tier as people name it."""
+    directories: Sequence[str]
     log_dirs: Sequence[str]
     metadata: Sequence[str]
     """Those of ``log_dirs`` in which the metadata topic lies."""
@@ -61,6 +62,12 @@ class Opened:
         disk = self.runtime.disk
         found = await disk.offload(lineage_of_replicas, disk, self.log_dirs, one)
         return found or await lineage_of_tier(self.storage, segments)
+
+    async def read_again(self) -> None:
+        """What the directories say now. Raises OSError, UserError."""
+        disk = self.runtime.disk
+        self.metadata, self.history = await disk.offload(find_metadata, disk, self.log_dirs)
+        self.topics, self.unread = await disk.offload(topics_in, disk, self.directories)
 
     def told(self) -> str:
         """What is looked at, in words."""
@@ -111,7 +118,9 @@ async def _with_tier(
     try:
         metadata, history = await disk.offload(find_metadata, disk, log_dirs)
         topics, unread = await disk.offload(topics_in, disk, directories)
-        return await body(Opened(runtime, storage, named(place), log_dirs, metadata, history, topics, unread))
+        return await body(
+            Opened(runtime, storage, named(place), directories, log_dirs, metadata, history, topics, unread)
+        )
     finally:
         await storage.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
@@ -123,6 +124,40 @@ def test_what_is_not_announced_yet_stays_where_the_tier_is_switched_on_again() -
         assert read == list(range(8, 24))
 
     with_tier(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_being_announced_is_not_counted_where_the_tier_is_switched_on_again(seed: int) -> None:
+    """Seed 100097: the record that tells of the deletion waited for its acknowledgement when the tier was on again, and
+    what it tells of counted as copied. Local records went, then the others."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10)
+        await until(lambda: all(finished(cluster, one) == [(0, 3), (4, 7)] for one in (A, B)))
+        tier = cluster.brokers[A].tier
+        assert tier is not None
+        publish = tier.tier.metadata.update
+
+        async def slowly(update: RemoteLogSegmentUpdate) -> None:
+            await asyncio.sleep(10 if update.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED else 0)
+            await publish(update)
+
+        tier.tier.metadata.update = slowly  # type: ignore[method-assign]
+        await alter(client, {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
+        await until(lambda: not log_of(cluster, A).remote_enabled and not log_of(cluster, B).remote_enabled)
+        await asyncio.sleep(1)
+        cluster.world.tier.fail(TIER, errno.EIO, operation="write")
+        limits = {"local.retention.bytes": "1", "retention.bytes": str(log_of(cluster).size + 100)}
+        await alter(client, {"remote.storage.enable": "true", **limits})
+        await until(lambda: log_of(cluster, A).remote_enabled and log_of(cluster, B).remote_enabled)
+        await asyncio.sleep(40)
+        assert bases(cluster, A) == bases(cluster, B) == [0, 4, 8], "the tier is about to lack them"
+        assert log_of(cluster).log_start_offset == 0, "what counts here must not count there too"
+        cluster.world.tier.heal()
+        await until(lambda: bases(cluster, A) == bases(cluster, B) == [8])
+        assert await values(client, 10) == list(range(10))
+
+    with_tier(scenario, seed=seed, brokers=2, configs={"local.retention.bytes": "-2"})
 
 
 def test_a_follower_begins_with_the_batch_within_which_the_log_starts() -> None:

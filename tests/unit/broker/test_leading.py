@@ -355,15 +355,13 @@ class TestHighWatermark:
         fetch(bench, partition, OTHER, 2)
         assert (partition.high_watermark, told) == (1, [])
         bench.clock.advance(2)
-        assert partition.leading is not None
-        partition.leading.review()
+        partition.review()
         assert (partition.high_watermark, told) == (2, [True])
 
     def test_it_stops_waiting_for_a_newcomer_that_is_fenced_meanwhile(self, bench: Bench) -> None:
         partition = self.held_back_by_the_third(bench)
         register(bench, THIRD, 3, fenced=True)
-        assert partition.leading is not None
-        partition.leading.review()
+        partition.review()
         assert partition.high_watermark == 2
 
     def test_it_stands_still_below_the_minimum_isr(self, bench: Bench) -> None:

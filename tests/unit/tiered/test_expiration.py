@@ -201,3 +201,32 @@ def test_a_power_loss_leaves_the_epochs_of_what_is_only_in_the_tier(seed: int) -
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 6, 6)
 
     on_bench(scenario, seed=seed, local_retention_bytes=0)
+
+
+def test_what_must_not_be_erased_now_is_left() -> None:
+    """The broker's session has run out: the topic may be tiered again, under another leader."""
+
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        segments = bench.metadata.cache(role.partition).segments()
+        answers = iter((True, False, False))
+        assert await erase(bench.tier, role, segments, may_delete=lambda: next(answers)) == segments[1:]
+        assert bench.stored() == [2, 4]
+
+    on_bench(scenario)
+
+
+def test_without_a_session_nothing_expires_not_even_between_word_and_deed() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        bench.tier.in_session = lambda: False
+        await expire_round(bench.tier, role)
+        assert (told(bench), bench.log.log_start_offset, bench.stored()) == ([], 0, [0, 2, 4])
+        bench.tier.in_session = lambda: not told(bench)
+        await expire_round(bench.tier, role)
+        assert (told(bench), bench.stored()) == (["DELETE_SEGMENT_STARTED"], [0, 2, 4])
+        bench.tier.in_session = lambda: True
+        await expire_round(bench.tier, role)
+        assert bench.stored() == []
+
+    on_bench(scenario, retention_ms=RETENTION_MS)

@@ -11,13 +11,18 @@ import pytest
 
 from lab.world import World, simulate
 from protocol.types import Offset
-from tests.unit.tiered.segments import PARTITION, update
+from tests.unit.tiered.segments import PARTITION, epochs, update
 from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
 from tiered import log_contents
 from tiered.restored_logs import events_of
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from tiered.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from tiered.topic_metadata.serialization import serialize
-from tiered.verification import Finding, Verification
+from tiered.verification import UNDER_WAY_MS, Finding, Verification, confirmed
 
 Damage = Callable[[WholeTier, RemoteLogSegmentMetadata], None]
 DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
@@ -31,6 +36,10 @@ def three(tier: WholeTier) -> RemoteLogSegmentMetadata:
     middle = tier.put(2, 10, 19, {0: 10, 1: 15}, checkpoint={0: 0, 1: 15})
     tier.put(3, 20, 29, {1: 20}, checkpoint={0: 0, 1: 15})
     return middle
+
+
+def kinds_of_notes(found: Verification) -> list[str]:
+    return [note.kind for note in found.notes]
 
 
 def kinds(found: Verification) -> list[str]:
@@ -101,6 +110,18 @@ def only_begun(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
     del tier.values[3]
 
 
+def long_ago(damage: Damage) -> Damage:
+    """The cluster has worked on since."""
+
+    def later_on(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+        damage(tier, segment)
+        other = replace(segment, segment_id=RemoteLogSegmentId(PARTITION, UUID(int=99)), state=COPYING)
+        after = UNDER_WAY_MS + 10_000
+        tier.tell(replace(other, event_timestamp_ms=after), update(other, DELETING), update(other, DELETED))
+
+    return later_on
+
+
 def foreign(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
     tier.disk.write_atomic(f"{FOLDER}/kafka-tiered-storage/notes.txt", b"mine")
 
@@ -146,8 +167,10 @@ def unlisted(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
         (retold(end_offset=Offset(18)), ["offsets", "index", "gap"]),
         (retold(txn_index_empty=False), ["missing"]),
         (retold(size=10**6), ["truncated"]),
-        (only_begun, ["unfinished", "gap"]),
-        (later(DELETING), ["unfinished", "gap"]),
+        (only_begun, ["gap"]),
+        (later(DELETING), ["gap"]),
+        (long_ago(only_begun), ["unfinished", "gap"]),
+        (long_ago(later(DELETING)), ["unfinished", "gap"]),
         (later(DELETED), ["undeleted", "gap"]),
         (later(DELETED, files=False), ["gap"]),
         (unlisted, ["orphan", "gap"]),
@@ -233,8 +256,110 @@ async def test_what_two_segments_serve_and_what_none_does(tier: WholeTier) -> No
     assert [(finding.kind, finding.what) for finding in found.findings] == [
         ("unreferenced", "offsets 30 to 39 are of no epoch of this log"),
         ("gap", "offsets 13 to 19 are in no segment"),
+    ]
+    assert [(note.kind, note.what) for note in found.notes] == [
         ("overlap", "offsets 5 to 9 are in AAAAAAAAAAAAAAAAAAAAAQ too"),
     ]
+
+
+@on_a_tier
+async def test_what_is_under_way_is_a_note(tier: WholeTier) -> None:
+    three(tier)
+    begun = tier.put(4, 30, 39, {1: 30}, checkpoint={0: 0, 1: 15})
+    del tier.values[-1]
+    found = await tier.verified()
+    assert (found.findings, kinds_of_notes(found)) == ([], ["unfinished"])
+    tier.tell(update(begun, DELETING))
+    found = await tier.verified()
+    assert (found.findings, kinds_of_notes(found)) == ([], ["unfinished"])
+
+
+@on_a_tier
+async def test_what_two_leaders_delete_is_a_note(tier: WholeTier) -> None:
+    """The former one does not know of its end, or of what the other did."""
+    three(tier)
+    first = tier.put(4, 30, 39, {1: 30}, checkpoint={0: 0, 1: 15})
+    tier.tell(update(first, DELETING), update(first, DELETED), update(first, DELETING), update(first, DELETED))
+    tier.remove(first)
+    found = await tier.verified()
+    assert (found.findings, kinds_of_notes(found)) == ([], ["transition", "transition"])
+
+
+@on_a_tier
+async def test_a_late_end_of_a_copy_that_was_given_up_is_a_note(tier: WholeTier) -> None:
+    three(tier)
+    given_up = tier.put(4, 30, 39, {1: 30}, checkpoint={0: 0, 1: 15})
+    tier.values.insert(-1, serialize(update(given_up, DELETING)))
+    tier.tell(update(given_up, DELETED))
+    tier.remove(given_up)
+    found = await tier.verified()
+    assert (found.findings, kinds_of_notes(found)) == ([], ["transition"])
+
+
+@on_a_tier
+async def test_a_log_that_began_earlier_when_that_was_noted_last_has_no_gap(tier: WholeTier) -> None:
+    """The note of the log start is a minute old; the first segments were deleted since, or its epochs tell."""
+    first = tier.put(1, 0, 9, {0: 0})
+    tier.put(2, 10, 19, {0: 10})
+    tier.tell(update(first, DELETING), update(first, DELETED))
+    tier.remove(first)
+    assert kinds(await tier.verified(lineage({0: 0}, 20, log_start=3))) == []
+    tier.put(3, 30, 39, {1: 30})
+    assert kinds(await tier.verified(lineage({1: 30}, 40, log_start=3))) == []
+
+
+@on_a_tier
+async def test_only_what_was_deleted_is_no_gap(tier: WholeTier) -> None:
+    first = tier.put(1, 0, 9, {0: 0})
+    tier.put(2, 15, 19, {0: 15})
+    tier.tell(update(first, DELETING), update(first, DELETED))
+    tier.remove(first)
+    [found] = (await tier.verified(lineage({0: 0}, 20, log_start=3))).findings
+    assert found.what == "offsets 10 to 14 are in no segment"
+
+
+@pytest.mark.parametrize("with_metadata", [True, False])
+def test_records_may_go_from_a_segment_before_it_is_copied(with_metadata: bool) -> None:
+    """DeleteRecords: the epochs of the copy begin where the log does, within its first segment."""
+
+    async def run(world: World) -> None:
+        tier = WholeTier(world)
+        told = tier.put(1, 0, 9, {0: 0, 1: 4}, checkpoint={1: 6})
+        tier.values[:] = map(serialize, events_of(replace(told, epochs=epochs({1: 6}))))
+        found = await tier.verified(lineage({1: 6}, 20, log_start=6), with_metadata=with_metadata)
+        assert found.findings == []
+        tier.write(told, ".leader_epoch_checkpoint", b"0\n1\n2 6\n")
+        assert "epochs" in kinds(await tier.verified(lineage({1: 6}, 20, log_start=6)))
+
+    simulate(run, seed=1)
+
+
+@on_a_tier
+async def test_what_is_found_once_was_the_clusters_work(tier: WholeTier) -> None:
+    middle = three(tier)
+    tier.remove(middle)
+    tier.write(tier.put(4, 30, 39, {1: 30}, checkpoint={0: 0, 1: 15}), ".index", b"1")
+    looks: list[object] = []
+
+    async def look(again: object) -> Verification:
+        looks.append(again)
+        if len(looks) == 2:
+            tier.put(2, 10, 19, {0: 10, 1: 15}, checkpoint={0: 0, 1: 15}, told=False)
+        return await tier.verified()
+
+    assert kinds(await confirmed(look)) == ["index"]
+    assert looks == [None, {PARTITION}]
+
+
+@on_a_tier
+async def test_what_is_new_at_the_second_look_is_looked_at_once_more(tier: WholeTier) -> None:
+    answers = [["gap"], ["missing"], ["missing"], []]
+
+    async def look(_: object) -> Verification:
+        return Verification([Finding(kind, "", PARTITION) for kind in answers.pop(0)])
+
+    assert kinds(await confirmed(look)) == ["missing"]
+    assert answers == [[]]
 
 
 @on_a_tier

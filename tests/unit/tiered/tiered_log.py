@@ -18,6 +18,7 @@ from storage.loading import open_log
 from storage.partition_log import PartitionLog
 from tests.fixtures.remote_log_metadata import InMemoryMetadata
 from tests.unit.storage.logs import Events, batch_of
+from tiered.given_up import GivenUp
 from tiered.index_cache import RemoteIndexCache
 from tiered.local_tier import LocalTier
 from tiered.meters import TierMeters
@@ -172,6 +173,8 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             events,
+            GivenUp(),
+            lambda: True,
         )
         await store.start()
         await indexes.start()

@@ -1,0 +1,96 @@
+"""A leader that was deposed without knowing it deletes nothing that the current one serves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lab.cluster import CONTROLLER, SimulatedCluster, host_of
+from node.client import admin
+from node.client.cluster import Cluster
+from node.image import TOPIC_RESOURCE
+from node.outgoing import ChannelError
+from protocol.errors import KafkaError
+from tests.simulation.steps import partition_image, until, values, write
+from tests.simulation.tiered_topics import bases, finished, in_tier, log_of, replica, with_tier
+
+A, B, C = 1, 2, 3
+EXPIRY = 20.0
+
+
+async def with_other_retention(cluster: SimulatedCluster, client: Cluster) -> None:
+    """Until another leads, under which nothing expires."""
+    await until(lambda: int(partition_image(cluster).leader) in (B, C), 30)
+    while True:
+        try:
+            await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"retention.ms": "-1"})
+            return
+        except (KafkaError, ChannelError):  # whoever was asked is cut off
+            await asyncio.sleep(0.5)
+
+
+async def all_in_tier(cluster: SimulatedCluster, client: Cluster) -> None:
+    await write(client, 10)
+    await until(lambda: all(bases(cluster, number) == [8] for number in (A, B, C)))
+    assert finished(cluster, B) == [(0, 3), (4, 7)]
+
+
+async def everything_is_served(cluster: SimulatedCluster, client: Cluster) -> None:
+    assert in_tier(cluster)[:2] == [0, 4]
+    leader = int(partition_image(cluster).leader)
+    assert finished(cluster, leader)[:2] == [(0, 3), (4, 7)]
+    assert log_of(cluster, leader).log_start_offset == 0
+    assert await values(client, 10) == list(range(10))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leader_whose_session_has_run_out_deletes_nothing_from_the_tier(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await all_in_tier(cluster, client)
+        cluster.world.fabric.cut(host_of(A), CONTROLLER)
+        await with_other_retention(cluster, client)
+        await asyncio.sleep(2 * EXPIRY)
+        assert replica(cluster, A).is_leader, "it must believe so"
+        assert log_of(cluster, A).log_start_offset == 0, "it may lead again"
+        cluster.world.fabric.heal(host_of(A), CONTROLLER)
+        await until(lambda: not replica(cluster, A).is_leader, 30)
+        await everything_is_served(cluster, client)
+
+    with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leader_that_was_paused_looks_at_the_metadata_before_it_deletes(seed: int) -> None:
+    """The first heartbeat after the pause is answered before the metadata has come."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await all_in_tier(cluster, client)
+        cluster.world.machine(host_of(A)).pause()
+        await with_other_retention(cluster, client)
+        await asyncio.sleep(2 * EXPIRY)
+        cluster.world.machine(host_of(A)).resume()
+        await until(lambda: not replica(cluster, A).is_leader, 30)
+        await everything_is_served(cluster, client)
+
+    with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leader_that_is_cut_off_for_less_goes_on_to_delete(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await all_in_tier(cluster, client)
+        cluster.world.fabric.cut(host_of(A), CONTROLLER)
+        await asyncio.sleep(1)
+        cluster.world.fabric.heal(host_of(A), CONTROLLER)
+        await until(lambda: in_tier(cluster) == [], 2 * EXPIRY)
+        assert replica(cluster, A).is_leader
+
+    with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
+
+
+CONFIGS = {"retention.ms": str(int(EXPIRY * 1000))}
+METADATA = {
+    "rlmm_config_remote_log_metadata_topic_replication_factor": 3,
+    "rlmm_config_remote_log_metadata_topic_min_isr": 1,
+}

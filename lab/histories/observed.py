@@ -35,6 +35,8 @@ class Observed:
         self._voids: list[Void] = []
         self._deletable = 0.0
         """The offset before which anything may be deleted."""
+        self._asked_upto = 0
+        """The same, where somebody has asked for it."""
         self._reader = False
         """Somebody has read to the end."""
         self._holes: list[tuple[int, int]] = []
@@ -69,6 +71,7 @@ class Observed:
     def deleted(self, deletion: Deletion) -> None:
         before = EVERYTHING if deletion.before is None else deletion.before
         self._deletable = max(self._deletable, before)
+        self._asked_upto = max(self._asked_upto, deletion.before or 0)
 
     def passed(self, hole: Hole) -> None:
         self._holes.append((hole.first, hole.last))
@@ -181,6 +184,8 @@ class Observed:
         for jump in self._reads.jumps:
             if self._void_within(jump.before_at - UNDER_WAY, jump.at):
                 continue
+            if jump.back and not jump.internal and jump.before + 1 < self._asked_upto:
+                continue  # a leader had deleted what it stood at, and the next one had not: it was set to the start
             if jump.back:
                 yield f"{jump.kind}non-monotonic poll", f"{jump.session} read {jump.after} after {jump.before}"
                 continue

@@ -267,6 +267,17 @@ def test_a_log_start_does_not_rise_by_itself_nor_too_far() -> None:
     assert texts(send(0, 0), FinalLog(PARTITION, (), start=1)) != []
 
 
+def test_a_reader_may_go_back_from_where_one_leader_has_deleted_and_the_next_has_not() -> None:
+    """DeleteRecords moves the log start of a leader that is deposed before others hear of it."""
+    sends = [send(number, number) for number in range(4)]
+    first = Poll(PARTITION, "r", 5, ((0, "v0"), (1, "v1"), (2, "v2")))
+    polls = [first, Poll(PARTITION, "r", 6, ((1, "v1"), (2, "v2"), (3, "v3")))]
+    history: list[Event] = [*sends, *polls, log(0, 1, 2, 3)]
+    back = ["non-monotonic poll: t-0: r read 1 after 2"]
+    assert texts(*history) == texts(*history, Deletion(PARTITION, 3, "DeleteRecords")) == back
+    assert texts(*history, Deletion(PARTITION, 4, "DeleteRecords")) == []
+
+
 def unknown(number: int, lane: str = "p, id 1", *, ended: float = 9.0) -> Send:
     return Send(PARTITION, f"v{number}", number, ended, Outcome.UNKNOWN, lane=lane)
 

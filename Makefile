@@ -8,7 +8,7 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check format test sim soak explore sequences oracle chaos attack endurance bench wheel clean
+.PHONY: help setup up down check format test sim soak explore sequences oracle chaos attack mutants endurance bench wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -66,6 +66,9 @@ chaos: $(READY) ## a minute of faults under load with groups, and clients under 
 
 attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)
+
+mutants: $(READY) ## small changes to the modules that decide, and whether a test fails: make mutants ARGS="--only lineage"
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
 	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)

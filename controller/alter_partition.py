@@ -125,7 +125,7 @@ def check(
     if refusal is not None:
         return refusal
     members = proposal.members
-    if len(set(members)) < len(members) or any(m < 0 or m not in present.replicas for m in members):
+    if len(set(members)) < len(members) or any(m not in present.replicas for m in members):
         return Refused(ErrorCode.INVALID_REQUEST, f"the ISR {members} is invalid for replicas {present.replicas}")
     if present.leader not in members:
         return Refused(ErrorCode.INVALID_REQUEST, f"the ISR {members} lacks the leader")

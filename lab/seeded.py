@@ -13,14 +13,14 @@ from lab.ending import copied, final_commits, final_logs, final_topics, healthy
 from lab.group_ending import end_groups
 from lab.group_workload import GroupWorkload
 from lab.histories.checker import check
-from lab.histories.events import Event, FinalLog
+from lab.histories.events import Deletion, Event, FinalLog
 from lab.histories.group_events import Expiry, Settled
 from lab.nemesis import KINDS, Nemesis
-from lab.tier_administrator import PASSING, TierAdministrator
+from lab.tier_administrator import TierAdministrator
 from lab.tier_losses import Losses
 from lab.tier_troubles import TierTroubles
 from lab.tiering import SETTINGS as OF_TIER
-from lab.tiering import TIERED, metadata_topic, with_tier
+from lab.tiering import TIERED, UNLIMITED, metadata_topic, with_tier
 from lab.trace import Trace
 from lab.workload import Workload
 from lab.world import World, simulate
@@ -45,6 +45,8 @@ PASSING_TOPIC: Final = "made-again"
 """Groups commit offsets of it, and it comes and goes."""
 COMMITTED: Final = [*(one for one in PARTITIONS if one[0] in ("firm", SHARED)), (PASSING_TOPIC, 0)]
 """Of which the groups with members of their own commit offsets, without reading them."""
+INTERNAL: Final = "__"
+"""How topics begin that the cluster makes for itself."""
 DISKS: Final = ("/data-1", "/data-2")
 METADATA_DISK: Final = "/metadata"
 """Of the brokers. Without it a broker ends; it lives on with one of the others."""
@@ -163,12 +165,16 @@ class _Run:
         rules = cluster.watch.tier
         tier = TierTroubles(self._world.tier, rules.away, rules.lost, self._trace, self._random, faults)
         brokers = list(cluster.brokers)
+        of_them = [(name, number) for name, number in PARTITIONS if name in self._tiered]
+        retained = [one for one in of_them if self._topics[one[0]]["retention.bytes"] != UNLIMITED]
+        self._history += [Deletion(one, None, "retention.bytes") for one in retained]
         working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
         working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
         of_tier = TierAdministrator(
             client,
             {name: self._topics[name] for name in self._tiered},
+            of_them,
             rules.freed,
             self._history,
             self._trace,
@@ -180,9 +186,8 @@ class _Run:
             working += [*group_work.all(), administrator.come_and_go(PASSING_TOPIC, REPLICAS)]
             self._history += [Expiry(0.0)] if self._expires else []
         if self._tiered:
-            again = [(name, number) for name, number in PARTITIONS if name in self._tiered]
-            working += [workload.read_again(again, self._random)]
-            working += [of_tier.delete_records(again), of_tier.switch(), of_tier.change_topics(REPLICAS)]
+            working += [workload.read_again(of_them, self._random)]
+            working += [of_tier.delete_records(), of_tier.switch(), of_tier.change_topics(REPLICAS)]
         async with asyncio.TaskGroup() as reading:
             reading.create_task(workload.read(PARTITIONS), name="reader")
             async with asyncio.TaskGroup() as clients:
@@ -212,10 +217,9 @@ class _Run:
         """What the cluster holds now; the readers come to the end of it."""
         watch = cluster.watch
         assert watch is not None
-        lost = sorted({void.partition for void in watch.voids})
 
         async def mended() -> ClusterView:
-            return await healthy(client, len(cluster.brokers), lost, losses, seconds=RECOVERY_SECONDS)
+            return await healthy(client, len(cluster.brokers), watch.shaken, losses, seconds=RECOVERY_SECONDS)
 
         if self._groups:
             await end_groups(cluster, client, work, self._history.append, self._trace, mended)
@@ -232,9 +236,8 @@ class _Run:
         self._history += logs
         workload.ends = {log.partition: _end_of(log) for log in logs if log.records}
         await self._drain_group(client, workload, {key: end for key, end in workload.ends.items() if key[0] == SHARED})
-        self._history += await final_topics(
-            client, [name for name in view.topics if name.startswith(("made-", PASSING))]
-        )
+        others = [name for name in view.topics if name not in self._topics and not name.startswith(INTERNAL)]
+        self._history += await final_topics(client, others)
         self._history += await final_commits(client, [one for one in PARTITIONS if one[0] == SHARED])
 
     async def _drain_group(self, client: Cluster, workload: Workload, ends: Mapping[tuple[str, int], int]) -> None:

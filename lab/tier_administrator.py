@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lab.histories.events import Event, Outcome, TopicChange
+from lab.histories.events import Deletion, Event, Outcome, TopicChange
 from lab.invariants.tiers import Freed
 from lab.tiering import TIERED
 from lab.trace import Trace
@@ -36,12 +36,14 @@ DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
 
 
 class TierAdministrator:
-    """``topics`` are the tiered ones with their configurations. ``freed`` hears of all that it lets go."""
+    """``topics`` are the tiered ones with their configurations, ``partitions`` theirs. ``freed`` hears of
+    all that it lets go."""
 
     def __init__(
         self,
         client: Cluster,
         topics: Mapping[str, Mapping[str, str]],
+        partitions: Sequence[TopicPartition],
         freed: Freed,
         history: list[Event],
         trace: Trace,
@@ -50,6 +52,7 @@ class TierAdministrator:
     ) -> None:
         self._client = client
         self._topics = topics
+        self._partitions = partitions
         self._freed = freed
         self._history = history
         self._trace = trace
@@ -58,17 +61,18 @@ class TierAdministrator:
         self._clock = client.runtime.clock
         self._switched: list[str] = []
 
-    async def delete_records(self, partitions: Sequence[TopicPartition]) -> None:
+    async def delete_records(self) -> None:
         """Some of the first half of a partition, now and then everything."""
         while not self._stopping.is_set():
             await self._clock.sleep(self._random.uniform(0, 15))
-            topic, number = self._random.choice(partitions)
+            topic, number = self._random.choice(self._partitions)
             try:
                 start = (await find_offset(self._client, topic, number, EARLIEST)).offset
                 end = (await find_offset(self._client, topic, number, LATEST)).offset
                 upto = start + self._random.below((end - start) // 2 + 1) if self._random.below(6) else end
                 before = self._freed.before
                 before[topic, number] = max(upto, before.get((topic, number), 0))
+                self._history.append(Deletion((topic, number), upto, "DeleteRecords"))
                 self._trace.note(f"admin: delete the records of {topic}-{number} before {upto}")
                 await admin.delete_records(self._client, {(topic, number): upto})
             except (KafkaError, ChannelError) as error:
@@ -88,6 +92,7 @@ class TierAdministrator:
                 await self._insist(topic, {COPY_DISABLE: "false", LOCAL_BYTES: self._topics[topic][LOCAL_BYTES]})
             else:
                 self._freed.switched_off[topic] = None
+                self._history += [Deletion(one, None, DELETE_ON_DISABLE) for one in self._partitions if one[0] == topic]
                 await self._change(topic, {TIERED: "false", DELETE_ON_DISABLE: "true"})
                 await self._clock.sleep(self._random.uniform(0, 8))
                 await self._insist(topic, {TIERED: "true", DELETE_ON_DISABLE: "false"})

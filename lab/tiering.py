@@ -24,7 +24,8 @@ SETTINGS: Final[Mapping[str, object]] = {
 SEGMENT_BYTES: Final = (3000, 6000)
 LOCAL_BYTES: Final = ("1", "1", "6000")
 """One of these, at random, as ``local.retention.bytes``."""
-RETAINED_BYTES: Final = ("-1", "-1", "20000")
+UNLIMITED: Final = "-1"
+RETAINED_BYTES: Final = (UNLIMITED, UNLIMITED, "20000")
 """One of these as ``retention.bytes``."""
 
 

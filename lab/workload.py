@@ -14,7 +14,7 @@ from lab.histories.events import Event, Hole, Outcome, Poll, Send
 from lab.histories.group_events import OffsetCommit
 from lab.trace import Trace
 from node.client import admin
-from node.client.batches import Produced
+from node.client.batches import Identity, Produced
 from node.client.cluster import FIRST_PAUSE, Cluster
 from node.client.consumer import ConsumedRecord, Consumer, TopicPartition
 from node.client.group_consumer import GroupConsumer
@@ -95,17 +95,22 @@ class Workload:
         future: asyncio.Future[Produced],
     ) -> None:
         outcome, offset = Outcome.OK, -1
+        identity: Identity | None = None
         try:
-            offset = (await future).offset
-        except OutcomeUnknown:
-            outcome = Outcome.UNKNOWN
+            produced = await future
+            offset, identity = produced.offset, produced.identity
+        except OutcomeUnknown as error:
+            outcome, identity = Outcome.UNKNOWN, error.identity
         except KafkaError as error:
             outcome = Outcome.FAILED
             self._note_refusal(lane, value, error)
         else:
             self._refused.pop(lane, None)
         ended = self._clock.monotonic()
-        self._history.append(Send(partition, value, begun, ended, outcome, offset, acks, lane, acks == -1))
+        once = acks == -1
+        if once:
+            lane = "" if identity is None else f"{lane}, id {identity.producer_id}-{identity.epoch}"
+        self._history.append(Send(partition, value, begun, ended, outcome, offset, acks, lane, once))
 
     def _note_refusal(self, lane: str, value: str, error: KafkaError) -> None:
         """Once for a row of records."""
@@ -133,6 +138,8 @@ class Workload:
             self._note_polls(lambda one: sessions[one], records)
             for record in records:
                 reached[record.topic, record.partition] = record.offset + 1
+        now = self._clock.monotonic()
+        self._history += [Poll(one, sessions[one], now, ()) for one in self.ends]
         await consumer.close()
 
     def _pass_by(self, consumer: Consumer | GroupConsumer, topic: str, number: int) -> int | None:

@@ -3,24 +3,30 @@
 - **lost write**: a record was acknowledged or read, its promises hold, and it is not in the log at the end. Without a
   final log: something at a higher offset was read, and it never was. Also where its promises are void, if a record that
   was acknowledged behind it before that happened is still there: logs lose their ends, never their middles.
+- **lost in a lane**: of an idempotent lane a record is stored, and not one of unknown outcome that was sent before it.
 - **duplicate**: one record of an idempotent producer at two offsets.
 - **inconsistent offsets**: two records were acknowledged, read or stored at the same offset of a partition.
 - **aborted read** (G1a): a record was read, or is in the log, that had been refused for good. (One that was read while
   nobody knew, is gone since its promises are void, and was then refused, is none.)
 - **phantom**: a record was read, or is in the log, that nobody sent.
-- **non-monotonic send**: of two records of a lane the later was acknowledged at the lower offset; internal where both
-  were under way at once, external where the first had been acknowledged before the second was sent.
+- **non-monotonic send**: of two records of a lane the later was acknowledged, or in an idempotent lane stored, at the
+  lower offset; internal where both were under way at once, external where the outcome of the first was known before the
+  second was sent. Also where no lane tells: a record lies below one that was acknowledged before it was sent.
 - **non-monotonic poll**: a reader went back, within one poll (internal) or between two of a session (external).
 - **poll skip**: a reader jumped over an offset that holds a record, likewise internal or external. Gaps in the offsets
   that nobody ever saw filled are none: markers of transactions leave such.
 - **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it. (Where
   its promises are void, readers may have been further on in another log.)
+- **log start**: a log begins behind what a ``Deletion`` lets go.
 - **epoch order**: leader epochs fall along a log. **gap**: offsets are missing in a log that must be dense.
-- **topic**: a topic is not as it was acknowledged. What is wrong with groups is in ``groups``.
+- **topic**: a topic is not as it was acknowledged, or is one that nobody made.
+
+What is wrong with groups is in ``groups``.
 
 Promises. A record that was acknowledged with acks=all, or read by anybody (readers see nothing above the high
 watermark), stays, at its offset; acks=1 promises nothing before somebody has read it. ``Void`` ends the promises for
-what was sent to a partition before. A record without promises may vanish, and others may take its offset.
+what was sent to a partition before, but for what lies before the offset that it names. A record without promises may
+vanish, and others may take its offset.
 
 Holes. Objects of a tier may be lost for good. What they alone held may be refused with an error, and only that: it is
 missing in a final log within its ``holes``, or was not seen by a reader that was refused it (``Hole``). It is never
@@ -33,7 +39,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lab.histories.events import Event, FinalLog, FinalTopic, Hole, Poll, Send, TopicChange, TopicPartition, Void
+from lab.histories.events import (
+    Deletion,
+    Event,
+    FinalLog,
+    FinalTopic,
+    Hole,
+    Poll,
+    Send,
+    TopicChange,
+    TopicPartition,
+    Void,
+)
 from lab.histories.groups import GroupRules
 from lab.histories.metadata import MetadataRules
 from lab.histories.observed import Observed
@@ -41,6 +58,7 @@ from lab.histories.observed import Observed
 
 class Anomaly(Enum):
     LOST_WRITE = "lost write"
+    LOST_IN_LANE = "lost in a lane"
     DUPLICATE = "duplicate"
     INCONSISTENT_OFFSETS = "inconsistent offsets"
     ABORTED_READ = "aborted read"
@@ -54,6 +72,7 @@ class Anomaly(Enum):
     UNSEEN = "unseen"
     EPOCH_ORDER = "epoch order"
     GAP = "gap"
+    LOG_START = "log start"
     TOPIC = "topic"
     LOST_COMMIT = "lost commit"
     COMMIT_BACK = "commit went back"
@@ -102,6 +121,8 @@ class Checker:
             case Void():
                 self._log(event.partition).voided(event)
                 self._groups.voided(event)
+            case Deletion():
+                self._log(event.partition).deleted(event)
             case FinalLog():
                 self._log(event.partition).ended(event)
             case TopicChange():

@@ -21,7 +21,8 @@ ACKS_ALL: Final = -1
 @dataclass(frozen=True, slots=True)
 class Send:
     """One record. ``offset`` is -1 where nobody said. ``lane`` names what keeps an order: a producer and its partition
-    for one that numbers its batches or has one under way at a time; "" for none. ``once``: it is idempotent."""
+    for one that numbers its batches or has one under way at a time; "" for none. ``once``: it is idempotent. Such a
+    one begins another lane with each id that it takes: what it gave up under the last one may come later, or never."""
 
     partition: TopicPartition
     value: str
@@ -37,7 +38,7 @@ class Send:
 @dataclass(frozen=True, slots=True)
 class Poll:
     """What one call gave of one partition. Within a ``session`` the reader was neither moved nor given a new
-    assignment, so that what it reads must follow on."""
+    assignment, so that what it reads must follow on. One without records says that somebody has read to the end."""
 
     partition: TopicPartition
     session: str
@@ -50,17 +51,29 @@ class Poll:
 class Void:
     """The promises for what was sent to a partition before ``at`` hold no longer: ``reason``. What may void them:
     an unclean election, or an ISR all of whose members have lost what they had not synced (``lab.invariants``).
-    ``since``: from then to ``at`` there were two logs, as while a leader does not know of its end; None is ``at``."""
+    ``since``: from then to ``at`` there were two logs, as while a leader does not know of its end; None is ``at``.
+    What lay before the offset ``kept`` is with all who may lead, and stays."""
 
     partition: TopicPartition
     at: float
     reason: str
     since: float | None = None
+    kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What lies before an offset of a partition may be deleted: ``reason``. None: as much as retention lets go, which
+    this history cannot tell."""
+
+    partition: TopicPartition
+    before: int | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class FinalLog:
-    """A partition's whole log as it is read when everything is mended. ``start``: what lies before may be deleted."""
+    """A partition's whole log as it is read when everything is mended. ``start``: what lies before is deleted."""
 
     partition: TopicPartition
     records: tuple[tuple[int, str, int], ...]
@@ -100,11 +113,12 @@ class FinalTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-Event: TypeAlias = Send | Poll | Void | Hole | FinalLog | TopicChange | FinalTopic | GroupEvent
+Event: TypeAlias = Send | Poll | Void | Deletion | Hole | FinalLog | TopicChange | FinalTopic | GroupEvent
 KINDS: Final[Mapping[str, type[Any]]] = {
     "send": Send,
     "poll": Poll,
     "void": Void,
+    "deletion": Deletion,
     "hole": Hole,
     "log": FinalLog,
     "change": TopicChange,

@@ -67,6 +67,7 @@ class GroupRules:
         self._expiry = EVER
         self._settled = EVER
         self._deleted_topics: dict[str, list[float]] = {}
+        self._made_again: dict[str, float] = {}
 
     def voided(self, void: Void) -> None:
         if void.partition[0] == OFFSETS_TOPIC:
@@ -74,9 +75,14 @@ class GroupRules:
             self._voids.ends.append((begun, void.at + UNDER_WAY))
 
     def topic_changed(self, change: TopicChange) -> None:
-        """Its offsets go some time after it was deleted."""
-        if not change.exists and change.outcome is not Outcome.FAILED:
+        """Its offsets go some time after it was deleted. Those that are left of it are not shown while there is another
+        topic of its name."""
+        if change.outcome is Outcome.FAILED:
+            return
+        if not change.exists:
             self._deleted_topics.setdefault(change.name, []).append(change.begun)
+        elif change.name in self._deleted_topics:
+            self._made_again.setdefault(change.name, change.begun)
 
     def add(self, event: GroupEvent) -> None:
         match event:
@@ -180,6 +186,8 @@ class GroupRules:
         gone = [*self._deleted_topics.get(partition[0], ()), *(begun for begun, _ in self._voids.ends)]
         excuse = min(gone, default=EVER)
         fetches = [one for one in group.fetches.get(partition, ()) if one.outcome is Outcome.OK]
+        hidden = self._made_again.get(partition[0], EVER)
+        fetches = [one for one in fetches if one.offset != NO_OFFSET or one.ended < hidden]
         found = [self._read(_value(one), one, excuse) for one in fetches]
         return found + [self._read(None, one, excuse) for one in group.members.deletes if one.absent]
 

@@ -1,4 +1,4 @@
-"""Topics: what was acknowledged stays, through everything (rules: ``checker``)."""
+"""Topics: what was acknowledged stays, through everything, and there is none that nobody made (rules: ``checker``)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,32 @@ class MetadataRules:
     """Topics are only judged where the history names those that exist in the end."""
 
     def __init__(self) -> None:
-        self._changes: dict[str, TopicChange] = {}
+        self._changes: dict[str, list[TopicChange]] = {}
         self._topics: dict[str, Mapping[str, str]] = {}
 
     def changed(self, change: TopicChange) -> None:
-        if change.outcome is not Outcome.FAILED:
-            self._changes[change.name] = change
+        """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not."""
+        if change.outcome is Outcome.OK:
+            self._changes[change.name] = [change]
+        elif change.outcome is Outcome.UNKNOWN:
+            self._changes.setdefault(change.name, []).append(change)
 
     def ended(self, topic: FinalTopic) -> None:
         self._topics[topic.name] = topic.config
 
     def verdict(self) -> Iterator[tuple[str, str, str]]:
         """Anomaly, topic, sentence."""
-        for name, change in self._changes.items():
+        for name, changes in self._changes.items():
             config = self._topics.get(name)
-            if change.outcome is Outcome.UNKNOWN:
-                continue
-            if change.exists != (config is not None):
-                yield "topic", name, f"it should {'' if change.exists else 'not '}exist"
-            elif config is not None and dict(config) != dict(change.config):
-                yield "topic", name, f"it has {dict(config)} and was created with {dict(change.config)}"
+            made = [dict(change.config) for change in changes if change.exists]
+            may_lack = len(made) < len(changes) or changes[0].outcome is Outcome.UNKNOWN
+            if config is None:
+                if not may_lack:
+                    yield "topic", name, "it should exist"
+            elif not made:
+                only_unsure = all(change.outcome is Outcome.UNKNOWN for change in changes)
+                yield "topic", name, "nobody made it" if only_unsure else "it should not exist"
+            elif dict(config) not in made:
+                yield "topic", name, f"it has {dict(config)} and was created with {' or '.join(map(str, made))}"
+        for name in sorted(self._topics.keys() - self._changes.keys()):
+            yield "topic", name, "nobody made it"

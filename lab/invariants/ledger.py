@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from lab.invariants.broken import demand
@@ -56,6 +56,10 @@ class Ledger:
         """Of the committed batches from ``offset`` on."""
         return sum(batch.size for batch in self._batches[bisect_left(self._bases, offset) :])
 
+    def batches(self) -> Iterator[CommittedBatch]:
+        """All that is known to be committed, in order."""
+        return iter(self._batches)
+
     def take(self, where: object, batches: Iterable[CommittedBatch]) -> None:
         """What a replica has below its high watermark. Raises InvariantBroken where that is something else."""
         for batch in batches:
@@ -87,8 +91,8 @@ class Ledger:
             epoch in (-1, last_epoch), where, f"it leads with leader epoch {last_epoch} at {self.end - 1}, not {epoch}"
         )
 
-    def void(self, floor: int) -> None:
-        """Nothing holds any more that was committed before leader epoch ``floor``."""
+    def void(self, floor: int, kept: int = 0) -> None:
+        """Nothing holds any more that was committed before leader epoch ``floor`` from the offset ``kept`` on."""
         self.floor = max(self.floor, floor)
-        self._batches.clear()
-        self._bases.clear()
+        index = bisect_left(self._bases, kept)
+        del self._batches[index:], self._bases[index:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.partition import Partition
 from lab.histories.events import Void
@@ -11,6 +11,7 @@ from lab.invariants.hosted import Hosted
 from lab.invariants.images import Change
 from lab.invariants.ledger import Ledger
 from lab.invariants.promises import Promises
+from lab.invariants.remains import remains
 from lab.invariants.replicas import PartitionKey, Replica, ReplicaRules
 from lab.invariants.tiers import TierRules
 from node.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
@@ -43,10 +44,17 @@ class LogWatch:
         """Hears of promises that end."""
         self._voids: list[Void] = []
         self._written_in_vain: dict[tuple[PartitionKey, str], Void] = {}
+        self._elections: dict[PartitionKey, list[tuple[int, int]]] = {}
+        """Unclean ones: leader epochs before the first number end at the second, an offset."""
 
     @property
     def voids(self) -> list[Void]:
         return [*self._voids, *self._written_in_vain.values()]
+
+    @property
+    def shaken(self) -> list[tuple[str, int]]:
+        """Partitions of which the whole ISR was in trouble, whether or not a promise has ended."""
+        return sorted(map(self._name, self._elections))
 
     # -- what happens to promises
 
@@ -55,7 +63,7 @@ class LogWatch:
         if reason is not None:
             # A leader that was just elected begins with a log of its own; a dead one is not elected again.
             floor = change.now.leader_epoch if change.now.leader >= 0 else change.now.leader_epoch + 1
-            self._void(change.key, floor, reason)
+            self._void(change.key, floor, reason, change.now.isr)
         if change.before is not None and change.now.leader_epoch >= self._ledger(change.key).floor:
             for number in set(change.now.isr).difference(change.before.isr):
                 self._check_joined(change, number)
@@ -81,15 +89,26 @@ class LogWatch:
             if wiped or not (topic.name in SYNCED_FIRST or image.config(TOPIC_RESOURCE, topic.name).get(name) == value)
         ]
         for key in self._promises.disk_lost(broker, lost, wiped=wiped):
-            floor = image.topics_by_id[key[0]].partitions[key[1]].leader_epoch + 1
-            self._void(key, floor, f"broker {broker}, the last of the ISR, has lost records")
+            registered = image.topics_by_id[key[0]].partitions[key[1]]
+            reason = f"broker {broker}, the last of the ISR, has lost records"
+            self._void(key, registered.leader_epoch + 1, reason, registered.isr)
 
-    def _void(self, key: PartitionKey, floor: int, reason: str) -> None:
-        self._ledger(key).void(floor)
+    def _void(self, key: PartitionKey, floor: int, reason: str, isr: Iterable[int]) -> None:
+        """One of the ISR leads next. What all of them have stays; where that is everything, no promise ends, but that
+        of a leader which does not know of its end."""
+        ledger, (topic, index) = self._ledger(key), self._name(key)
+        end, kept = ledger.end, min(self._remains(number, f"{topic}-{index}", ledger) for number in isr)
+        ledger.void(floor, kept)
         if not self._promises.has_front(key):
             self._tier.front_lost(key)
-        self._voids.append(Void(self._name(key), self._now(), reason))
-        self.note("promises for {}-{} are void: {}".format(*self._name(key), reason))
+        self._elections.setdefault(key, []).append((floor, kept))
+        if kept < end:
+            self._voids.append(Void((topic, index), self._now(), reason, kept=kept))
+            self.note(f"promises for {topic}-{index} are void from {kept} on, of {end}: {reason}")
+
+    def _remains(self, broker: int, name: str, ledger: Ledger) -> int:
+        hosted = self._hosts.get(broker)
+        return 0 if hosted is None else remains(hosted.storage, name, ledger)
 
     def _name(self, key: PartitionKey) -> tuple[str, int]:
         topic = self._image().topics_by_id.get(key[0])
@@ -166,7 +185,8 @@ class LogWatch:
         text = f"broker {replica.broker} led on in leader epoch {replica.leader_epoch}"
         key, now = (replica.key, text), self._now()
         since = self._written_in_vain[key].since if key in self._written_in_vain else now
-        self._written_in_vain[key] = Void(self._name(replica.key), now, text, since)
+        kept = min(kept for floor, kept in self._elections[replica.key] if replica.leader_epoch < floor)
+        self._written_in_vain[key] = Void(self._name(replica.key), now, text, since, kept)
 
 
 def _epoch_at(log: PartitionLog, offset: int) -> int:

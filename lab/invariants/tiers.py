@@ -183,5 +183,8 @@ class TierRules:
 
 
 def _left(log: PartitionLog, ledger: Ledger, start: int) -> int:
-    """Bytes from ``start`` on. What a leader counted beside is not committed yet: less than a segment by now."""
-    return ledger.bytes_from(start) + log.segments.active.size
+    """Bytes from ``start`` on. What a leader counted beside is not committed yet: in the segments, one or more, that
+    do not end before what is committed does."""
+    following = [one.base_offset for one in log.segments][1:]
+    closed = sum(one.size for one, end in zip(log.segments, following, strict=False) if end > ledger.end)
+    return ledger.bytes_from(start) + closed + log.segments.active.size

@@ -41,6 +41,11 @@ class Watch:
         """The promises that faults have ended: part of the run's history."""
         return self._logs.voids
 
+    @property
+    def shaken(self) -> list[tuple[str, int]]:
+        """Partitions that may be without a leader for good."""
+        return self._logs.shaken
+
     def tell(self, note: Callable[[str], object]) -> None:
         """``note`` hears of promises that end, from now on."""
         self._logs.note = note

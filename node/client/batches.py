@@ -13,21 +13,23 @@ from protocol.types import ProducerEpoch, ProducerId
 
 
 @dataclass(frozen=True, slots=True)
-class Produced:
-    """Where a record went. ``offset`` is -1 where the broker did not say (acks=0). ``timestamp`` is ms."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
 class Identity:
     """An idempotent producer as brokers know it."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Where a record went. ``offset`` is -1 where the broker did not say (acks=0). ``timestamp`` is ms. ``identity`` is
+    what an idempotent producer had when it was sent."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    identity: Identity | None = None
 
 
 @dataclass(slots=True)
@@ -40,12 +42,15 @@ class Batch:
     waiting: list[asyncio.Future[Produced]] = field(default_factory=list)
     uncertain: bool = False
     """An attempt was made whose outcome nobody knows."""
+    identity: Identity | None = None
+    """Under which it is encoded."""
 
     @property
     def size(self) -> int:
         return self.builder.size
 
     def encode(self, codec: Codec, identity: Identity | None, sequence: int) -> bytes:
+        self.identity = identity
         if identity is None:
             return self.builder.build(codec=codec)
         return self.builder.build(
@@ -57,7 +62,7 @@ class Batch:
             if not future.done():
                 offset = base_offset + index if base_offset >= 0 else -1
                 timestamp = append_time if append_time >= 0 else self.timestamps[index]
-                future.set_result(Produced(topic, partition, offset, timestamp))
+                future.set_result(Produced(topic, partition, offset, timestamp, self.identity))
 
     def fail(self, error: Exception) -> None:
         for future in self.waiting:

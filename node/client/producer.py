@@ -44,7 +44,10 @@ MAYBE_WRITTEN: Final = frozenset(
 
 
 class OutcomeUnknown(KafkaError):
-    """The records may be in the log or not: the last attempts were not answered, and the time is up."""
+    """The records may be in the log or not: the last attempts were not answered, and the time is up. ``identity`` is
+    what an idempotent producer had when it sent them; it goes on under another one."""
+
+    identity: Identity | None = None
 
 
 class Producer:
@@ -231,7 +234,9 @@ class Producer:
                 self._identity = None
             lane.identity = None
         if batch.uncertain and code not in REFUSED_SEQUENCE:
-            batch.fail(OutcomeUnknown(code, f"{lane.topic}-{lane.partition}: {error}"))
+            unknown = OutcomeUnknown(code, f"{lane.topic}-{lane.partition}: {error}")
+            unknown.identity = batch.identity
+            batch.fail(unknown)
         else:
             batch.fail(error if isinstance(error, KafkaError) else KafkaError(code, str(error)))
 

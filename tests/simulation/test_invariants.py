@@ -80,6 +80,9 @@ def other_metadata(cluster: SimulatedCluster) -> None:
 
 def high_watermark_of_the_leader_back(cluster: SimulatedCluster) -> None:
     leader = int(partition_image(cluster).leader)
+    cluster.brokers[leader].partitions.get("t", 0).changed()
+    assert cluster.watch is not None
+    cluster.watch.after_event()
     log_of(cluster, leader).set_high_watermark(Offset(2))
     cluster.brokers[leader].partitions.get("t", 0).changed()
 

@@ -191,6 +191,27 @@ class TestShrinking:
         shrink(bench, partition, 10 * LAG)
         assert bench.proposals.open == []
 
+    def test_a_new_leader_epoch_begins_the_time_of_its_followers_anew(self, bench: Bench) -> None:
+        """Who was silent in the last one, and is in the ISR, has the whole time again."""
+        partition = led(bench)
+        append(partition)
+        bench.clock.advance(LAG - 1)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=REPLICAS, leader_epoch=1))
+        shrink(bench, partition, LAG - 1)
+        assert bench.proposals.open == []
+        shrink(bench, partition, 2)
+        assert bench.proposals.members() == {1: 1}
+
+    def test_who_has_left_with_the_last_leader_epoch_is_not_waited_for(self, bench: Bench) -> None:
+        """It was caught up a moment ago; in the new epoch it has not been."""
+        partition = led(bench)
+        for node in (OTHER, THIRD):
+            fetch(bench, partition, node, 0)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 2), leader_epoch=1))
+        append(partition)
+        fetch(bench, partition, OTHER, 1)
+        assert partition.high_watermark == 1
+
     def test_nothing_is_judged_while_a_change_is_under_way(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -38,6 +39,7 @@ def candidates(
         (Election.ONLINE, candidates(ids(1), leader=-1, elr=ids(3, 2)), (2, 3), Elected(NO_LEADER)),
         (Election.ONLINE, candidates((), leader=-1, last=3), (2, 3), Elected(NodeId(3), unclean=True)),
         (Election.ONLINE, candidates((), leader=-1, last=4), (2, 3, 4), Elected(NO_LEADER)),
+        (Election.ONLINE, candidates((), leader=-1, last=3), (1, 2), Elected(NO_LEADER)),
         (Election.ONLINE, candidates((), leader=-1, elr=ids(1), last=3), (2, 3), Elected(NO_LEADER)),
     ],
 )
@@ -66,6 +68,7 @@ def partition(directory: UUID = A_DIR) -> PartitionImage:
         (broker(1, dirs=(UUID(int=1 << 71),)), partition(), False),
         (broker(1), partition(LOST_DIR), False),
         (broker(2), partition(), False),
+        (broker(1), replace(partition(), directories=()), True),
     ],
 )
 def test_a_leader_is_registered_active_and_has_its_directory(

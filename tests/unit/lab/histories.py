@@ -33,11 +33,13 @@ class Parts:
 
 
 def valid(seed: int, records: int = 12) -> Parts:
-    """Two lanes write in turn, some of it refused or unknown; offsets have gaps, as of markers; two readers read all,
-    in polls of at least two records and from their own places on. The first and last four records are all right."""
+    """Two producers write in turn, some of it refused or unknown, and go on in other lanes after that; offsets have
+    gaps, as of markers; two readers read all, in polls of at least two records and from their own places on. The first
+    and last four records are all right."""
     random = Random(seed)
     sends, stored = [], []
     offset = -1
+    ids = [0, 0]
     for number in range(records):
         plain = number < 4 or number >= records - 4
         outcome = Outcome.OK if plain else random.choice((Outcome.OK, Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN))
@@ -46,7 +48,9 @@ def valid(seed: int, records: int = 12) -> Parts:
             offset += 1 if plain else random.choice((1, 1, 2))
             stored.append((offset, f"v{number}", number // 5))
         acknowledged = offset if outcome is Outcome.OK else -1
-        sends.append(Send(PARTITION, f"v{number}", number, number + 0.5, outcome, acknowledged, lane=f"p{number % 2}"))
+        lane = f"p{number % 2}, id {ids[number % 2]}"
+        sends.append(Send(PARTITION, f"v{number}", number, number + 0.5, outcome, acknowledged, lane=lane))
+        ids[number % 2] += outcome is Outcome.UNKNOWN
     polls: list[Poll] = []
     for reader in range(2):
         index = random.randrange(2) if reader else 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab.histories import events
 from lab.histories.checker import Anomaly, check, counts
-from lab.histories.events import Event, TopicChange, Void
+from lab.histories.events import Event, FinalTopic, TopicChange, Void
 from lab.histories.group_events import (
     Expiry,
     GroupDelete,
@@ -259,6 +259,30 @@ def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others() -> None:
     assert names(COMMIT, GONE, TopicChange("t", False, UNKNOWN, begun=2)) == []
     assert names(COMMIT, GONE, TopicChange("t", False, FAILED, begun=2)) == [Anomaly.LOST_COMMIT]
     assert names(COMMIT, GONE, TopicChange("t", False, OK, begun=22), TopicChange("t", True, OK, begun=23)) != []
+
+
+def test_what_is_left_of_a_deleted_topic_is_hidden_by_another_one_of_its_name() -> None:
+    """Offsets carry the id of their topic (KIP-848): they come to light again when nobody knows another one."""
+    deleted, again = TopicChange("t", False, OK, begun=2), TopicChange("t", True, OK, begun=15)
+    shown, there = OffsetFetch(GROUP, "a", 30, 31, OK, ("t", 0), 5), FinalTopic("t")
+    assert names(COMMIT, deleted, again, GONE, shown, there) == []
+    late = replace(again, begun=25)
+    histories: list[list[Event]] = [
+        [deleted, GONE, shown],
+        [deleted, late, GONE, shown, there],
+        [again, GONE, shown, there],
+    ]
+    for history in histories:
+        assert len(names(COMMIT, *history)) == 1
+
+
+def test_offsets_do_not_rise_by_themselves() -> None:
+    higher = OffsetFetch(GROUP, "a", 20, 21, OK, ("t", 0), 6)
+    later = replace(COMMIT, begun=22, ended=23, offset=6)
+    assert names(COMMIT, higher) == [Anomaly.OFFSET_FROM_NOWHERE]
+    assert names(COMMIT, higher, later) == [Anomaly.OFFSET_FROM_NOWHERE]
+    assert names(COMMIT, higher, replace(later, begun=12, outcome=FAILED)) == [Anomaly.OFFSET_FROM_NOWHERE]
+    assert names(COMMIT, higher, replace(later, begun=12, outcome=UNKNOWN)) == []
 
 
 def test_a_commit_that_expires_may_go_then_and_not_before_and_not_what_follows_it() -> None:

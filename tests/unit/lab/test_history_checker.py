@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lab.histories import events
 from lab.histories.checker import Anomaly, Checker, Violation, check, counts
 from lab.histories.events import (
+    Deletion,
     Event,
     FinalLog,
     FinalTopic,
@@ -149,7 +150,9 @@ def test_a_history_on_disk_is_the_same(seed: int) -> None:
     parts = valid(seed).events()
     rest: list[Event] = [
         Void(PARTITION, 3.5, "an unclean election"),
-        Void(PARTITION, 4.5, "led on", since=3.5),
+        Void(PARTITION, 4.5, "led on", since=3.5, kept=7),
+        Deletion(PARTITION, 5, "DeleteRecords"),
+        Deletion(PARTITION, None, "retention"),
         Hole(PARTITION, 3, 5),
         FinalLog(PARTITION, ((0, "v0", 0),), dense=True, holes=((1, 2),)),
         TopicChange("made", True, Outcome.UNKNOWN, {"a": "b"}),
@@ -240,7 +243,118 @@ def test_a_producer_that_is_not_idempotent_may_write_twice() -> None:
 def test_what_retention_has_deleted_is_not_lost_nor_skipped() -> None:
     end = FinalLog(PARTITION, ((2, "v2", 0),), start=2)
     polls = (Poll(PARTITION, "r", 5, ((0, "v0"),)), Poll(PARTITION, "r", 6, ((2, "v2"),)))
-    assert texts(send(0, 0), send(1, 1), send(2, 2), *polls, end) == []
+    history: list[Event] = [send(0, 0), send(1, 1), send(2, 2), *polls, end]
+    for before in (None, 2, 3):
+        assert texts(*history, Deletion(PARTITION, before, "somebody asked for it")) == []
+
+
+def test_a_log_start_does_not_rise_by_itself_nor_too_far() -> None:
+    sends = [send(number, number) for number in range(4)]
+    end = FinalLog(PARTITION, ((2, "v2", 0), (3, "v3", 0)), start=2)
+    read = [Poll(PARTITION, "r", 5, ((2, "v2"), (3, "v3")))]
+    for reads in (read, []):
+        assert texts(*sends, *reads, end) == [
+            "lost write: t-0: v0 was acknowledged at 0 and is gone",
+            "lost write: t-0: v1 was acknowledged at 1 and is gone",
+            "log start: t-0: it begins at 2, and may begin at 0",
+        ]
+        assert texts(*sends, *reads, end, Deletion(PARTITION, 1, "DeleteRecords"))[1:] == [
+            "log start: t-0: it begins at 2, and may begin at 1"
+        ]
+    skipping = Poll(PARTITION, "r", 5, ((0, "v0"), (2, "v2"), (3, "v3")))
+    found = counts(check([*sends, skipping, end, Deletion(PARTITION, 1, "DeleteRecords")]))
+    assert Anomaly.INTERNAL_POLL_SKIP in found
+    assert texts(send(0, 0), FinalLog(PARTITION, (), start=1)) != []
+
+
+def test_a_reader_may_go_back_from_where_one_leader_has_deleted_and_the_next_has_not() -> None:
+    """DeleteRecords moves the log start of a leader that is deposed before others hear of it."""
+    sends = [send(number, number) for number in range(4)]
+    first = Poll(PARTITION, "r", 5, ((0, "v0"), (1, "v1"), (2, "v2")))
+    polls = [first, Poll(PARTITION, "r", 6, ((1, "v1"), (2, "v2"), (3, "v3")))]
+    history: list[Event] = [*sends, *polls, log(0, 1, 2, 3)]
+    back = ["non-monotonic poll: t-0: r read 1 after 2"]
+    assert texts(*history) == texts(*history, Deletion(PARTITION, 3, "DeleteRecords")) == back
+    assert texts(*history, Deletion(PARTITION, 4, "DeleteRecords")) == []
+
+
+def unknown(number: int, lane: str = "p, id 1", *, ended: float = 9.0) -> Send:
+    return Send(PARTITION, f"v{number}", number, ended, Outcome.UNKNOWN, lane=lane)
+
+
+def test_what_an_idempotent_lane_has_stored_is_in_order_whatever_was_answered() -> None:
+    in_lane = replace(send(0, 0), lane="p, id 1", ended=8.0)
+    two = [unknown(1), unknown(2)]
+    for stored in ((), (0,), (0, 1), (0, 1, 2)):
+        assert texts(replace(in_lane, outcome=Outcome.UNKNOWN, offset=-1), *two, log(*stored)) == []
+    assert texts(in_lane, *two, log(0, 2, 1)) == [
+        "internal non-monotonic send: t-0: v2 is at 1, and v1, sent before it, at 2"
+    ]
+    assert texts(*two, log(2, 1)) == ["internal non-monotonic send: t-0: v2 is at 0, and v1, sent before it, at 1"]
+    assert texts(unknown(1), unknown(2, "p, id 2"), log(2, 1)) == []
+    assert texts(replace(unknown(1), once=False), replace(unknown(2), once=False), log(2, 1)) == []
+    assert texts(unknown(1), replace(send(2, 0), lane="p, id 1"), log(2, 1)) == [
+        "internal non-monotonic send: t-0: v2 is at 0, and v1, sent before it, at 1"
+    ]
+
+
+def test_of_an_idempotent_lane_no_later_record_is_stored_without_the_earlier() -> None:
+    gap = ["lost in a lane: t-0: v1 is not there, but v2, which was sent after it"]
+    assert texts(unknown(1), unknown(2), log(2)) == gap
+    assert texts(unknown(1), unknown(2), log(1)) == []
+    assert texts(unknown(1), replace(send(2, 0), lane="p, id 1"), log(2)) == gap
+    assert texts(unknown(1), unknown(2, "p, id 2"), log(2)) == []
+    refused = replace(unknown(1), outcome=Outcome.FAILED)
+    assert texts(refused, unknown(2), log(2)) == []
+    assert texts(unknown(1), unknown(2), log(2), Void(PARTITION, 3.0, "unclean")) == []
+
+
+def test_what_may_have_been_deleted_or_lost_is_no_gap_of_a_lane() -> None:
+    first, rest = unknown(0), [unknown(1), unknown(2)]
+    deleted = FinalLog(PARTITION, ((1, "v2", 0),), start=1)
+    assert texts(*rest, deleted, Deletion(PARTITION, 1, "DeleteRecords")) == []
+    behind = FinalLog(PARTITION, ((1, "v0", 0), (2, "v2", 0)), start=1)
+    assert texts(first, *rest, behind, Deletion(PARTITION, 1, "DeleteRecords")) == [
+        "lost in a lane: t-0: v1 is not there, but v2, which was sent after it"
+    ]
+    refused = FinalLog(PARTITION, ((0, "v0", 0), (2, "v2", 0)), holes=((1, 1),))
+    assert texts(first, *rest, refused) == []
+
+
+def test_a_record_lies_behind_all_that_was_acknowledged_before_it_was_sent() -> None:
+    late = Send(PARTITION, "v5", 5, 6, Outcome.UNKNOWN)
+    found = texts(send(1, 1), late, log(5, 1))
+    assert found == ["non-monotonic send: t-0: v5 is at 0, and v1, sent before it, at 1"]
+    assert texts(send(1, 1), replace(late, begun=1.2), log(5, 1)) == []
+    assert texts(send(1, 1), late, log(5, 1), Void(PARTITION, 3.0, "unclean")) == []
+
+
+def test_what_nobody_saw_is_found_where_there_was_a_reader() -> None:
+    assert texts(send(0, 0), log(0)) == []
+    assert texts(send(0, 0), log(0), Poll(PARTITION, "r", 5.0, ())) == ["unseen: t-0: v0 at 0 was read by nobody"]
+
+
+def test_before_a_void_not_everything_may_be_lost_where_the_fault_left_something() -> None:
+    sends = [send(0, 0), send(1, 1), send(2, 2)]
+    void = Void(PARTITION, 9.0, "all of the ISR had lost records", kept=2)
+    assert texts(*sends, void, log(0, 1)) == []
+    lost = "lost write: t-0: {} was acknowledged at {} and is gone"
+    assert texts(*sends, void, log(0)) == [lost.format("v1", 1)]
+    assert texts(*sends, void, log()) == [lost.format("v0", 0), lost.format("v1", 1)]
+    assert texts(*sends, replace(void, kept=0), log()) == []
+    assert texts(*sends, void, replace(void, kept=1), log(0)) == []
+    earlier = Void(PARTITION, 0.5, "unclean", kept=0)
+    assert texts(*sends, void, earlier, log()) == [lost.format("v1", 1)]
+
+
+def test_what_a_void_leaves_keeps_its_place_its_order_and_its_readers() -> None:
+    void = Void(PARTITION, 9.0, "unclean", kept=1)
+    other = Send(PARTITION, "v3", 3, 4, Outcome.UNKNOWN)
+    assert Anomaly.INCONSISTENT_OFFSETS in counts(check([send(0, 0), other, void, log(3)]))
+    assert Anomaly.DUPLICATE in counts(check([send(0, 0), void, log(0, 0)]))
+    assert Anomaly.UNSEEN in counts(check([send(0, 0), void, log(0), Poll(PARTITION, "r", 5.0, ())]))
+    read = Poll(PARTITION, "r", 12.0, ((0, "v0"), (1, "v10")))
+    assert texts(send(0, 0), send(1, 1), void, send(10, 1), log(0, 10), read) == []
 
 
 def test_a_dense_log_has_no_gaps() -> None:
@@ -251,6 +365,7 @@ def test_a_dense_log_has_no_gaps() -> None:
 
 CREATED = TopicChange("made", True, Outcome.OK, {"retention.ms": "1"})
 DELETED = TopicChange("made", False, Outcome.OK)
+UNSURE = replace(CREATED, outcome=Outcome.UNKNOWN)
 AS_MADE = FinalTopic("made", {"retention.ms": "1"})
 
 
@@ -264,6 +379,19 @@ AS_MADE = FinalTopic("made", {"retention.ms": "1"})
         ([CREATED, DELETED, AS_MADE], ["topic: made: it should not exist"]),
         ([CREATED, replace(DELETED, outcome=Outcome.UNKNOWN), AS_MADE], []),
         ([CREATED, replace(DELETED, outcome=Outcome.FAILED)], ["topic: made: it should exist"]),
+        ([AS_MADE], ["topic: made: nobody made it"]),
+        ([replace(CREATED, outcome=Outcome.FAILED), AS_MADE], ["topic: made: nobody made it"]),
+        ([replace(DELETED, outcome=Outcome.UNKNOWN), AS_MADE], ["topic: made: nobody made it"]),
+        ([UNSURE], []),
+        ([UNSURE, AS_MADE], []),
+        ([UNSURE, FinalTopic("made")], ["topic: made: it has {} and was created with {'retention.ms': '1'}"]),
+        ([DELETED, UNSURE], []),
+        ([DELETED, UNSURE, AS_MADE], []),
+        ([DELETED, UNSURE, FinalTopic("made")], ["topic: made: it has {} and was created with {'retention.ms': '1'}"]),
+        ([replace(CREATED, config={}), UNSURE, AS_MADE], []),
+        ([replace(CREATED, config={}), UNSURE, FinalTopic("made")], []),
+        ([CREATED, replace(DELETED, outcome=Outcome.UNKNOWN), UNSURE], []),
+        ([UNSURE, CREATED], ["topic: made: it should exist"]),
     ],
 )
 def test_topics_are_as_they_were_left(history: list[Event], found: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,16 @@ def test_a_repeated_batch_is_answered_as_before_and_not_written(tmp_path: Path) 
     assert again.duplicate
     assert (again.first_offset, again.last_offset) == (first.first_offset, first.last_offset) == (0, 2)
     assert log.log_end_offset == 7
+
+
+def test_a_repeated_batch_is_answered_when_it_is_synced_where_the_topic_wants_that(tmp_path: Path) -> None:
+    """The first attempt has written it and not synced it; its answer says that it is safe now."""
+    log = LogFolder(tmp_path).open()
+    send(log, 0)
+    assert log.recovery_point == 0
+    log.config = replace(log.config, flush_messages=1)
+    assert send(log, 0).duplicate
+    assert log.recovery_point == log.log_end_offset == 1
 
 
 def test_only_the_last_five_batches_may_be_repeated(tmp_path: Path) -> None:

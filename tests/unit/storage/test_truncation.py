@@ -8,6 +8,9 @@ import pytest
 
 from protocol.types import LeaderEpoch, Offset
 from storage.append_info import Origin
+from storage.checkpoints import decode_epochs
+from storage.epoch_cache import EpochEntry
+from storage.names import EPOCHS
 from storage.partition_log import PartitionLog
 from tests.unit.storage.logs import START_MS, LogFolder, append, marker, values_of
 
@@ -134,3 +137,30 @@ def test_transactions_are_cut_too(tmp_path: Path) -> None:
     assert log.last_stable_offset == 0
     log.truncate_to(Offset(0))
     assert log.producers.first_unstable is None
+
+
+def epochs_on_disk(log: PartitionLog) -> list[EpochEntry]:
+    return decode_epochs(Path(f"{log.folder}/{EPOCHS}").read_bytes())
+
+
+@pytest.mark.parametrize("offset", [7, 15])
+def test_leader_epochs_are_cut_on_the_disk_too(tmp_path: Path, offset: int) -> None:
+    """What the file still had would come back with the next start."""
+    _, log = filled(tmp_path)
+    log.truncate_to(Offset(offset))
+    assert epochs_on_disk(log) == log.epochs.entries
+    assert log.epochs.latest == (offset - 1) // 7
+
+
+def test_a_log_that_moves_its_start_forgets_the_epochs_before_it_on_the_disk_too(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    log.set_high_watermark(Offset(20))
+    log.increment_log_start(Offset(9))
+    assert epochs_on_disk(log) == log.epochs.entries == [(1, 9), (2, 14)]
+
+
+def test_starting_over_moves_the_high_watermark_along_and_leaves_no_epoch_on_the_disk(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    log.set_high_watermark(Offset(20))
+    log.truncate_fully_and_start_at(Offset(30))
+    assert (log.high_watermark, epochs_on_disk(log)) == (30, [])

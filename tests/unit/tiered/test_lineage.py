@@ -120,6 +120,12 @@ def test_a_range_is_cut_where_the_epoch_ends_in_the_log_and_goes_on_behind_what_
     assert serving_range(one, Offset(7), log_end=Offset(8), leader_epochs=leader) == (6, 7)
 
 
+def test_what_begins_where_the_log_ends_is_served_not_at_all() -> None:
+    one = segment(1, 5, 9, {1: 5})
+    assert servable(one, log_end=Offset(5), leader_epochs=epochs({1: 5})) == []
+    assert servable(one, log_end=Offset(6), leader_epochs=epochs({1: 5})) == [(5, 5)]
+
+
 def test_the_epoch_of_an_offset() -> None:
     leader = epochs({1: 10, 2: 20})
     assert [epoch_at(Offset(offset), leader) for offset in (9, 10, 19, 20, 99)] == [None, 0, 0, 1, 1]

@@ -1,0 +1,123 @@
+"""What is changed: the places of a module, and the code that each makes of a function."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Final, TypeAlias
+
+_COMPARES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+_SWAPPED: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_TOLD: Final = frozenset({"info", "warning", "error", "debug", "add", "record"})
+"""Calls of these names without a use of the result log or count: what they do is not decided here."""
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``function`` is the qualified name of the outermost function; ``code`` its code object with the change."""
+
+    path: str
+    function: str
+    change: str
+    code: CodeType
+
+    @property
+    def name(self) -> str:
+        return f"{self.path}: {self.function}: {self.change}"
+
+
+def mutants_of(path: str, source: str) -> Iterator[Mutant]:
+    """In order of their places. Equal changes in a function are numbered from the second on."""
+    tree = ast.parse(source)
+    for prefix, function in _functions(tree.body, ""):
+        qualified = prefix + function.name
+        seen: dict[str, int] = {}
+        for number, _ in enumerate(_places(function)):
+            other = copy.deepcopy(tree)
+            changed = next(one for name, one in _functions(other.body, "") if name + one.name == qualified)
+            place, new = list(_places(changed))[number]
+            text = f"{_text(place)} -> {_text(new)}"
+            seen[text] = seen.get(text, 0) + 1
+            _replace(changed, place, new)
+            code = _code_of(compile(ast.fix_missing_locations(other), path, "exec", dont_inherit=True), qualified)
+            yield Mutant(path, qualified, text if seen[text] == 1 else f"{text} ({seen[text]})", code)
+
+
+def _functions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, Function]]:
+    for statement in body:
+        if isinstance(statement, Function):
+            yield prefix, statement
+        elif isinstance(statement, ast.ClassDef):
+            yield from _functions(statement.body, f"{prefix}{statement.name}.")
+
+
+def _places(function: Function) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Each node, and what stands in its place."""
+    for statement in function.body:
+        for node in ast.walk(statement):
+            yield from ((node, new) for new in _changes(node))
+
+
+def _changes(node: ast.AST) -> Iterator[ast.AST]:
+    match node:
+        case ast.Compare(left, ops, comparators):
+            for index, op in enumerate(ops):
+                other = [*ops[:index], _COMPARES[type(op)](), *ops[index + 1 :]]
+                yield ast.Compare(left, other, comparators)
+        case ast.BoolOp(op, values):
+            for index in range(len(values)):
+                rest = [*values[:index], *values[index + 1 :]]
+                yield rest[0] if len(rest) == 1 else ast.BoolOp(op, rest)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield operand
+        case ast.Call(ast.Name(name), arguments, keywords) if name in _SWAPPED:
+            yield ast.Call(ast.Name(_SWAPPED[name], ast.Load()), arguments, keywords)
+        case ast.BinOp(left, ast.Add() | ast.Sub() as op, ast.Constant(1) as one):
+            yield ast.BinOp(left, ast.Sub() if isinstance(op, ast.Add) else ast.Add(), one)
+        case ast.Return(ast.Constant(bool(value))):
+            yield ast.Return(ast.Constant(not value))
+        case ast.Expr(ast.Call(function)) if not _only_tells(function):
+            yield ast.Pass()
+        case _:
+            return
+
+
+def _only_tells(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and function.attr in _TOLD
+
+
+def _text(node: ast.AST) -> str:
+    return " ".join(ast.unparse(node).split())
+
+
+def _replace(function: ast.AST, old: ast.AST, new: ast.AST) -> None:
+    for parent in ast.walk(function):
+        for name, value in ast.iter_fields(parent):
+            if value is old:
+                setattr(parent, name, new)
+                return
+            if isinstance(value, list) and any(one is old for one in value):
+                value[next(index for index, one in enumerate(value) if one is old)] = new
+                return
+
+
+def _code_of(module: CodeType, qualified: str) -> CodeType:
+    code = module
+    for name in qualified.split("."):
+        code = next(one for one in reversed(code.co_consts) if isinstance(one, CodeType) and one.co_name == name)
+    return code

@@ -1,0 +1,92 @@
+"""What was read from the tier is given out where the partition is still what it was when the read began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broker.fetch_sessions import Wanted
+from broker.fetching import Fetch, FetchLimits, Found, InTier
+from broker.partition import Partition, ReadResult
+from broker.remote_reads import RemoteReads, RemoteSlice
+from protocol.errors import ErrorCode
+from protocol.types import Offset
+from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
+from tiered.remote_reader import RemoteRecords
+
+WANTED = Wanted("t", None, 0, 0, 100, 0, None)
+RECORDS = RemoteRecords(b"records", 7, None)
+BOUNDS = ReadResult(Offset(5), Offset(5), Offset(0), Offset(5))
+
+
+class HandPool:
+    """A pool whose reads end when the test says so."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[Any, Any]] = []
+
+    def submit(self, key: Any, work: object, waiting: Any) -> None:
+        self.reads.append((key, waiting))
+
+    def leave(self, key: Any, waiting: Any) -> None:
+        self.reads.remove((key, waiting))
+
+    def done(self) -> None:
+        ((key, waiting),) = self.reads
+        waiting.read_done(key, RECORDS, None)
+
+
+class HandFetch:
+    """Of one partition."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.find: Callable[[Wanted], Partition] = lambda _: partition
+
+    def read_around(self, results: dict[Wanted, Found]) -> list[Found]:
+        return list(results.values())
+
+
+def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[Found]]:
+    """A fetch that waits for one read; the list takes what it is told."""
+    pool, told = HandPool(), list[Found]()
+    meters = SimpleNamespace(of=lambda _: SimpleNamespace(fetch_requests=SimpleNamespace(add=lambda: None)))
+    tier = SimpleNamespace(meters=meters, get=lambda _: 60_000)
+    reads = cast(Any, SimpleNamespace(tier=tier, pool=pool, purgatory=bench.purgatory))
+    one = InTier(WANTED, partition, BOUNDS, max_bytes=100)
+    limits = cast(FetchLimits, SimpleNamespace(committed=False, only_leader=True))
+    assert RemoteReads.read(reads, cast(Fetch, HandFetch(partition)), limits, [one], told.extend)
+    return pool, told
+
+
+def test_what_was_read_is_given_out(bench: Bench) -> None:
+    pool, told = begin(bench, bench.led())
+    pool.done()
+    (found,) = told
+    assert found.result is not None
+    assert found.result.slice == RemoteSlice(RECORDS.records, RECORDS.length)
+
+
+@pytest.mark.parametrize("leader", [OTHER, ME])
+def test_what_was_read_under_another_leader_epoch_is_not(bench: Bench, leader: int) -> None:
+    """The read and the change of the leader come in one turn of the loop: nobody has ended the wait."""
+    partition = bench.led()
+    pool, told = begin(bench, partition)
+    image = led_by(leader, replicas=(1, 2), leader_epoch=1)
+    partition.leader_epoch, partition.is_leader = image.leader_epoch, leader == ME
+    pool.done()
+    (found,) = told
+    assert (found.result, found.error) == (None, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def test_what_was_read_for_a_log_that_was_replaced_is_not(bench: Bench) -> None:
+    partition = bench.led()
+    pool, told = begin(bench, partition)
+    other = bench.led("other")
+    partition.log, before = other.log, partition.log
+    pool.done()
+    (found,) = told
+    assert found.result == BOUNDS, "nothing, and no error: it is read anew"
+    partition.log = before

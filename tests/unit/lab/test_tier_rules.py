@@ -1,0 +1,62 @@
+"""Where the log of a tiered partition may start."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+from uuid import UUID
+
+import pytest
+
+from lab.disk import Storage
+from lab.invariants.broken import InvariantBroken
+from lab.invariants.ledger import CommittedBatch, Ledger
+from lab.invariants.tiers import TierRules
+from runtime.randomness import Randomness
+from storage.partition_log import PartitionLog
+
+KEY = (UUID(int=1), 0)
+BATCH = 100
+"""Bytes, of one record."""
+
+
+class Segments(list[SimpleNamespace]):
+    @property
+    def active(self) -> SimpleNamespace:
+        return self[-1]
+
+
+def log(start: int, segments: dict[int, int], *, retention: int) -> PartitionLog:
+    """``segments``: bytes by base offset."""
+    found = SimpleNamespace(
+        topic="t",
+        partition=0,
+        log_start_offset=start,
+        config=SimpleNamespace(retention_bytes=retention),
+        segments=Segments(SimpleNamespace(base_offset=base, size=size) for base, size in segments.items()),
+    )
+    return cast(PartitionLog, found)
+
+
+def start_seen(found: PartitionLog, committed: int) -> None:
+    ledger = Ledger("t-0")
+    ledger.take("the leader", [CommittedBatch(base, base, 0, 7, BATCH) for base in range(committed)])
+    TierRules(Storage(Randomness(1))).start_seen("the leader", KEY, found, ledger)
+
+
+def test_what_is_not_committed_counts_as_the_leader_counts_it_whatever_was_rolled_over_it() -> None:
+    """Of 1,600 bytes 600 are committed behind the start; the others lie in the active segment and one before it."""
+    segments = {0: 500, 5: 500, 10: 500, 15: 100}
+    start_seen(log(4, segments, retention=1000), committed=10)
+    with pytest.raises(InvariantBroken, match="its log starts at 5, 1100 bytes before its end; retention wants 1200"):
+        start_seen(log(5, segments, retention=1200), committed=10)
+
+
+def test_what_was_committed_is_counted_once() -> None:
+    with pytest.raises(InvariantBroken, match="700 bytes before its end"):
+        start_seen(log(4, {0: 500, 5: 500, 10: 100}, retention=800), committed=10)
+
+
+def test_without_retention_no_log_start_rises() -> None:
+    with pytest.raises(InvariantBroken, match="nothing lets records go"):
+        start_seen(log(1, {0: 500}, retention=-1), committed=5)

@@ -36,7 +36,7 @@ from broker.purgatory import Purgatory
 from broker.replication import Replication
 from broker.replication_quotas import ReplicationQuotas
 from broker.sliced_work import SlicedWork
-from node.api import ApiTable, RequestContext
+from node.api import ApiTable
 from node.image import Delta, MetadataImage
 from node.metrics import Metrics
 from node.rules import Rules, uuid_namer
@@ -112,7 +112,7 @@ class Broker:
         self._metadata: MetadataSource | None = None
         self._lifecycle: Lifecycle | None = None
         self._log = get_logger("broker", node=self.node_id)
-        self._client_log = LimitedLog(self._log, runtime.clock.monotonic)
+        self.client_log = LimitedLog(self._log, runtime.clock.monotonic)
         self.controller = self._link_to_controller("")
         self._heartbeats = self._link_to_controller("-heartbeat")
         self.auto_create = self._auto_creating()
@@ -252,12 +252,6 @@ class Broker:
         from node.verbs import Verbs
 
         return Verbs(self.rules, BrokerVerbs(self).table() | link_verbs(self.runtime.network))
-
-    def refuse_transactions(self, ctx: RequestContext, transactional_id: str) -> None:
-        """Say why: the client's own message cannot."""
-        self._client_log.warning(
-            "transactions are not supported yet", transactional_id=transactional_id, client=ctx.client_host
-        )
 
     # -- life
 

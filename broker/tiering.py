@@ -9,11 +9,12 @@ from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
 from runtime.logging import get_logger
 from storage.names import REMOTE_FOLDER, REMOTE_INDEX_CACHE
+from tiered.copy_attempts import CopyAttempts
 from tiered.given_up import GivenUp
 from tiered.index_cache import RemoteIndexCache
 from tiered.meters import TierMeters
 from tiered.quota import RateQuota
-from tiered.remote_storage import RemoteStorage
+from tiered.remote_storage import RemoteStorage, RetriableRemoteStorageError
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier import Tier
 from tiered.tier_config import remote_storage
@@ -52,6 +53,7 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
         _quota(config, "fetch"),
         get_logger("tier", node=node.node_id),
         GivenUp(),
+        CopyAttempts(node.runtime.clock, RetriableRemoteStorageError),
         lambda: node.lifecycle.in_session,
     )
     manager = RemoteLogManager(tier, node.metrics)

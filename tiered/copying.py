@@ -31,6 +31,7 @@ from tiered.tier import FAILURES, Tier
 
 QUOTA_STEP: Final = 1.0
 """Seconds after which a copy that the quota holds back looks again."""
+INTERVAL: Final = "remote.log.manager.task.interval.ms"
 CUSTOM_METADATA_LIMIT: Final = "remote.log.metadata.custom.metadata.max.bytes"
 
 
@@ -77,8 +78,12 @@ async def copy_round(tier: Tier, role: Role) -> None:
         if segment is None:
             return  # deleted meanwhile, or cut
         if segment.size:
+            if not (tier.copies.may_begin and role.attempts.may_begin):
+                return
             tier.copy_quota.record(segment.size, tier.runtime.clock.time_ms())
-            await copy_segment(tier, role, log, prepare(tier, role, log, segment, candidate.end))
+            interval = tier.get(INTERVAL) / 1000
+            with tier.copies.attempt(interval), role.attempts.attempt(interval):
+                await copy_segment(tier, role, log, prepare(tier, role, log, segment, candidate.end))
             if not role.holds(log):
                 return
 

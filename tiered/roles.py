@@ -7,6 +7,8 @@ from uuid import UUID
 
 from runtime.clock import Clock
 from storage.partition_log import PartitionLog
+from tiered.copy_attempts import CopyAttempts
+from tiered.remote_storage import RemoteStorageError
 from tiered.retention import Validity
 from tiered.segment_metadata import TopicIdPartition
 from tiered.tier import Replica
@@ -24,6 +26,7 @@ class Role:
         """Segments on their way to the tier."""
         self.adopting = asyncio.Lock()
         """Held while somebody looks for what the metadata does not know."""
+        self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
         """Until a store asks for more metadata than is allowed: then nothing is copied in this role any more."""
         self.started_log: PartitionLog | None = None

@@ -13,6 +13,7 @@ from protocol.types import NodeId
 from runtime.context import Runtime
 from storage.context import EventLog
 from storage.partition_log import PartitionLog
+from tiered.copy_attempts import CopyAttempts
 from tiered.given_up import GivenUp
 from tiered.index_cache import RemoteIndexCache
 from tiered.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
@@ -64,6 +65,8 @@ class Tier:
     fetch_quota: RateQuota
     events: EventLog
     given_up: GivenUp
+    copies: CopyAttempts
+    """Of all partitions: a store that refuses one will refuse the others."""
     in_session: Callable[[], bool]
     """Whether this broker's session with the controller cannot have run out: else others may lead and decide."""
 

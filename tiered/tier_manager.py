@@ -16,7 +16,7 @@ from protocol.types import Offset
 from runtime.tasks import Tasks
 from storage import tiering
 from storage.partition_log import PartitionLog
-from tiered.copying import copy_round
+from tiered.copying import INTERVAL, copy_round
 from tiered.expiration import erase, expire_round, follow_round
 from tiered.gauges import TierGauges
 from tiered.metadata_manager import MetadataNotReady
@@ -29,7 +29,6 @@ from tiered.tier import FAILURES, Replica, Tier
 Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]
 NOT_READY_PAUSE: Final = 1.0
 """Seconds after which it is looked again whether the metadata is known."""
-INTERVAL: Final = "remote.log.manager.task.interval.ms"
 INITIAL_DELAY: Final = "internal.remote.log.manager.task.initial.delay.ms"
 ERASING_ATTEMPTS: Final = 10
 READY_TO_ERASE: Final = 120.0
@@ -224,6 +223,8 @@ class RemoteLogManager:
         if role is None:
             return
         await self.ready(role)
+        self.tier.copies.forget()
+        role.attempts.forget()
         for job in self._jobs.get(role, ()):
             async with job.running:
                 await job.work(self.tier, role)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.transactions import log_refusal
 from node.api import RequestContext
 from protocol.errors import ErrorCode
 from protocol.hashing import partition_for_group
@@ -61,7 +62,7 @@ def _of_transactions(node: Broker, ctx: RequestContext, key: str) -> dict[str, A
     endpoint = None if me is None else me.endpoint(ctx.listener_name)
     if endpoint is not None and not _shows_messages(ctx):
         return {"error_code": ErrorCode.NONE, "node_id": node.node_id, "host": endpoint.host, "port": endpoint.port}
-    node.refuse_transactions(ctx, key)
+    log_refusal(node, ctx, key)
     expected = ctx.version < 4
     error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if expected else ErrorCode.UNSUPPORTED_VERSION
     return _none(error, "Milena has no transactions yet.")

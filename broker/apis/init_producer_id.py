@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker.transactions import log_refusal
 from node.api import RequestContext
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
@@ -23,7 +24,7 @@ async def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, A
     if request.transactional_id is not None:
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        node.refuse_transactions(ctx, request.transactional_id)
+        log_refusal(node, ctx, request.transactional_id)
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return {"error_code": 0, "producer_id": await node.producer_ids.next(), "producer_epoch": 0}
 

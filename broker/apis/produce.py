@@ -21,6 +21,7 @@ from broker.checked_appends import Appending, CheckedAppends, Rest, Wanted
 from broker.leader_hints import LeaderHints
 from broker.partition import ACKS_ALL, Partition
 from broker.producing import CommitWait, Uncommitted
+from broker.transactions import log_refusal
 from node.api import RequestContext
 from protocol.batch import MAGIC
 from protocol.errors import ErrorCode, KafkaError
@@ -261,7 +262,7 @@ class _Open(NamedTuple):
 def _refusal(node: Broker, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:
     """The error that all partitions get, None for none."""
     if request.transactional_id is not None:
-        node.refuse_transactions(ctx, request.transactional_id)
+        log_refusal(node, ctx, request.transactional_id)
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     for _, _, partitions in request.topics:
         for _, records in partitions:

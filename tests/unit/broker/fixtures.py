@@ -200,8 +200,10 @@ class Bench:
         self.created += names
         return bool(names)
 
-    def refuse_transactions(self, ctx: RequestContext, transactional_id: str) -> None:
-        self.refused_transactions.append(transactional_id)
+    @property
+    def client_log(self) -> SimpleNamespace:
+        note = lambda event, *, transactional_id, client: self.refused_transactions.append(transactional_id)  # noqa: E731
+        return SimpleNamespace(warning=note)
 
     def broker(self, node: NodeId, *, fenced: bool = False, listeners: tuple[str, ...] = ("PLAINTEXT",)) -> None:
         endpoints = tuple(ListenerImage(name, f"{name.lower()}-{node}", 9092) for name in listeners)

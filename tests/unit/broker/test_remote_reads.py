@@ -10,7 +10,8 @@ import pytest
 
 from broker.fetch_sessions import Wanted
 from broker.fetching import Fetch, FetchLimits, Found, InTier
-from broker.partition import Partition, ReadResult
+from broker.partition import Partition
+from broker.read_result import ReadResult
 from broker.remote_reads import RemoteReads, RemoteSlice
 from protocol.errors import ErrorCode
 from protocol.types import Offset

@@ -115,6 +115,9 @@ def test_after_an_error_that_may_pass_nothing_is_deleted_and_another_id_is_used(
         assert bench.states() == ["COPY_SEGMENT_STARTED 0"]
         bench.store.copying = lambda: None
         await copy_round(bench.tier, role)
+        assert bench.states() == ["COPY_SEGMENT_STARTED 0"], "not so soon"
+        await bench.runtime.clock.sleep(30)
+        await copy_round(bench.tier, role)
         first, second = bench.published_segments()
         assert first.id != second.id
         assert bench.states() == ["COPY_SEGMENT_STARTED 0", *WHOLE_COPY]

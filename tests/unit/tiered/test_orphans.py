@@ -76,6 +76,7 @@ def test_copies_that_failed_are_forgotten_once_their_records_are_in_the_tier(suc
         for _ in range(3):
             with pytest.raises(RetriableRemoteStorageError):
                 await copy_round(bench.tier, role)
+            await bench.runtime.clock.sleep(300)
         await bench.runtime.clock.sleep(2 * SWEEP_INTERVAL)
         await expire_round(bench.tier, role)
         cache = bench.metadata.cache(role.partition)

@@ -18,12 +18,13 @@ from storage.loading import open_log
 from storage.partition_log import PartitionLog
 from tests.fixtures.remote_log_metadata import InMemoryMetadata
 from tests.unit.storage.logs import Events, batch_of
+from tiered.copy_attempts import CopyAttempts
 from tiered.given_up import GivenUp
 from tiered.index_cache import RemoteIndexCache
 from tiered.local_tier import LocalTier
 from tiered.meters import TierMeters
 from tiered.quota import RateQuota
-from tiered.remote_storage import SegmentFiles
+from tiered.remote_storage import RetriableRemoteStorageError, SegmentFiles
 from tiered.roles import Role
 from tiered.segment_metadata import (
     RemoteLogSegmentId,
@@ -174,6 +175,7 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             events,
             GivenUp(),
+            CopyAttempts(runtime.clock, RetriableRemoteStorageError),
             lambda: True,
         )
         await store.start()

@@ -94,7 +94,7 @@ class CheckedAppends:
             if not self._sliced:
                 return partition.append_checked(check, self._acks)
             before, partition = partition, find(self._wanted[place])
-            if finished and before is partition and partition.may_append(check):
+            if finished and before is partition and _is_as_checked(partition, check):
                 return partition.append_checked(check, self._acks)
             check = None
 
@@ -124,6 +124,11 @@ class CheckedAppends:
                 size += len(records)
                 memory = max(memory, _memory_for(records))
         return Rest(size, memory)
+
+
+def _is_as_checked(partition: Partition, check: AppendCheck) -> bool:
+    """Whether what was checked is as the topic wants it now: its configuration may have changed meanwhile."""
+    return partition.log is not None and partition.log.config is check.config
 
 
 def _work_without_pause(records: memoryview) -> int:

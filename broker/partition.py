@@ -27,7 +27,7 @@ from node.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from storage.append_info import AppendInfo, Origin
-from storage.log_append import AppendCheck
+from storage.log_append import AppendCheck, Begun
 from storage.partition_log import PartitionLog
 
 ACKS_ALL: Final = -1
@@ -213,36 +213,24 @@ class Partition:
     def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
         with the code that the client gets; nothing is written then."""
-        begun = self.append_or_check(records, acks, origin=origin)
+        begun = self.append_or_check(records, acks, origin)
         return self.append_checked(begun.finish(), acks) if isinstance(begun, AppendCheck) else begun
 
-    def append_or_check(
-        self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT
-    ) -> AppendInfo | AppendCheck:
-        """``append``, if the check of the batch is little work; else the check, for ``append_checked`` once it is
-        done. Raises KafkaError."""
-        log = self._log_to_append_to(acks)
-        begun = log.append_or_check(records, leader_epoch=self.leader_epoch, origin=origin)
-        if isinstance(begun, AppendInfo):
-            self._has_grown()
-        return begun
+    def append_or_check(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> Begun:
+        """``append``, if the check is little work; else the check, for ``append_checked``. Raises KafkaError."""
+        begun = self._log_to_append_to(acks).append_or_check(records, origin, self.leader_epoch)
+        return self._grown(begun) if isinstance(begun, AppendInfo) else begun
 
     def append_checked(self, check: AppendCheck, acks: int) -> AppendInfo:
-        """Append the batch of ``check``, which is done and for which ``may_append`` holds. Raises KafkaError."""
-        info = self._log_to_append_to(acks).append_checked(check, leader_epoch=self.leader_epoch)
-        self._has_grown()
-        return info
+        """Append the batch of ``check``, which is done and of the present configuration. Raises KafkaError."""
+        return self._grown(self._log_to_append_to(acks).append_checked(check, leader_epoch=self.leader_epoch))
 
-    def _has_grown(self) -> None:
-        leading = self.leading
-        assert leading is not None
+    def _grown(self, info: AppendInfo) -> AppendInfo:
+        assert self.leading is not None
         if len(self.isr) == 1:
-            leading.maybe_advance_high_watermark()
+            self.leading.maybe_advance_high_watermark()
         self.changed()
-
-    def may_append(self, check: AppendCheck) -> bool:
-        """Whether what was checked is as the topic wants it now: its configuration may have changed meanwhile."""
-        return self.log is not None and self.log.config is check.config
+        return info
 
     def _log_to_append_to(self, acks: int) -> PartitionLog:
         log = self.log

@@ -14,6 +14,7 @@ from milena.up import channel, nodes_file
 from milena.up.layout import ClusterDir
 from milena.up.settings import bracketed
 from node.metrics import Metrics
+from protocol.decompression import load_codecs
 from protocol.errors import KafkaError
 from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from runtime.context import Runtime
 
 CANNOT_START: Final = 1
+CODECS_AFTER: Final = 1.0
+"""Seconds after which a broker has its codecs in memory, whether a batch has asked for them or not."""
 BROKERS_FIRST: Final = 5.0
 """Seconds that a controller gives the brokers when the whole cluster ends; less than runtime.process.ORPHAN_GRACE."""
 
@@ -76,6 +79,8 @@ class Serving:
             if await _unless_stopped(stop, self._start(runtime)):
                 self._announce()
                 settle_memory()
+                if self._broker is not None:
+                    runtime.clock.call_later(CODECS_AFTER, load_codecs)
                 await stop.requested.wait()
             self._log.info("node stops", reason=stop.reason)
         except (ConfigError, DirectoryError, KafkaError, OSError) as error:

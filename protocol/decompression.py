@@ -74,6 +74,12 @@ def memory_needed(codec: Codec, data: memoryview) -> int:
     return 4 << 20 if codec is Codec.LZ4 else PIECE
 
 
+def load_codecs() -> None:
+    """Import what is otherwise imported on first use, when there may be no descriptor left for it."""
+    cramjam()
+    zstd()
+
+
 def cramjam() -> Any:
     """Imported on first use."""
     import cramjam as module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from protocol.batch import NO_TIMESTAMP, BatchView, TimestampType
 from protocol.errors import ErrorCode, KafkaError
@@ -52,9 +52,11 @@ class AppendCheck:
         return self
 
 
-def append_or_check(
-    log: PartitionLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch
-) -> AppendInfo | AppendCheck:
+Begun: TypeAlias = AppendInfo | AppendCheck
+"""What was appended; or the check that must be done before."""
+
+
+def append_or_check(log: PartitionLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
     """Append one batch, where the check of it is little work; else the check, which is not done yet. Raises KafkaError,
     OSError; nothing is written then."""
     batches = split_batches(records)
@@ -68,6 +70,12 @@ def append_or_check(
     if isinstance(checked, BatchView):
         return _append_one(log, checked, origin, leader_epoch, now)
     return AppendCheck(config, origin, batch, checked)
+
+
+def append_one(log: PartitionLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> AppendInfo:
+    """Check one batch to the end and append it. Raises KafkaError, OSError; nothing is written then."""
+    begun = append_or_check(log, records, origin, leader_epoch)
+    return begun if isinstance(begun, AppendInfo) else append_checked(log, begun.finish(), leader_epoch)
 
 
 def append_checked(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch) -> AppendInfo:

@@ -25,7 +25,7 @@ from storage.context import LogContext
 from storage.epoch_cache import LeaderEpochCache
 from storage.flush import FlushPlan, plan_of
 from storage.guard import guarded
-from storage.log_append import AppendCheck
+from storage.log_append import AppendCheck, Begun
 from storage.log_read import LogSlice, aborted_between, find_slice
 from storage.log_search import TimedRecord
 from storage.names import EPOCHS, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX, TXN_INDEX
@@ -172,30 +172,21 @@ class PartitionLog:
     def append_as_leader(
         self, records: memoryview, *, leader_epoch: LeaderEpoch, origin: Origin = Origin.CLIENT
     ) -> AppendInfo:
-        """Check ``records``, give them offsets and ``leader_epoch`` in place, and write them.
-
-        One batch, or from RAFT any number. Raises KafkaError with Kafka's code (InvalidRecords where single records
-        are at fault); nothing has been written then.
-        """
+        """Check ``records``, give them offsets and ``leader_epoch`` in place, and write them: one batch, or from RAFT
+        any number. Raises KafkaError with Kafka's code (InvalidRecords where single records are at fault); nothing has
+        been written then."""
         if origin is Origin.RAFT:
             return log_append.append_raft(self, records, leader_epoch)
-        begun = log_append.append_or_check(self, records, origin, leader_epoch)
-        if isinstance(begun, AppendInfo):
-            return begun
-        return log_append.append_checked(self, begun.finish(), leader_epoch)
+        return log_append.append_one(self, records, origin, leader_epoch)
 
     @guarded
-    def append_or_check(
-        self, records: memoryview, *, leader_epoch: LeaderEpoch, origin: Origin = Origin.CLIENT
-    ) -> AppendInfo | AppendCheck:
-        """As ``append_as_leader`` with one batch, if the check of it is little work; else the check, for
-        ``append_checked`` once it is done."""
+    def append_or_check(self, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
+        """Append one batch, if its check is little work; else the check, for ``append_checked`` once it is done."""
         return log_append.append_or_check(self, records, origin, leader_epoch)
 
     @guarded
     def append_checked(self, check: AppendCheck, *, leader_epoch: LeaderEpoch) -> AppendInfo:
-        """Write the batch of ``check``, which is done and was made for this log with its present ``config``. Sequences
-        are looked at now. Raises KafkaError."""
+        """Write the batch of ``check``, which is done and was made for this log and ``config``. Raises KafkaError."""
         return log_append.append_checked(self, check, leader_epoch)
 
     @guarded

@@ -13,8 +13,11 @@ from typing import Any
 
 from protocol import messages
 from protocol.api_keys import ApiKey
+from protocol.batch import Codec
 from protocol.errors import ErrorCode
 from protocol.headers import parse_response_header, request_header
+from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from protocol.records import Record, build_batch
 from tests.wire.command import node
 from tests.wire.properties import combined, write
 from tests.wire.raw import connected, receive_frame
@@ -69,3 +72,27 @@ def test_out_of_descriptors_for_clients_a_node_answers_all_apis_and_its_logs_sta
     assert "Too many open files" not in text
     assert "request failed" not in text
     assert text.count("accepting pauses") <= 10
+
+
+def test_compressed_batches_are_checked_without_a_free_descriptor(tmp_path: Path) -> None:
+    with node(tmp_path, write(tmp_path, combined(tmp_path))) as running, connected(running.address) as early:
+        created = ask(early, ApiKey.CREATE_TOPICS, 7, topics=[TOPIC], timeout_ms=5000, validate_only=False)
+        assert created.topics[0].error_code == 0
+        wait_until(lambda: produced(early, Codec.NONE) == 0, "the topic")
+        maps = Path(f"/proc/{running.process.pid}/maps")
+        wait_until(lambda: "cramjam" in (text := maps.read_text()) and "zstd" in text, "the codecs")
+        before = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        codes = [produced(early, codec) for codec in Codec]
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, before)
+        assert codes == [0] * len(Codec)
+
+
+def produced(plain: socket.socket, codec: Codec) -> int:
+    """The error code."""
+    records = memoryview(build_batch([Record(0, 0, None, b"text " * 50)], codec=codec, base_timestamp=1_000))
+    body = encode_produce_request(9, ProduceRequest(None, 1, 1000, [("many", None, [(0, records)])]))
+    frame = request_header(ApiKey.PRODUCE, 9, 7, "test") + body
+    plain.sendall(struct.pack(">i", len(frame)) + frame)
+    _, answer = parse_response_header(ApiKey.PRODUCE, 9, memoryview(receive_frame(plain)))
+    return decode_produce_response(9, answer).topics[0][2][0].error_code

@@ -21,7 +21,16 @@ from node.image import TOPIC_RESOURCE
 from storage.names import LOG
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import batches_in, storage_of, until, values, write
-from tests.simulation.tiered_topics import TIER, bases, finished, in_tier, known_segments, log_of, replica, with_tier
+from tests.simulation.tiered_topics import (
+    COPIES,
+    bases,
+    finished,
+    in_tier,
+    known_segments,
+    log_of,
+    replica,
+    with_tier,
+)
 from tiered.topic_metadata.snapshot import FILE_NAME
 
 BY_HAND: dict[str, Any] = {
@@ -179,7 +188,7 @@ def test_a_broker_that_restarts_knows_of_copies_that_were_only_begun() -> None:
     topic is not compacted; what a broker keeps of it beside its logs is."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        cluster.world.tier.fail(TIER, errno.EIO)
+        cluster.world.tier.fail(COPIES, errno.EIO)
         await write(client, 6)
         await until(lambda: len(known_segments(cluster)) >= 3)
         cluster.world.tier.heal()

@@ -23,6 +23,7 @@ from protocol.types import Offset
 from storage.partition_log import PartitionLog
 from tests.simulation.steps import broker_image, partition_image, until, values, write
 from tests.simulation.tiered_topics import (
+    COPIES,
     ROOT,
     TIER,
     bases,
@@ -34,6 +35,7 @@ from tests.simulation.tiered_topics import (
     published,
     replica,
     role_of,
+    stored,
     with_tier,
 )
 from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
@@ -101,7 +103,7 @@ def test_what_expires_in_the_tier_moves_the_log_start() -> None:
         await alter(client, retention_ms="1000", local_retention_ms="1000")
         await until(lambda: in_tier(cluster) == [] and bases(cluster) == [22])
         assert bounds(log_of(cluster)) == (22, 22, 22)
-        assert not cluster.world.tier.files
+        assert not stored(cluster)
 
     with_tier(scenario)
 
@@ -122,7 +124,7 @@ def test_a_deleted_topic_leaves_the_tier() -> None:
         await write(client, 22)
         await until(lambda: in_tier(cluster) == starts(5))
         assert await admin.delete_topics(client, ["t"]) == {"t": None}
-        await until(lambda: not cluster.world.tier.files)
+        await until(lambda: not stored(cluster))
         tier = cluster.brokers[1].tier
         assert tier is not None
         assert not list(tier)
@@ -138,7 +140,7 @@ def test_of_a_replicated_topic_that_is_deleted_the_leader_alone_erases_the_tier(
         await write(client, 22)
         await until(lambda: all(bases(cluster, number) == [20] for number in (1, 2, 3)))
         assert await admin.delete_topics(client, ["t"]) == {"t": None}
-        await until(lambda: not cluster.world.tier.files)
+        await until(lambda: not stored(cluster))
         await asyncio.sleep(60)
         told = [one for one in published(cluster) if one.state in (DELETING, DELETED)]
         deleted = Counter((one.segment_id.id, one.state) for one in told)
@@ -156,7 +158,7 @@ def test_a_topic_whose_tier_is_switched_off_begins_with_its_first_local_record()
         await write(client, 22)
         await until(lambda: bases(cluster, 1) == [20])
         await alter(client, remote_storage_enable="false", remote_log_delete_on_disable="true")
-        await until(lambda: not cluster.world.tier.files)
+        await until(lambda: not stored(cluster))
         await until(lambda: all(bounds(log_of(cluster, number)) == (20, 20, 22) for number in (1, 2)))
         await alter(client, remote_storage_enable="true")
         await write(client, 8, first=22)
@@ -202,7 +204,7 @@ def test_a_full_tier_is_tried_ever_more_rarely() -> None:
     """Each attempt leaves a record in the metadata topic."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        cluster.world.tier.fail(TIER, errno.ENOSPC, operation="write")
+        cluster.world.tier.fail(COPIES, errno.ENOSPC, operation="write")
         await write(client, 22)
         await asyncio.sleep(60)
         assert 3 <= len(known_segments(cluster)) <= 9
@@ -217,7 +219,7 @@ def test_failed_copies_do_not_count_for_retention() -> None:
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await alter(client, retention_bytes="4000")
-        cluster.world.tier.fail(TIER, errno.EIO, operation="write")
+        cluster.world.tier.fail(COPIES, errno.EIO, operation="write")
         await write(client, 22)
         await until(lambda: len(known_segments(cluster)) >= 5)
         assert log_of(cluster).log_start_offset == 0
@@ -234,7 +236,8 @@ def test_a_copy_that_cannot_even_be_deleted_goes_when_its_offsets_expire() -> No
     """KAFKA-17428."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        cluster.world.tier.fail(TIER, errno.EROFS)
+        cluster.world.tier.fail(COPIES, errno.EROFS)
+        cluster.world.tier.fail(ROOT, errno.EROFS, operation="list")
         await write(client, 6)
         await until(lambda: any(one.state is not STARTED for one in known_segments(cluster).segments()))
         cluster.world.tier.heal()
@@ -300,7 +303,7 @@ def test_a_restarted_broker_knows_where_its_log_begins_and_copies_nothing_twice(
         await write(client, 8, first=22)
         await until(lambda: bases(cluster) == [28])
         assert in_tier(cluster) == starts(7)
-        assert all(path.startswith(ROOT) for path in cluster.world.tier.files)
+        assert all(path.startswith(ROOT) for path in stored(cluster))
 
     with_tier(scenario)
 
@@ -370,7 +373,7 @@ def test_the_tier_can_be_asked_for_and_worked_on_by_hand() -> None:
         assert (segment["start_offset"], segment["end_offset"], segment["epochs"]) == (0, 3, [[0, 0]])
         assert (segment["state"], segment["broker"], segment["on_lineage"]) == ("COPY_SEGMENT_FINISHED", 1, True)
         assert await verbs.call("retention") == {"t-0": 1}
-        cluster.world.tier.fail(TIER, errno.EIO)
+        cluster.world.tier.fail(COPIES, errno.EIO)
         await write(client, 4, first=6)
         with pytest.raises(VerbError, match="cannot copy segment"):
             await verbs.call("tiering", topic="t", partition=0)

@@ -19,10 +19,14 @@ from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tiered.roles import Role
 from tiered.segment_metadata import RemoteLogSegmentState
 from tiered.tier_config import LOCAL
+from tiered.tier_identity import IDENTITY
+from tiered.tier_names import COPYING
 from tiered.topic_metadata.serialization import MetadataEvent, deserialize
 
 TIER = "/tier"
 ROOT = f"{TIER}/kafka-tiered-storage"
+COPIES = f"{TIER}/{COPYING}"
+"""Where segments lie until they are whole."""
 INTERVAL_MS = 500
 WITH_TIER: dict[str, object] = {
     **QUICK,
@@ -131,6 +135,11 @@ def published(cluster: SimulatedCluster) -> list[MetadataEvent]:
                 for batch in batches_in(bytes(inode.data)):
                     found += [deserialize(record.value, offset_of(batch, record)) for record in iter_records(batch)]
     return [event for event in found if event is not None]
+
+
+def stored(cluster: SimulatedCluster) -> list[str]:
+    """The paths of all files of the tier, but for the one that says whose it is."""
+    return [path for path in cluster.world.tier.files if path != f"{TIER}/{IDENTITY}"]
 
 
 def in_tier(cluster: SimulatedCluster) -> list[int]:

@@ -79,11 +79,13 @@ class MetadataLoader:
         self.high_watermark = max(self.high_watermark, high_watermark)
 
     def step(self) -> bool:
-        """Replay and publish up to STEP_BYTES; True where more is left.
+        """Replay and publish up to STEP_BYTES; True if more is left that can be replayed now: a high watermark within a
+        batch, of a leader that lies, leaves that batch for later.
 
         Raises KafkaError, and CorruptBatch where the log is damaged.
         """
-        if self.high_watermark <= self.next_offset:
+        begun = self.next_offset
+        if self.high_watermark <= begun:
             return False
         data = self._log.read_bytes(self.next_offset, STEP_BYTES, upper=self.high_watermark, min_one=True)
         for batch in iter_batches(data):
@@ -91,7 +93,7 @@ class MetadataLoader:
                 break
             self._replay(batch)
         self._publish(self._replayer.take_delta())
-        return self.high_watermark > self.next_offset
+        return begun < self.next_offset < self.high_watermark
 
     def snapshot_taken(self) -> None:
         self.bytes_replayed = 0

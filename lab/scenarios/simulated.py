@@ -18,6 +18,7 @@ from lab.world import World, simulate
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from storage.names import META_PROPERTIES
+from tiered import tier_names
 
 QUICK: Final[Mapping[str, object]] = {
     "offsets_topic_replication_factor": 1,
@@ -103,10 +104,15 @@ class SimulatedDriver:
         return {path: bytes(inode.data) for path, inode in self._world.tier.files.items()}
 
     async def close_tier(self) -> None:
-        await self.break_tier("", "ENOENT")
+        self._world.tier.fail(TIER, errno.ENOENT)
 
     async def break_tier(self, operation: str, error: str) -> None:
-        self._world.tier.fail(TIER, getattr(errno, error), operation=operation)
+        """The file that says whose the tier is stays: without it nothing would be begun."""
+        number = getattr(errno, error)
+        for folder in (tier_names.COPYING, f"{tier_names.ROOT}/"):
+            self._world.tier.fail(f"{TIER}/{folder}", number, operation=operation)
+        if not operation:
+            self._world.tier.fail(f"{TIER}/{tier_names.ROOT}", number, operation="list")
 
     async def open_tier(self) -> None:
         self._world.tier.heal()

@@ -168,10 +168,18 @@ MISTAKES = [
     ("topic create", 2, "milena topic create needs TOPIC: the topic's name"),
     ("topic creat x", 2, "no command `topic creat` (did you mean create?)"),
     ("topic describe missing", 1, "topic missing (UNKNOWN_TOPIC_OR_PARTITION)"),
-    ("topic delete missing", 1, "topic missing: UNKNOWN_TOPIC_OR_PARTITION"),
+    ("topic delete missing", 1, "topic missing: Unknown topic or partition. (UNKNOWN_TOPIC_OR_PARTITION)"),
     ("topic delete", 2, "milena topic delete needs the names of topics"),
-    ("topic alter missing --partitions 3", 1, "topic missing: UNKNOWN_TOPIC_OR_PARTITION"),
-    ("topic alter missing --config retention.ms=1", 1, "topic missing: UNKNOWN_TOPIC_OR_PARTITION"),
+    (
+        "topic alter missing --partitions 3",
+        1,
+        "topic missing: Unknown topic or partition. (UNKNOWN_TOPIC_OR_PARTITION)",
+    ),
+    (
+        "topic alter missing --config retention.ms=1",
+        1,
+        "topic missing: Unknown topic or partition. (UNKNOWN_TOPIC_OR_PARTITION)",
+    ),
     (
         "topic alter {topic} --partitions 1",
         1,

@@ -161,7 +161,7 @@ def test_a_cluster_of_another_user_is_one_sentence() -> None:
             assert said("up", "--detach") == (
                 1, "", f"milena: cannot write {directory}/logs/up.log: Permission denied\n"
             )  # fmt: skip
-            assert said("up") == (1, "", f"milena: cannot write below {directory}: Permission denied\n")
+            assert said("up") == (1, "", f"milena: cannot read {directory}/settings: Permission denied\n")
             assert said("down") == (1, "", f"milena: {directory}/.status: Permission denied\n")
             assert said("lab", "1", "kill") == (1, "", "milena: broker-1: Operation not permitted\n")
         finally:

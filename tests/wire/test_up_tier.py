@@ -30,7 +30,7 @@ def test_another_place_is_warned_of_and_a_start_without_one_that_fails_leaves_it
     directory, old, new = tmp_path / "cluster", tmp_path / "old", tmp_path / "new"
     with LocalCluster.start(directory, options=["--tier", str(old)]) as running:
         create_topic(running.bootstrap, "t", config={"remote.storage.enable": "true"})
-    (old / "kafka-tiered-storage" / "t-0-AAAAAAAAAAAAAAAAAAAAAA").mkdir()
+    (old / "kafka-tiered-storage" / "t-0-AAAAAAAAAAAAAAAAAAAAAA").mkdir(parents=True)
     said = refused("up", "--dir", str(directory), "--no-tier")
     assert "You have to delete all topics with the property remote.storage.enable=true" in said
     assert told(directory) == [f"rsm.config.dir={old}"]

@@ -90,7 +90,7 @@ async def _expire(
     if log is None or not tier.metadata.is_ready(role.partition):
         return
     cache: Listing = tier.metadata.cache(role.partition)
-    view = view_of(log)
+    view = replace(view_of(log), copied=None)  # what counts as copied is no question of Kafka's
     if failed_count:
         failed = sum(one.size for one in cache.segments() if one.state is not _FINISHED)
         view = replace(view, retention_bytes=max(0, view.retention_bytes - failed))

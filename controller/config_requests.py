@@ -40,7 +40,7 @@ def by_resource(request: Any, read: Callable[[Any], T]) -> tuple[dict[Resource, 
             try:
                 wanted[key] = read(resource)
             except KafkaError as error:
-                refused[key] = error
+                refused[key] = error.kept()
     return wanted, refused
 
 

@@ -96,7 +96,7 @@ def _alter(
                 raise values
             _check(state, resource, values)
         except KafkaError as error:
-            outcomes[resource] = error
+            outcomes[resource] = error.kept()
         else:
             records += _records(state, resource, values)
     return Result(records, outcomes)

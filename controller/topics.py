@@ -74,7 +74,7 @@ def create_topics(
             _check_new_name(state, topic.name, colliding)
             made, created = _create(state, topic, random)
         except KafkaError as error:
-            outcomes.append((topic.name, error))
+            outcomes.append((topic.name, error.kept()))
         else:
             records += made
             outcomes.append((topic.name, created))
@@ -100,7 +100,7 @@ def create_partitions(
         try:
             records += _grow(state, topic, random)
         except KafkaError as error:
-            outcomes.append((topic.topic, error))
+            outcomes.append((topic.topic, error.kept()))
         else:
             outcomes.append((topic.topic, None))
         if len(records) > MAX_RECORDS_PER_BATCH:

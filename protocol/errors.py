@@ -215,6 +215,12 @@ class KafkaError(Exception):
         self.code = code
         self.message = message
 
+    def kept(self) -> KafkaError:
+        """This error for a list of outcomes, without the frames that it was raised in.
+
+        These refer to the list: only a full garbage collection, which a node hardly ever has, would free the circle."""
+        return self.with_traceback(None)
+
     @property
     def text(self) -> str:
         """For answers that say why in any case: the message, or else what the code says."""

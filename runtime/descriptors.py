@@ -33,8 +33,10 @@ def room_for_a_connection(fd: int, of_a_node: bool) -> bool:
 
 
 def open_now() -> int:
-    """How many are open; 0 where the system does not tell."""
+    """How many are open; 0 if the system does not tell. To look takes a descriptor: without any, all are open."""
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # without the one that lists
     except FileNotFoundError:
         return 0
+    except OSError:
+        return limit()

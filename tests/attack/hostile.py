@@ -20,6 +20,8 @@ from tests.attack.tally import Tally
 from tests.wire.raw import connected, frame, receive_frame
 
 BROKER: Final = 7
+ASKED_WITHIN: Final = 30.0
+"""Seconds in which a broker must have come to the leader that it follows."""
 HOSTS: Final = ("a..b", "h" * 64 + ".x", "x" * 30_000, "nul\0", "", "not.there.invalid", "é" * 70)
 
 
@@ -148,6 +150,9 @@ def hostile_peers(controller: Controller, tally: Tally, rnd: random.Random, seco
                 validate_only=False,
             )
             before = server.requests
+            end = time.monotonic() + ASKED_WITHIN
+            while server.requests == before and time.monotonic() < end:
+                time.sleep(0.05)
             time.sleep(seconds)
             if code or created.topics[0].error_code:
                 tally.unreadable.append(

@@ -213,6 +213,7 @@ class Broker:
             metrics=self.metrics,
             rules=rules,
             holding=True,
+            inter_broker=config.inter_broker_listener,
         )
 
     # -- what API modules ask for

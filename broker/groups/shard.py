@@ -248,10 +248,23 @@ class Shard:
                 continue
             now_ms = self._clock.time_ms()
             old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=retention_ms)
-            if len(old) == len(group.offsets) and offsets.is_vacant(group):
-                self.remove_group(group, _logged(group, "group_expired"))
-            elif old:
-                self.remove_offsets(group, old, _logged(group, "offsets_expired"))
+            yield from self._remove_old(group, {partition: group.offsets[partition] for partition in old})
+
+    def _remove_old(self, group: Group, old: Mapping[TopicPartition, CommittedOffset]) -> Iterator[None]:
+        """Remove offsets, with their group where nothing is left of it. What was committed meanwhile stays."""
+        left = iter(old.items())
+        while some := list(islice(left, EXPIRY_SLICE)):
+            gone = [partition for partition, committed in some if group.offsets.get(partition) is committed]
+            if len(gone) == len(group.offsets) and offsets.is_vacant(group):
+                break
+            if gone:
+                self.remove_offsets(group, gone, _logged(group, "offsets_expired"))
+            if len(old) > EXPIRY_SLICE:
+                yield
+            if self.groups.get(group.group_id) is not group:
+                return
+        if len(group.offsets) <= EXPIRY_SLICE and group.offsets.items() <= old.items() and offsets.is_vacant(group):
+            self.remove_group(group, _logged(group, "group_expired"))
 
     def when_settled(self, done: Persisted) -> None:
         """Call ``done`` when all that is written so far is committed: for answers that rest on it."""

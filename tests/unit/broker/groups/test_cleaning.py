@@ -116,3 +116,32 @@ def test_many_offsets_go_in_bounded_steps(coordinated: Coordinated, groups: int)
     coordinated.tasks.run()
     assert coordinated.tasks.turns >= 4
     assert not any(group.offsets for group in shard.groups.values())
+
+
+def test_a_group_of_more_offsets_than_one_batch_holds_expires(coordinated: Coordinated) -> None:
+    shard = coordinated.groups.shard("g")
+    for number in range(40):
+        offsets = {("t" * 40, number * 500 + one): CommittedOffset(1, -1, "", 0, 5, OLD) for one in range(500)}
+        shard.commit(shard.get_or_create("g"), offsets, lambda error: None)
+    steps = shard.expire_offsets(1_000)
+    for left in range(20_000, 1_000, -1_000):
+        assert len(shard.groups["g"].offsets) >= left - EXPIRY_SLICE
+        next(steps)
+    list(steps)
+    assert not shard.groups
+    assert read_again(coordinated) == {}
+
+
+def test_what_is_committed_while_old_offsets_go_stays(coordinated: Coordinated) -> None:
+    shard = coordinated.groups.shard("g")
+    group = shard.get_or_create("g")
+    for first in (0, 1_000, 2_000):
+        offsets = {("t", first + one): CommittedOffset(1, -1, "", 0, 5, OLD) for one in range(1_000)}
+        shard.commit(group, offsets, lambda error: None)
+    steps = shard.expire_offsets(1_000)
+    for _ in range(2):
+        next(steps)
+    shard.commit(group, {("t", 2_999): CommittedOffset(7, -1, "", 0, 5, OLD)}, lambda error: None)
+    list(steps)
+    assert {partition: one.offset for partition, one in group.offsets.items()} == {("t", 2_999): 7}
+    assert shard.get("g") is group

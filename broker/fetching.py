@@ -14,6 +14,7 @@ from broker.expected_followers import FetchesOf
 from broker.fetch_sessions import FetchPlan, Wanted
 from broker.partition import Partition
 from broker.partitions import PartitionSet
+from broker.purgatory import Requester
 from broker.read_result import NOTHING, ReadResult
 from broker.replica_state import ReplicaState
 from broker.replication_quotas import ReplicaQuota
@@ -107,11 +108,12 @@ class MovedToTier(Found):
 
 
 class Fetch:
-    """A fetch operation; ``done`` is called exactly once with what was found, here and in the tier, unless the broker
-    stops before."""
+    """A fetch operation; ``done`` is called exactly once with what was found, here and in the tier, unless it is
+    abandoned."""
 
     __slots__ = (
         "_all",
+        "_asker",
         "_available",
         "_done",
         "_follows",
@@ -129,10 +131,12 @@ class Fetch:
         plan: FetchPlan,
         limits: FetchLimits,
         done: Callable[[list[Found]], None],
+        requester: Requester,
         *,
         now_ms: int,
     ) -> None:
         """``now_ms``: when it came, on the monotonic clock."""
+        self._asker = requester
         self._partitions = partitions
         self._plan = plan
         self._limits = limits
@@ -172,7 +176,7 @@ class Fetch:
 
     def _finish(self, found: list[Found]) -> None:
         tier = self._limits.tier
-        if tier is None or not tier.read(self, self._limits, found, self._done):
+        if tier is None or not tier.read(self, self._limits, found, self._done, self._asker):
             self._done(found)
 
     def read(self, *, first: bool = False) -> list[Found]:
@@ -327,4 +331,4 @@ class Fetch:
         self._finish(self.read())
 
     def abandon(self) -> None:
-        """The connections are closed next; there is nobody to answer."""
+        """The connection is closed, or will be next."""

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+from broker.groups.cleaning import TopicsView
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.model import GroupSettings
+from broker.own_changes import OwnChanges
 from node.image import MetadataImage
 from protocol.types import OFFSETS_TOPIC
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from runtime.tasks import Tasks
 
+CURRENT_TIMEOUT: Final = 10.0
+"""Seconds that this broker's metadata may take to reach what the controller has committed."""
+
 
 def group_coordinator(
-    runtime: Runtime, tasks: Tasks, config: NodeConfig, image: Callable[[], MetadataImage]
+    runtime: Runtime,
+    tasks: Tasks,
+    config: NodeConfig,
+    image: Callable[[], MetadataImage],
+    changes: Callable[[], OwnChanges],
 ) -> GroupCoordinator:
-    """It spreads groups over the partitions that ``__consumer_offsets`` has, or will be created with."""
+    """It spreads groups over the partitions that ``__consumer_offsets`` has, or will be created with. ``changes`` is
+    asked for once groups are loaded."""
     default_count: int = config.get("offsets.topic.num.partitions")
 
     def partition_count() -> int:
@@ -27,6 +38,10 @@ def group_coordinator(
         runtime,
         tasks,
         partition_count=partition_count,
+        topics=TopicsView(
+            exists=lambda topic_id: topic_id in image().topics_by_id,
+            current=lambda: changes().carried_out(CURRENT_TIMEOUT),
+        ),
         settings=GroupSettings(
             min_session_ms=config.get("group.min.session.timeout.ms"),
             max_session_ms=config.get("group.max.session.timeout.ms"),

@@ -16,6 +16,7 @@ from node.outgoing import ChannelError
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 from protocol.types import METADATA_TOPIC
+from runtime.clock import Clock
 
 CHANGING: Final = frozenset(
     {
@@ -33,6 +34,8 @@ CHANGING: Final = frozenset(
 )
 """Forwarded requests after which the metadata may be another."""
 
+AGAIN: Final = 0.02
+"""Seconds until a controller that does not know its high watermark yet is asked again."""
 TIMEOUT: Final = "forwarded.request.visible.timeout.ms"
 _LOG: Final = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
 
@@ -59,25 +62,29 @@ class Progress(Protocol):
 class OwnChanges:
     """Who waits until this broker has carried out the metadata up to some offset."""
 
-    def __init__(self, link: Link, get_config: Callable[[str], Any], progress: Progress) -> None:
+    def __init__(self, link: Link, get_config: Callable[[str], Any], progress: Progress, clock: Clock) -> None:
         self._link = link
         self._get = get_config
         self._progress = progress
+        self._clock = clock
         self._waiting: dict[asyncio.Future[None], int] = {}
         progress.on_progress(self._progressed)
 
     async def seen(self) -> bool:
-        """Return once all that the controller has committed by now is carried out here; False where that took longer
-        than the time that the configuration allows, or the controller does not tell."""
+        """As ``carried_out``, within the time that the configuration allows."""
         seconds = self._get(TIMEOUT) / 1000
-        if seconds <= 0:
-            return False
+        return seconds > 0 and await self.carried_out(seconds)
+
+    async def carried_out(self, seconds: float) -> bool:
+        """Return True once all that the controller has committed by now is carried out here; False where that took
+        longer, or the controller does not tell."""
         with contextlib.suppress(KafkaError, ChannelError, TimeoutError):
             async with asyncio.timeout(seconds):
-                end = await self._committed()
-                if end is not None:
-                    await self._carried_out(end - 1)
-                    return True
+                while (end := await self._committed()) is not None:
+                    if end >= 0:
+                        await self._applied(end - 1)
+                        return True
+                    await self._clock.sleep(AGAIN)
         return False
 
     def _progressed(self) -> None:
@@ -89,15 +96,18 @@ class OwnChanges:
                     future.set_result(None)
 
     async def _committed(self) -> int | None:
-        """The high watermark that the quorum's leader has, None where it does not say. Who gives up waiting must not
-        make the link do so: a link that times out drops its connection, and with it what others have asked there."""
+        """The high watermark that the quorum's leader has: -1 for one of Kafka's that was just elected and does not
+        know it yet, though what was answered before is committed; None where it does not say.
+
+        Who gives up waiting must not make the link do so: a link that times out drops its connection, and with it what
+        others have asked there."""
         response = await self._link.request(ApiKey.DESCRIBE_QUORUM, topics=_LOG)
         partitions = [partition for topic in response.topics for partition in topic.partitions]
         if int(response.error_code) or len(partitions) != 1 or int(partitions[0].error_code):
             return None
         return int(partitions[0].high_watermark)
 
-    async def _carried_out(self, offset: int) -> None:
+    async def _applied(self, offset: int) -> None:
         if self._progress.applied_offset >= offset:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -41,18 +41,30 @@ class Waiting(Protocol):
         ...
 
     def abandon(self) -> None:
-        """The broker stops; answer with an error where that makes sense."""
+        """The broker stops, who asked is gone, or an error ended it; answer with an error where that makes sense."""
+        ...
+
+
+class Requester(Protocol):
+    """A request for which an operation waits (``node.api.RequestContext``)."""
+
+    forget: Callable[[], object] | None
+    """To be called when its client is gone."""
+
+    def lost(self) -> None:
+        """Nobody will answer it, if nobody has."""
         ...
 
 
 class Ticket:
     """One operation's place in the purgatory."""
 
-    __slots__ = ("deadline", "keys", "operation")
+    __slots__ = ("deadline", "keys", "operation", "requester")
 
-    def __init__(self, operation: Waiting, keys: tuple[Hashable, ...]) -> None:
+    def __init__(self, operation: Waiting, keys: tuple[Hashable, ...], requester: Requester | None) -> None:
         self.operation = operation
         self.keys = keys
+        self.requester = requester
         self.deadline: Deadline | None = None
 
 
@@ -76,9 +88,18 @@ class Purgatory:
     def __len__(self) -> int:
         return len(self._tickets)
 
-    def wait(self, operation: Waiting, keys: Iterable[Hashable], seconds: float) -> Ticket:
-        """Let ``operation`` wait for a change of any of ``keys`` for at most ``seconds``."""
-        ticket = Ticket(operation, tuple(keys))
+    def wait(
+        self,
+        operation: Waiting,
+        keys: Iterable[Hashable],
+        seconds: float,
+        requester: Requester | None = None,
+    ) -> Ticket:
+        """Let ``operation`` wait for a change of any of ``keys`` for at most ``seconds``, and no longer than its
+        ``requester`` is there."""
+        ticket = Ticket(operation, tuple(keys), requester)
+        if requester is not None:
+            requester.forget = lambda: self._forget(ticket)
         self._tickets[ticket] = None
         for key in ticket.keys:
             self._watchers.setdefault(key, {})[ticket] = None
@@ -86,12 +107,14 @@ class Purgatory:
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Take an operation out without completing it (its client is gone). Idempotent."""
+        """Take an operation out without completing it. Idempotent."""
         if ticket not in self._tickets:
             return
         del self._tickets[ticket]
         if ticket.deadline is not None:
             ticket.deadline.cancel()
+        if ticket.requester is not None:
+            ticket.requester.forget = None
         for key in ticket.keys:
             watchers = self._watchers.get(key)
             if watchers is not None:
@@ -125,16 +148,28 @@ class Purgatory:
             self.leave(ticket)
             ticket.operation.complete()
         except Exception as error:
-            self._failed(ticket, error)
+            self.fail(ticket, error)
         return True
 
-    def _failed(self, ticket: Ticket, error: Exception) -> None:
-        self._contained.note("an operation that waits", error)
-        self.leave(ticket)
+    def _abandon(self, ticket: Ticket) -> None:
         try:
             ticket.operation.abandon()
-        except Exception as further:
-            self._contained.note("an operation that has failed", further)
+        except Exception as error:
+            self._contained.note("an operation that is abandoned", error)
+
+    def fail(self, ticket: Ticket, error: Exception) -> None:
+        """An error in an operation: it is abandoned. Who asked hears of it, whatever else goes wrong."""
+        self._contained.note("an operation that waits", error)
+        self.leave(ticket)
+        self._abandon(ticket)
+        if ticket.requester is not None:
+            ticket.requester.lost()
+
+    def _forget(self, ticket: Ticket) -> None:
+        """Who asked is gone."""
+        if ticket in self._tickets:
+            self.leave(ticket)
+            self._abandon(ticket)
 
     def _go_through(self, key: Hashable) -> None:
         """All that watch ``key`` have their turn, those who came first first."""
@@ -200,7 +235,7 @@ class Purgatory:
         while self._tickets:
             ticket = next(iter(self._tickets))
             self.leave(ticket)
-            ticket.operation.abandon()
+            self._abandon(ticket)
         self._rounds.clear()
         self._turns.clear()
         self._again.clear()
@@ -211,7 +246,7 @@ class Purgatory:
         try:
             ticket.operation.expire()
         except Exception as error:
-            self._failed(ticket, error)
+            self.fail(ticket, error)
 
 
 class OffsetReached:

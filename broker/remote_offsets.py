@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.offset_search import NOTHING, TimeSearch, found_record
-from broker.purgatory import Purgatory
+from broker.purgatory import Purgatory, Requester
 from broker.remote_waits import ReadKey, RemoteWait, code_of
 from node.metrics import Counter
 from protocol.errors import ErrorCode, KafkaError
@@ -36,14 +36,14 @@ class RemoteListOffsets(RemoteWait):
         self._searches: dict[ReadKey, TimeSearch] = {}
         self._expired = False
 
-    def start(self, searches: Sequence[TimeSearch], seconds: float) -> None:
+    def start(self, searches: Sequence[TimeSearch], seconds: float, requester: Requester) -> None:
         """Search, and call ``done`` when each has been told, after ``seconds`` at most."""
         for search in searches:
             try:
                 self._searches[self._searched(search)] = search
             except KafkaError as error:
                 search.tell(NOTHING, error.code)
-        self.begin(seconds)
+        self.begin(seconds, requester)
 
     def _searched(self, search: TimeSearch) -> ReadKey:
         async def work(name: TopicIdPartition, log: PartitionLog) -> TimedRecord | None:

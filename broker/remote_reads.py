@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from broker.fetch_sessions import Wanted
 from broker.fetching import Fetch, FetchLimits, Found, InTier
 from broker.offset_search import TimeSearch
-from broker.purgatory import Purgatory
+from broker.purgatory import Purgatory, Requester
 from broker.remote_offsets import RemoteListOffsets
 from broker.remote_waits import ReadKey, RemoteWait, code_of
 from node.metrics import Metrics
@@ -70,7 +70,14 @@ class RemoteReads:
             self.tier.meters.fetch_throttle_time.record(excess)
         return excess > 0
 
-    def read(self, fetch: Fetch, limits: FetchLimits, found: list[Found], done: Callable[[list[Found]], None]) -> bool:
+    def read(
+        self,
+        fetch: Fetch,
+        limits: FetchLimits,
+        found: list[Found],
+        done: Callable[[list[Found]], None],
+        requester: Requester,
+    ) -> bool:
         """Read what is in the tier, and call ``done``; False, doing nothing, where ``found`` has nothing there."""
         wanted = [one for one in found if isinstance(one, InTier)]
         if not wanted:
@@ -78,13 +85,16 @@ class RemoteReads:
         waiting = _RemoteFetch(self, fetch, limits, done)
         for one in wanted:
             waiting.want(one)
-        waiting.begin(self.tier.get(MAX_WAIT) / 1000)
+        waiting.begin(self.tier.get(MAX_WAIT) / 1000, requester)
         return True
 
-    def search(self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object]) -> None:
+    def search(
+        self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object], requester: Requester
+    ) -> None:
         """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 where the request has none."""
         seconds = (timeout_ms if timeout_ms > 0 else self.tier.get(LIST_OFFSETS_TIMEOUT)) / 1000
-        RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done).start(searches, seconds)
+        waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
+        waiting.start(searches, seconds, requester)
 
     async def read_one(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
         """See ``RemoteLogReader.read``, with metrics and quota."""

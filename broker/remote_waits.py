@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, NamedTuple
 
 from broker.partition import Partition
-from broker.purgatory import Purgatory, Ticket
+from broker.purgatory import Purgatory, Requester, Ticket
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch
 from storage.partition_log import PartitionLog
@@ -25,8 +25,8 @@ class ReadKey(NamedTuple):
 
 
 class RemoteWait:
-    """One request. What it wants is submitted, then ``begin`` is called, then ``_finish`` once, unless the broker stops
-    before."""
+    """One request. What it wants is submitted, then ``begin`` is called, then ``_finish`` once, unless it is
+    abandoned."""
 
     def __init__(self, pool: ReaderPool, purgatory: Purgatory) -> None:
         self._pool = pool
@@ -47,10 +47,10 @@ class RemoteWait:
         self._open[key] = None
         return key
 
-    def begin(self, seconds: float) -> None:
+    def begin(self, seconds: float, requester: Requester) -> None:
         """Wait for what was submitted."""
         if self._open:
-            self._ticket = self._purgatory.wait(self, self._logs, seconds)
+            self._ticket = self._purgatory.wait(self, self._logs, seconds, requester)
         else:
             self._finish()
 
@@ -61,11 +61,15 @@ class RemoteWait:
 
     def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
         assert isinstance(key, ReadKey)
+        assert self._ticket is not None, "a read is never done at once"
         del self._open[key]
-        self._take(key, result, error)
-        if not self._open and self._ticket is not None:
-            self._purgatory.leave(self._ticket)
-            self._finish()
+        try:
+            self._take(key, result, error)
+            if not self._open:
+                self._purgatory.leave(self._ticket)
+                self._finish()
+        except Exception as failure:
+            self._purgatory.fail(self._ticket, failure)
 
     def ready(self, key: Hashable) -> bool:
         return not all(self.holds(one) for one in self._open if one.partition is key)
@@ -77,7 +81,7 @@ class RemoteWait:
         self._end()
 
     def abandon(self) -> None:
-        """The connections are closed next."""
+        """The connection is closed, or will be next."""
         for key in self._open:
             self._pool.leave(key, self)
 

@@ -117,7 +117,7 @@ class Broker:
         self._heartbeats = self._link_to_controller("-heartbeat")
         self.auto_create = self._auto_creating()
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
-        self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image)
+        self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image, lambda: self.own_changes)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._fetching(config)
@@ -126,7 +126,7 @@ class Broker:
         self.remote_reads: RemoteReads | None = None
         self.tier = self._tiering(config)
         self._applier = self._carrying_out()
-        self.own_changes = OwnChanges(self.controller, self.configs.get, self._applier)
+        self.own_changes = OwnChanges(self.controller, self.configs.get, self._applier, runtime.clock)
         register_gauges(self)
 
     def _link_to_controller(self, purpose: str) -> ControllerLink:
@@ -213,6 +213,7 @@ class Broker:
             metrics=self.metrics,
             rules=rules,
             holding=True,
+            inter_broker=config.inter_broker_listener,
         )
 
     # -- what API modules ask for

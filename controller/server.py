@@ -76,7 +76,7 @@ class Controller:
         self.metrics = metrics or Metrics()
         self.ready = False
         self.followers = Followers()
-        self.polls = LongPolls(runtime.clock)
+        self.polls = LongPolls(runtime.clock, runtime.contained)
         self.api_versions = ApiVersionsAnswers(Role.CONTROLLER, SUPPORTED_FEATURES)
         self.incarnation = runtime.random.uuid()
         self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.state.image.topics_by_id))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias
 
 from node.metrics import Counter, Timing
 from protocol import messages
@@ -26,6 +26,7 @@ from protocol.headers import RequestHeader, response_header
 from protocol.registry import Role, served
 from runtime.network import Part
 
+P = ParamSpec("P")
 Fields: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = Fields | Awaitable[Fields | None] | None
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
@@ -188,6 +189,24 @@ class RequestContext:
     def disconnect(self, reason: str) -> None:
         """Close the connection instead of an answer."""
         self.answers.close(reason)
+
+    def lost(self) -> None:
+        """Nobody will answer any more: something failed while the request waited. The connection is closed, so that
+        its client does not wait on."""
+        if not self.answered and not self.closed:
+            self.disconnect(f"a {self.api.name} request failed while it waited")
+
+    def answering(self, step: Callable[P, None]) -> Callable[P, None]:
+        """``step``, which answers later. Where it fails the request is lost; the error goes on to the caller."""
+
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                step(*args, **kwargs)
+            except Exception:
+                self.lost()
+                raise
+
+        return guarded
 
     def fill(self, parts: list[Part]) -> None:
         """Take the framed response, an empty list for none."""

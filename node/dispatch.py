@@ -137,6 +137,13 @@ class Dispatcher:
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if ctx.closed or ctx.answered:
             return
+        try:
+            self._tell(ctx, error)
+        except Exception as further:
+            self.runtime.contained.note(f"the error of {ctx.api.name}", further, version=ctx.version)
+            ctx.lost()
+
+    def _tell(self, ctx: RequestContext, error: KafkaError) -> None:
         if ctx.api.failed is not None:
             ctx.respond_fields(**ctx.api.failed(ctx, ctx.request, error))
             return

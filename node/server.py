@@ -90,8 +90,10 @@ class Server:
         metrics: Metrics,
         rules: Rules,
         holding: bool = False,
+        inter_broker: str | None = None,
     ) -> None:
-        """``holding``: connections are accepted, but their requests wait for ``serve``."""
+        """``holding``: connections are accepted, but their requests wait for ``serve``. ``inter_broker``: the listener
+        that nodes of the cluster come to. Where it is not the only one, clients cannot shut them out."""
         self.holding = holding
         self.runtime = runtime
         self.rules = rules
@@ -102,7 +104,9 @@ class Server:
         self._log = log
         self._cut_log = LimitedLog(log, self.monotonic)
         self._endpoints = endpoints
-        self._for_nodes = role is Role.CONTROLLER
+        names = [endpoint.name for endpoint in endpoints]
+        protected = names if role is Role.CONTROLLER else [inter_broker] if len(names) > 1 else []
+        self._for_nodes = frozenset(protected)
         self._apis = apis
         self.limits = limits
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
@@ -139,7 +143,7 @@ class Server:
             accept = functools.partial(self._accept, endpoint.name)
             try:
                 listener = await self.runtime.network.listen(
-                    endpoint.host, endpoint.port, accept, for_nodes=self._for_nodes
+                    endpoint.host, endpoint.port, accept, for_nodes=endpoint.name in self._for_nodes
                 )
             except OSError as error:
                 self.stop_accepting()
@@ -177,18 +181,31 @@ class Server:
     def admit(self, connection: ServerConnection) -> None:
         """Count a new connection, or turn it away where a limit is reached.
 
-        Kafka leaves connections beyond ``max.connections`` in the kernel's queue; here they are closed at once.
+        Kafka leaves connections beyond ``max.connections`` in the kernel's queue; here they are closed at once. One of
+        the inter-broker listener takes the place of the client that was silent longest, as in Kafka (KIP-402).
         """
         host = connection.caller.client_host
         count = self._per_host.get(host, 0) + 1
         self._per_host[host] = count
         self._connections[connection] = None
-        if len(self._connections) > self.limits.max_connections:
+        if len(self._connections) > self.limits.max_connections and not self._make_room_for(connection):
             self.note_close(connection, "max.connections is reached")
             connection.abort()
         elif count > self.limits.per_ip_overrides.get(host, self.limits.max_connections_per_ip):
             self.note_close(connection, "max.connections.per.ip is reached")
             connection.abort()
+
+    def _make_room_for(self, connection: ServerConnection) -> bool:
+        if connection.caller.listener_name not in self._for_nodes:
+            return False
+        nodes = self._for_nodes
+        clients = (one for one in self._connections if not one.closed and one.caller.listener_name not in nodes)
+        silent = min(clients, key=lambda one: one.last_active, default=None)
+        if silent is None:
+            return False
+        self.note_close(silent, "max.connections is reached, and a broker needs the place")
+        silent.abort()
+        return True
 
     def forget(self, connection: ServerConnection) -> None:
         """A connection is gone."""

@@ -3,10 +3,10 @@
 Each reader is an iterator of pieces, some of them empty, so that who reads may do other work in between. A stream must
 end where its bytes do, and whole: with a piece cut off, or with bytes behind its end, consumers would stop at it.
 
-gzip through zlib and zstd through the standard library of Python 3.14 or its backport, in pieces of 64 KiB; snappy and
-lz4 block by block through cramjam. Read are snappy as Java's clients write it (xerial blocks) and bare (librdkafka),
-and lz4 frames as Java reads them: of independent blocks (``Lz4BlockInputStream``). zstd windows reach 128 MiB, as in
-Kafka.
+gzip through zlib and zstd through the standard library of Python 3.14 or its backport, in pieces of 64 KiB; snappy
+(``protocol.snappy_blocks``) and lz4 block by block through cramjam. Read are snappy as Java's clients write it (xerial
+blocks) and bare (librdkafka), and lz4 frames as Java reads them: of independent blocks (``Lz4BlockInputStream``). zstd
+windows reach 128 MiB, as in Kafka.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any, Final
 
+from protocol import snappy_blocks
 from protocol.batch import Codec, CorruptBatch
 
 PIECE: Final = 64 << 10
-"""Bytes of a piece, but for snappy, whose blocks may be larger, and lz4, whose blocks have up to 4 MiB."""
+"""Bytes of a piece, but for snappy and lz4, whose blocks have up to 4 MiB."""
 _INPUT: Final = 16 << 10
 """Bytes fed to zlib and zstd at a time: they copy what they have not used yet."""
 _MAX_STREAMS: Final = 1024
@@ -32,8 +33,6 @@ _GZIP_WINDOW: Final = 31
 _INT32: Final = Struct(">i")
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-_SNAPPY_RATIO: Final = 22
-"""A block of snappy grows at most so many times: 3 bytes copy 64."""
 
 _UINT32_LE: Final = Struct("<I")
 _LZ4_MAGIC: Final = 0x184D2204
@@ -68,7 +67,7 @@ def decompressed(codec: Codec, data: memoryview) -> Iterator[bytes | memoryview]
 def memory_needed(codec: Codec, data: memoryview) -> int:
     """Bytes that reading the stream takes at most, roughly. A damaged stream may have any answer."""
     if codec is Codec.SNAPPY:
-        return _SNAPPY_RATIO * len(data)
+        return snappy_blocks.memory_needed(len(data))
     if codec is Codec.ZSTD:
         return _zstd_window(data)
     return 4 << 20 if codec is Codec.LZ4 else PIECE
@@ -155,7 +154,7 @@ def _zstd_window(data: memoryview) -> int:
 
 def _snappy(data: memoryview) -> Iterator[bytes]:
     if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        yield _snappy_block(data)
+        yield from snappy_blocks.opened(data, cramjam())
         return
     position = len(XERIAL_HEADER)
     while position < len(data):
@@ -168,23 +167,10 @@ def _snappy(data: memoryview) -> Iterator[bytes]:
         position += _INT32.size
         if size < 0 or size > len(data) - position:
             raise CorruptBatch(f"snappy: a block of {size} bytes where {len(data) - position} are left")
-        yield _snappy_block(data[position : position + size])
+        yield from snappy_blocks.opened(data[position : position + size], cramjam())
         position += size
     if position != len(data):
         raise CorruptBatch("snappy: the stream is cut")
-
-
-def _snappy_block(block: memoryview) -> bytes:
-    module = cramjam()
-    try:
-        size = module.snappy.decompress_raw_len(block)
-        if size > _SNAPPY_RATIO * len(block):
-            raise CorruptBatch(f"snappy: {len(block)} bytes cannot become {size}")
-        out = bytearray(size)
-        written: int = module.snappy.decompress_raw_into(block, out)
-        return bytes(memoryview(out)[:written])
-    except module.DecompressionError as error:
-        raise CorruptBatch(f"snappy: {error}") from None
 
 
 def _lz4(data: memoryview) -> Iterator[bytes]:

@@ -22,7 +22,9 @@ _POOL: Final = "kafka_log_remote_remotestoragethreadpool"
 class Reader(Protocol):
     """Who waits for a read."""
 
-    def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None: ...
+    def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
+        """Must not raise."""
+        ...
 
 
 class _Reading:
@@ -88,13 +90,17 @@ class ReaderPool:
         self._readings.clear()
 
     async def _run(self, key: Hashable, reading: _Reading, work: Callable[[], Awaitable[Any]]) -> None:
-        result, failure = None, None
+        result: Any = None
+        failure: Exception | None = None
         async with self._places:
             reading.started = True
             try:
                 with cancelled_calls():
                     result = await work()
             except FAILURES as error:
+                failure = error
+            except Exception as error:
+                self._tier.runtime.contained.note("a read of the remote tier", error)
                 failure = error
         del self._readings[key]
         for reader in list(reading.readers):

@@ -20,6 +20,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     names = list(dict.fromkeys(request.groups_names))
     results: dict[str, ErrorCode] = {}
 
+    @ctx.answering
     def finished(group_id: str, error: ErrorCode) -> None:
         results[group_id] = error
         if len(results) == len(names):

@@ -37,7 +37,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | 
     if not waiting:
         return answer()
     wait = _Wait(waiting, lambda: ctx.respond_fields(**answer()))
-    node.purgatory.wait(wait, waiting, messages.get(request, "timeout_ms", 0) / 1000)
+    node.purgatory.wait(wait, waiting, messages.get(request, "timeout_ms", 0) / 1000, ctx)
     return None
 
 

@@ -81,7 +81,8 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
         throttle=node.quotas.leader if follows and node.quotas.leader.limit is not None else None,
         tier=node.remote_reads,
     )
-    fetch = Fetch(node.partitions, plan, limits, lambda found: _answer(node, ctx, plan, limits, found), now_ms=now_ms)
+    done = partial(_answer, node, ctx, plan, limits)
+    fetch = Fetch(node.partitions, plan, limits, done, ctx, now_ms=now_ms)
     node.purgatory.hold()
     try:
         watch = fetch.begin()
@@ -99,7 +100,7 @@ def _wait(node: Broker, ctx: RequestContext, fetch: Fetch, watch: Iterable[Hasha
     """One fetch of a connection waits at a time, as in Kafka: each that waits is looked at with each change, and a
     client may ask for 24 days. It waits as long as its client is there."""
     ctx.hold()
-    ctx.forget = partial(node.purgatory.leave, node.purgatory.wait(fetch, watch, seconds))
+    node.purgatory.wait(fetch, watch, seconds, ctx)
 
 
 def _visit(node: Broker, session: Session, replica: NodeId, epoch: BrokerEpoch, now_ms: int) -> None:

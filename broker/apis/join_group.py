@@ -34,7 +34,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     if group is None and wanted.member_id:
         return _fields(ctx, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, wanted.member_id))
     group = group or shard.get_or_create(request.group_id)
-    reply = Once[JoinAnswer](lambda answer: ctx.respond_fields(**_fields(ctx, answer)))
+    reply = Once[JoinAnswer](lambda answer: ctx.respond_fields(**_fields(ctx, answer)), ctx.lost)
     if not shard.attempt(group, lambda: join(group, wanted, reply, node.runtime.clock.time_ms())):
         reply(JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, wanted.member_id))
     return None

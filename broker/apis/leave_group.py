@@ -38,7 +38,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
 def _leave(
     node: Broker, shard: Shard, group: Group | None, leaving: Sequence[tuple[str, str | None]]
 ) -> list[ErrorCode]:
-    """All in one step: to look for the group's next deadline after each would cost the square of its members."""
+    """All in one step, after which the group's deadlines are met."""
     if group is None:
         return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
     errors: list[ErrorCode] = []

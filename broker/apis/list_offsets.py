@@ -91,7 +91,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | 
             return answers
         assert node.remote_reads is not None
         timeout_ms = messages.get(request, "timeout_ms", 0)
-        node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers))
+        node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers), ctx)
         return None
 
     async def finish_later() -> dict[str, Any] | None:

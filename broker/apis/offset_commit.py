@@ -43,6 +43,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
         return _fields(ctx, request, refused, error.code)
     accepted = _accepted(node, ctx, request, refused)
 
+    @ctx.answering
     def committed(error: ErrorCode) -> None:
         ctx.respond_fields(**_fields(ctx, request, refused, error))
 

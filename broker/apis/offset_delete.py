@@ -20,7 +20,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     group = shard.get(request.group_id)
     refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else offset_delete_refusal(group)
     if group is None or refusal is not None:
-        shard.when_settled(lambda error: ctx.respond_fields(error_code=error or refusal, topics=[]))
+        shard.when_settled(ctx.answering(lambda error: ctx.respond_fields(error_code=error or refusal, topics=[])))
         return None
     errors = {}
     for topic in request.topics:
@@ -29,6 +29,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
             errors[topic.name, partition.partition_index] = _error(node, topic.name, partition, subscribed)
     doomed = [key for key, error in errors.items() if error is ErrorCode.NONE and key in group.offsets]
 
+    @ctx.answering
     def written(error: ErrorCode) -> None:
         ctx.respond_fields(error_code=error, topics=_topics(request, errors) if error is ErrorCode.NONE else [])
 

@@ -43,6 +43,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
         return _answer(ctx, [show(one) for one in asked])
     answers: dict[int, dict[str, Any]] = {}
 
+    @ctx.answering
     def settled(place: int, error: ErrorCode) -> None:
         one = asked[place]
         failed = ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error

@@ -249,7 +249,7 @@ class _Request:
 
             wait = CommitWait([one.append for one in waiting], committed)
             keys = dict.fromkeys(one.append.partition for one in waiting)
-            node.purgatory.wait(wait, keys, self._timeout_ms / 1000)
+            node.purgatory.wait(wait, keys, self._timeout_ms / 1000, ctx)
 
 
 class _Open(NamedTuple):

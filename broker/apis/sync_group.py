@@ -32,7 +32,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     group = shard.get(request.group_id)
     if group is None:
         return _fields(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-    reply = Once[SyncAnswer](lambda answer: ctx.respond_fields(**_fields(answer)))
+    reply = Once[SyncAnswer](lambda answer: ctx.respond_fields(**_fields(answer)), ctx.lost)
 
     def step() -> None:
         sync(

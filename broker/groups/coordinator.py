@@ -7,10 +7,11 @@ in between, requests are answered COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINAT
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from broker.groups import store
+from broker.groups.cleaning import Cleaning, TopicsView
 from broker.groups.model import GroupSettings
 from broker.groups.offsets_log import PartitionOffsetsLog
 from broker.groups.shard import Shard
@@ -30,9 +31,8 @@ class _Led:
     leader_epoch: LeaderEpoch
     shard: Shard
     offsets_log: PartitionOffsetsLog
+    cleaning: Cleaning
     loaded: bool = False
-    deleted: list[dict[UUID, str]] = field(default_factory=list)
-    """Topics that were deleted while the partition was loaded, names by id."""
 
 
 class GroupCoordinator:
@@ -44,6 +44,7 @@ class GroupCoordinator:
         tasks: Tasks,
         *,
         partition_count: Callable[[], int],
+        topics: TopicsView,
         settings: GroupSettings,
         commit_timeout_ms: int,
         retention_ms: int,
@@ -52,6 +53,7 @@ class GroupCoordinator:
         self._runtime = runtime
         self._tasks = tasks
         self._partition_count = partition_count
+        self._topics = topics
         self.settings = settings
         self._commit_timeout_ms = commit_timeout_ms
         self._retention_ms = retention_ms
@@ -77,7 +79,7 @@ class GroupCoordinator:
         runtime = self._runtime
         offsets_log = PartitionOffsetsLog(partition, leader_epoch, runtime.clock, self._commit_timeout_ms)
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
-        led = _Led(leader_epoch, shard, offsets_log)
+        led = _Led(leader_epoch, shard, offsets_log, Cleaning(shard, self._topics, self._tasks, runtime.clock))
         self._led[index] = led
         self._tasks.attempt(self._load(index, led), name=f"group-load-{index}")
 
@@ -106,8 +108,7 @@ class GroupCoordinator:
             return
         led.shard.take_over(loader.finish(self._runtime.clock.time_ms()))
         led.loaded = True
-        for topics in led.deleted:
-            led.shard.remove_offsets_of(topics)
+        led.cleaning.loaded()
         if led.shard.groups:
             get_logger("groups").info(
                 "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
@@ -147,10 +148,7 @@ class GroupCoordinator:
     def topics_deleted(self, topics: Mapping[UUID, str]) -> None:
         """Remove the offsets of topics, names by id. A partition that is being loaded does so afterwards."""
         for led in self._led.values():
-            if led.loaded:
-                led.shard.remove_offsets_of(topics)
-            else:
-                led.deleted.append(dict(topics))
+            led.cleaning.topics_deleted(topics)
 
     async def _expire_offsets(self) -> None:
         while True:

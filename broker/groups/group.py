@@ -71,6 +71,7 @@ class Group:
         "pending_members",
         "protocol_name",
         "protocol_type",
+        "session_bound_ms",
         "settings",
         "state",
         "state_since_ms",
@@ -100,6 +101,8 @@ class Group:
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
+        self.session_bound_ms: int | None = None
+        """No session that may end does so before; None where there is none. To look through all members costs more."""
         self.pending_members = PendingMembers(group_id, {} if pending is None else pending)
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self.join_deadline_ms: int | None = None
@@ -137,6 +140,7 @@ class Group:
             self._count(known, -1)
         self.members[member.member_id] = member
         self._count(member, 1)
+        self._bound(member.deadline_ms)
         self.pending_members.discard(member.member_id)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
@@ -157,6 +161,7 @@ class Group:
         self.members, self.static_members, self.unsynced = {}, {}, {}
         self.pending_members.clear()
         self._supported.clear()
+        self.session_bound_ms = None
         self.join_deadline_ms = self.initial_remaining_ms = self.sync_deadline_ms = None
         self.newcomer = self.assigning = False
 
@@ -247,6 +252,11 @@ class Group:
     def touch(self, member: Member, now_ms: int) -> None:
         """The member has shown that it lives."""
         member.deadline_ms = now_ms + member.session_timeout_ms
+        self._bound(member.deadline_ms)
+
+    def _bound(self, deadline_ms: int) -> None:
+        if self.session_bound_ms is None or deadline_ms < self.session_bound_ms:
+            self.session_bound_ms = deadline_ms
 
     def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
         """The member that a request speaks for, or why it may not."""

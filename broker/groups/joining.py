@@ -148,7 +148,7 @@ def _claim(group: Group, request: JoinRequest, new_id: str, reply: JoinReply) ->
     def answer() -> None:
         if held and outcome:
             error = outcome[0]
-            reply(held[0] if error is ErrorCode.NONE else JoinAnswer(error, request.member_id))
+            reply(held[-1] if error is ErrorCode.NONE else JoinAnswer(error, request.member_id))
 
     def told(found: JoinAnswer) -> None:
         held.append(found)

@@ -84,22 +84,31 @@ class SyncAnswer:
     assignment: bytes = b""
 
 
-A = TypeVar("A")
+A = TypeVar("A", JoinAnswer, SyncAnswer)
 
 
 class Once(Generic[A]):
-    """A reply that is given at most once: the first answer that could be given counts."""
+    """A reply that is given at most once: the first answer that could be given counts. Where not even an error can be
+    told, ``lost`` is called."""
 
-    __slots__ = ("_given", "_reply")
+    __slots__ = ("_given", "_lost", "_reply")
 
-    def __init__(self, reply: Callable[[A], None]) -> None:
-        self._reply = reply
+    def __init__(self, reply: Callable[[A], None], lost: Callable[[], object]) -> None:
+        self._reply: Callable[[A], None] = reply
+        self._lost = lost
         self._given = False
 
     def __call__(self, answer: A) -> None:
-        if not self._given:
+        if self._given:
+            return
+        try:
             self._reply(answer)
-            self._given = True
+        except Exception:
+            if answer.error is not ErrorCode.NONE:
+                self._given = True
+                self._lost()
+            raise
+        self._given = True
 
 
 JoinReply: TypeAlias = Callable[[JoinAnswer], None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 from uuid import UUID
 
 from broker.groups.group import Group
@@ -11,6 +12,9 @@ from broker.groups.model import CommittedOffset, GroupState
 from protocol.consumer_protocol import PROTOCOL_TYPE
 from protocol.errors import ErrorCode
 from protocol.types import ZERO_UUID
+
+Chosen: TypeAlias = Callable[[TopicPartition, CommittedOffset], bool]
+"""Whether an offset is one of those that are looked for."""
 
 
 def commit_refusal(
@@ -84,11 +88,21 @@ def is_vacant(group: Group) -> bool:
     return group.state is GroupState.EMPTY and not group.pending_members
 
 
-def of_topics(group: Group, topics: Mapping[UUID, str]) -> list[TopicPartition]:
-    """The committed partitions of topics that were deleted, names by id; not those of later topics of their names."""
-    names = set(topics.values())
-    return [
-        partition
-        for partition, committed in group.offsets.items()
-        if committed.topic_id in topics or (committed.topic_id == ZERO_UUID and partition[0] in names)
-    ]
+def of_topics(topics: Mapping[UUID, str]) -> Chosen:
+    """Offsets of topics that were deleted, names by id; not those of later topics of their names."""
+    names = frozenset(topics.values())
+
+    def chosen(partition: TopicPartition, committed: CommittedOffset) -> bool:
+        return committed.topic_id in topics or (committed.topic_id == ZERO_UUID and partition[0] in names)
+
+    return chosen
+
+
+def of_unknown(exists: Callable[[UUID], bool]) -> Chosen:
+    """Offsets whose topic there is not. Those without an id (of brokers before 4.1) have a name alone, which says
+    nothing."""
+
+    def chosen(_: TopicPartition, committed: CommittedOffset) -> bool:
+        return committed.topic_id != ZERO_UUID and not exists(committed.topic_id)
+
+    return chosen

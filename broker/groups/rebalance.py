@@ -9,6 +9,8 @@ from broker.groups.group import Group
 from broker.groups.model import GroupState, JoinAnswer, Member, SyncAnswer
 from protocol.errors import ErrorCode
 
+LOOK_AGAIN_MS: Final = 5_000
+"""When the sessions of members that wait are looked at next."""
 EMPTY_AGAIN_MS: Final = 5_000
 """How long after a refused write of an empty generation the next is tried."""
 
@@ -152,6 +154,15 @@ def expire(group: Group, now_ms: int) -> None:
         group.empty_unwritten_ms = None
         if group.state is GroupState.EMPTY:
             _write_empty(group, now_ms)
+    group.session_bound_ms = _sessions_bound_ms(group, now_ms)
+
+
+def _sessions_bound_ms(group: Group, now_ms: int) -> int | None:
+    """The session of one that is owed an answer begins anew with that answer. Should it not, it is seen soon."""
+    later = now_ms + LOOK_AGAIN_MS
+    return min(
+        (max(one.deadline_ms, later) if one.waits else one.deadline_ms for one in group.members.values()), default=None
+    )
 
 
 def _end_join_wait(group: Group, now_ms: int) -> None:
@@ -176,13 +187,13 @@ def _drop_unsynced(group: Group, now_ms: int) -> None:
 
 
 def next_deadline_ms(group: Group) -> int | None:
-    """When ``expire`` has something to do next."""
+    """When ``expire`` may have something to do next. It may come too early, as members prolong their sessions: what it
+    costs to ask does not grow with their number."""
     single = (
         group.join_deadline_ms,
         group.sync_deadline_ms,
         group.empty_unwritten_ms,
         group.pending_members.next_ms(),
+        group.session_bound_ms,
     )
-    deadlines = [deadline for deadline in single if deadline is not None]
-    deadlines += [member.deadline_ms for member in group.members.values() if not member.waits]
-    return min(deadlines, default=None)
+    return min((deadline for deadline in single if deadline is not None), default=None)

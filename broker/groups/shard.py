@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, Protocol
-from uuid import UUID
 
 from broker.groups import offsets, rebalance, store
 from broker.groups.group import Group, Persisted
@@ -20,7 +20,7 @@ from runtime.logging import get_logger
 from runtime.randomness import Randomness
 
 EXPIRY_SLICE: Final = 1_000
-"""Offsets that are looked at, whether they have expired, before other work gets its turn."""
+"""Offsets that are looked at, whether they go, before other work gets its turn. One batch has no more tombstones."""
 
 
 class OffsetsLog(Protocol):
@@ -199,11 +199,41 @@ class Shard:
         if self._write_offsets(group, dict.fromkeys(group.offsets), [store.group_tombstone(group.group_id)], done):
             self._forget(group)
 
-    def remove_offsets_of(self, topics: Mapping[UUID, str]) -> None:
-        """Topics were deleted, names by id: so are the offsets of them."""
+    def remove_offsets_where(self, chosen: offsets.Chosen) -> Generator[None, None, bool]:
+        """Write tombstones for these offsets; whether the log took them all. Yields as ``expire_offsets``."""
+        taken = True
+        for group, some in self._slices():
+            if some is None:
+                yield
+                continue
+            old = [one for one in some if one in group.offsets and chosen(one, group.offsets[one])]
+            if old and not self._write_offsets(group, dict.fromkeys(old), [], _logged(group, "offsets_removed")):
+                taken = False
+        return taken
+
+    def any_offset(self, chosen: offsets.Chosen) -> Generator[None, None, bool]:
+        """Whether there is such an offset. Yields as ``expire_offsets``."""
+        for group, some in self._slices():
+            if some is None:
+                yield
+            elif any(one in group.offsets and chosen(one, group.offsets[one]) for one in some):
+                return True
+        return False
+
+    def _slices(self) -> Iterator[tuple[Group, list[TopicPartition] | None]]:
+        """All groups with their partitions, some at a time; None where other work may have its turn."""
+        looked_at = 0
         for group in list(self.groups.values()):
-            if old := offsets.of_topics(group, topics):
-                self.remove_offsets(group, old, _logged(group, "offsets_removed"))
+            looked_at += 1
+            left = iter(list(group.offsets))
+            while some := list(islice(left, EXPIRY_SLICE)):
+                looked_at += len(some)
+                if looked_at > EXPIRY_SLICE:
+                    looked_at = len(some)
+                    yield group, None
+                if self.groups.get(group.group_id) is not group:
+                    break
+                yield group, some
 
     def expire_offsets(self, retention_ms: int) -> Iterator[None]:
         """Remove the offsets that nobody has needed for so long, and groups that nothing is left of. Yields where other
@@ -218,10 +248,23 @@ class Shard:
                 continue
             now_ms = self._clock.time_ms()
             old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=retention_ms)
-            if len(old) == len(group.offsets) and offsets.is_vacant(group):
-                self.remove_group(group, _logged(group, "group_expired"))
-            elif old:
-                self.remove_offsets(group, old, _logged(group, "offsets_expired"))
+            yield from self._remove_old(group, {partition: group.offsets[partition] for partition in old})
+
+    def _remove_old(self, group: Group, old: Mapping[TopicPartition, CommittedOffset]) -> Iterator[None]:
+        """Remove offsets, with their group where nothing is left of it. What was committed meanwhile stays."""
+        left = iter(old.items())
+        while some := list(islice(left, EXPIRY_SLICE)):
+            gone = [partition for partition, committed in some if group.offsets.get(partition) is committed]
+            if len(gone) == len(group.offsets) and offsets.is_vacant(group):
+                break
+            if gone:
+                self.remove_offsets(group, gone, _logged(group, "offsets_expired"))
+            if len(old) > EXPIRY_SLICE:
+                yield
+            if self.groups.get(group.group_id) is not group:
+                return
+        if len(group.offsets) <= EXPIRY_SLICE and group.offsets.items() <= old.items() and offsets.is_vacant(group):
+            self.remove_group(group, _logged(group, "group_expired"))
 
     def when_settled(self, done: Persisted) -> None:
         """Call ``done`` when all that is written so far is committed: for answers that rest on it."""

@@ -39,7 +39,7 @@ def handle(node: Controller, ctx: RequestContext, body: memoryview) -> None:
     def try_answer(now: bool) -> bool:
         return ctx.closed or _try_answer(node, ctx, request, final=now)
 
-    node.polls.wait(max(request.max_wait_ms, 0) / 1000, try_answer)
+    node.polls.wait(max(request.max_wait_ms, 0) / 1000, try_answer, ctx.lost)
 
 
 def _try_answer(node: Controller, ctx: RequestContext, request: FetchRequest, *, final: bool) -> bool:

@@ -62,7 +62,7 @@ def resource(kind: int, name: str, *changes: tuple[str, str | None], op: int = 0
 async def alter(bench: Bench, *resources: dict[str, Any]) -> tuple[list[tuple[str, int]], list[list[str]]]:
     """(name, error) in the answer's order, and the names that each request to the controller had."""
     controller = Controller()
-    own_changes = OwnChanges(controller, bench.config.get, NoProgress())
+    own_changes = OwnChanges(controller, bench.config.get, NoProgress(), bench.clock)
     node = SimpleNamespace(node_id=ME, controller=controller, config=bench.config, own_changes=own_changes)
     request = Request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
     body = messages.encode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)

@@ -15,7 +15,7 @@ from broker.read_result import ReadResult
 from broker.remote_reads import RemoteReads, RemoteSlice
 from protocol.errors import ErrorCode
 from protocol.types import Offset
-from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 from tiered.remote_reader import RemoteRecords
 
 WANTED = Wanted("t", None, 0, 0, 100, 0, None)
@@ -58,7 +58,7 @@ def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[Found]]:
     reads = cast(Any, SimpleNamespace(tier=tier, pool=pool, purgatory=bench.purgatory))
     one = InTier(WANTED, partition, BOUNDS, max_bytes=100)
     limits = cast(FetchLimits, SimpleNamespace(committed=False, only_leader=True))
-    assert RemoteReads.read(reads, cast(Fetch, HandFetch(partition)), limits, [one], told.extend)
+    assert RemoteReads.read(reads, cast(Fetch, HandFetch(partition)), limits, [one], told.extend, Request(1, 12).ctx)
     return pool, told
 
 

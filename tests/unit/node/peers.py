@@ -57,8 +57,8 @@ class Running:
     rules: Rules
     failures: list[str]
 
-    async def client(self) -> Client:
-        host, port = self.server.bound["PLAINTEXT"]
+    async def client(self, listener: str = "PLAINTEXT") -> Client:
+        host, port = self.server.bound[listener]
         return Client(*await asyncio.open_connection(host, port))
 
 
@@ -111,7 +111,11 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def running(
-    limits: ServerLimits | None = None, *, role: Role = Role.BROKER, endpoint: Endpoint | None = None
+    limits: ServerLimits | None = None,
+    *,
+    role: Role = Role.BROKER,
+    endpoint: Endpoint | None = None,
+    inter_broker: Endpoint | None = None,
 ) -> AsyncIterator[Running]:
     """A started server with a fake node behind it."""
     failures: list[str] = []
@@ -122,11 +126,12 @@ async def running(
         node,
         node_id=1,
         role=role,
-        endpoints=[endpoint or Endpoint()],
+        endpoints=[endpoint or Endpoint(), *([inter_broker] if inter_broker else [])],
         apis=ApiTable(PACKAGE, APIS),
         limits=limits or ServerLimits(),
         metrics=metrics,
         rules=rules,
+        inter_broker=inter_broker.name if inter_broker else (endpoint or Endpoint()).name,
     )
     await server.start()
     try:

@@ -256,6 +256,26 @@ class TestErrors:
             assert await client.closed()
             await client.close()
 
+    async def test_an_error_that_cannot_be_told_later_closes_the_connection(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with running() as r:
+
+            async def late(ctx: RequestContext, request: Any) -> None:
+                await asyncio.sleep(0)
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+            def broken(*_: object, **__: object) -> None:
+                raise ZeroDivisionError
+
+            r.node.cold = late
+            client = await r.client()
+            monkeypatch.setattr("node.dispatch.messages.encode", broken)
+            client.send(ApiKey.LIST_GROUPS, 4)
+            assert await client.closed()
+            assert r.failures == []
+            await client.close()
+
 
 def frame(content: bytes) -> bytes:
     return struct.pack(">i", len(content)) + content

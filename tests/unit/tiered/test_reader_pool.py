@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from node.metrics import Metrics
 from protocol.errors import ErrorCode, KafkaError
+from runtime.containment import Containment
+from runtime.task_scope import TaskScope
+from tests.unit.broker.hand_clock import HandClock
 from tests.unit.tiered.tiered_log import Bench, on_bench
 from tiered.reader_pool import ReaderPool
 from tiered.remote_storage import RemoteStorageError
@@ -16,14 +21,34 @@ from tiered.remote_storage import RemoteStorageError
 POOL = "kafka_log_remote_remotestoragethreadpool_remotelogreader"
 
 
+async def test_an_error_that_nobody_foresaw_is_told_and_ends_no_node() -> None:
+    contained = Containment(HandClock())
+    ended: list[str] = []
+    failed = lambda what, _: ended.append(what)  # noqa: E731
+    runtime = SimpleNamespace(contained=contained, new_tasks=lambda name: TaskScope(name, failed, contained))
+    pool, waiter = ReaderPool(cast(Any, SimpleNamespace(runtime=runtime, get=lambda _: 2)), Metrics()), Waiter()
+
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    pool.submit("a", broken, waiter)
+    async with asyncio.timeout(10):
+        await waiter.heard.wait()
+    ((key, error),) = waiter.told
+    assert (key, type(error), contained.count, ended) == ("a", ZeroDivisionError, 1, [])
+    await pool.stop()
+
+
 class Waiter:
     """Notes what it is told."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Hashable, Any]] = []
+        self.heard = asyncio.Event()
 
     def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
         self.told.append((key, error or result))
+        self.heard.set()
 
 
 class Store:

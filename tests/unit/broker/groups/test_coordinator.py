@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from broker.groups.cleaning import TopicsView
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.model import CommittedOffset, GroupSettings
 from broker.partition import Partition
@@ -30,14 +31,16 @@ class Tasks:
 
     def __init__(self) -> None:
         self.running: list[Coroutine[Any, Any, None]] = []
+        self.turns = 0
 
     def attempt(self, task: Coroutine[Any, Any, None], name: str) -> None:
         self.running.append(task)
 
     def run(self) -> None:
+        self.turns = 0
         for task in self.running:
             for _ in task.__await__():
-                pass
+                self.turns += 1
         self.running.clear()
 
 
@@ -49,10 +52,15 @@ class Coordinated:
         self.partition: Partition = bench.led(OFFSETS_TOPIC)
         runtime: Any = SimpleNamespace(clock=bench.clock, random=bench.runtime.random)
         tasks: Any = self.tasks
+        self.topics = {OLD, NEW}
+        """Ids of those that this broker knows."""
+        self.current: list[Callable[[], bool]] = []
+        """What comes of each question whether this is all that there is; without an answer it is the test's error."""
         self.groups = GroupCoordinator(
             runtime,
             tasks,
             partition_count=lambda: 1,
+            topics=TopicsView(exists=lambda topic_id: topic_id in self.topics, current=self._is_current),
             settings=GroupSettings(initial_delay_ms=0),
             commit_timeout_ms=5_000,
             retention_ms=1_000,
@@ -61,6 +69,9 @@ class Coordinated:
         self.epoch = 0
         self.elect()
         self.tasks.run()
+
+    async def _is_current(self) -> bool:
+        return self.current.pop(0)()
 
     def elect(self, epochs: int = 2) -> None:
         """A new leader epoch of the same broker; in the ones passed over, another may have led."""

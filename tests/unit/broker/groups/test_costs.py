@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from _collections_abc import dict_values
 from collections.abc import Iterator
 
 import pytest
 
 from broker.groups import group as groups
+from broker.groups.model import Member
+from broker.groups.rebalance import next_deadline_ms
 from protocol.consumer_protocol import subscribed_topics
 from protocol.errors import ErrorCode
 from tests.unit.broker.groups.world import GroupWorld
@@ -46,6 +49,31 @@ def test_what_is_supported_follows_those_who_come_go_and_change() -> None:
     assert world.group.common_protocols() == ["sticky", "range"]
     world.group.clear(world.now_ms)
     assert world.group.common_protocols() == [] and world.group.supports("consumer", ["any"])
+
+
+class Members(dict[str, Member]):
+    """Counts how often all are looked at."""
+
+    times = 0
+
+    def values(self) -> dict_values[str, Member]:
+        Members.times += 1
+        return super().values()
+
+
+def test_to_find_the_next_deadline_looks_at_no_member() -> None:
+    world = GroupWorld()
+    members = world.stable(3)
+    world.group.members = Members(world.group.members)
+    for turn in range(5):
+        world.advance(3_000)
+        before = Members.times
+        assert all(world.heartbeat(one) is ErrorCode.NONE for one in members)
+        deadline = next_deadline_ms(world.group)
+        assert deadline is not None and deadline > world.now_ms
+        assert Members.times == before, turn
+    world.advance(10_000)
+    assert not world.group.members, "silent ones go in their time"
 
 
 @pytest.mark.parametrize("metadata", [b"\xff", b"\0\0\0\0\0\0\0\0\0\0"])

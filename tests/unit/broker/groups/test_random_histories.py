@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.groups.model import GroupState, JoinAnswer, SyncAnswer
+from broker.groups.rebalance import LOOK_AGAIN_MS, next_deadline_ms
 from protocol.errors import ErrorCode
 from tests.fixtures.properties import examples
-from tests.unit.broker.groups.world import REBALANCE_MS, GroupWorld
+from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
 
 PROTOCOLS = st.sampled_from([(("range", b"a"),), (("range", b"b"), ("sticky", b"c")), (("sticky", b"d"),)])
 
@@ -80,6 +81,20 @@ class RandomGroup(RuleBasedStateMachine):
     def generations_never_go_back(self) -> None:
         assert self.world.group.generation >= self.generation
         self.generation = self.world.group.generation
+
+    @invariant()
+    def no_end_of_a_session_is_missed(self) -> None:
+        members = self.world.group.members.values()
+        first = min((member.deadline_ms for member in members if not member.waits), default=None)
+        wake = next_deadline_ms(self.world.group)
+        assert first is None or (wake is not None and wake <= first)
+
+    @invariant()
+    def who_waits_is_looked_at_soon(self) -> None:
+        """An answer that is no beginning of a session may come at any time."""
+        wake = next_deadline_ms(self.world.group)
+        if any(member.waits for member in self.world.group.members.values()):
+            assert wake is not None and wake <= self.world.now_ms + max(SESSION_MS, LOOK_AGAIN_MS)
 
     @invariant()
     def static_members_are_members(self) -> None:

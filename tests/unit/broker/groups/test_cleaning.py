@@ -1,0 +1,147 @@
+"""Offsets of topics that are no more go for good; those of topics that this broker does not know yet stay."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from broker.groups.model import CommittedOffset
+from broker.groups.shard import EXPIRY_SLICE
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import ZERO_UUID
+from tests.unit.broker.groups.test_coordinator import NEW, OLD, Coordinated, coordinated
+
+__all__ = ["coordinated"]
+
+
+def read_again(coordinated: Coordinated) -> dict[str, int]:
+    """What the next leader finds that knows all topics."""
+    coordinated.topics |= {OLD, NEW}
+    coordinated.elect()
+    coordinated.tasks.run()
+    return coordinated.offsets()
+
+
+def test_an_offset_of_a_topic_that_is_no_more_goes_after_the_load(coordinated: Coordinated) -> None:
+    coordinated.commit(5, OLD)
+    coordinated.commit(6, NEW, "u")
+    coordinated.commit(7, ZERO_UUID, "v")
+    coordinated.topics.remove(OLD)
+    coordinated.current = [lambda: True]
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert coordinated.offsets() == {"u": 6, "v": 7}
+    assert read_again(coordinated) == {"u": 6, "v": 7}
+
+
+def test_offsets_of_topics_that_this_broker_has_not_heard_of_yet_stay(coordinated: Coordinated) -> None:
+    """The metadata come while it waits for them; at first they do not come in time."""
+    coordinated.commit(5, OLD)
+    coordinated.commit(6, NEW, "u")
+    coordinated.topics.clear()
+
+    def come() -> bool:
+        coordinated.topics.add(NEW)
+        return True
+
+    seen: list[dict[str, int]] = []
+
+    def too_late() -> bool:
+        seen.append(coordinated.offsets())
+        return False
+
+    coordinated.current = [too_late, too_late, come]
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert seen == [{"t": 5, "u": 6}] * 2
+    assert not coordinated.current and coordinated.offsets() == {"u": 6}
+
+
+def test_the_controller_is_not_asked_where_all_topics_are_known(coordinated: Coordinated) -> None:
+    coordinated.commit(5, OLD)
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert coordinated.offsets() == {"t": 5}
+
+
+def test_a_shard_that_was_resigned_meanwhile_is_left(coordinated: Coordinated) -> None:
+    coordinated.commit(5, OLD)
+    coordinated.topics.remove(OLD)
+
+    def resigned() -> bool:
+        coordinated.groups.resigned(0)
+        return True
+
+    coordinated.current = [resigned]
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert read_again(coordinated) == {"t": 5}
+
+
+@pytest.mark.parametrize("known", [ZERO_UUID, OLD])
+def test_a_tombstone_that_the_log_refuses_is_written_later(
+    coordinated: Coordinated, known: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinated.commit(5, known)
+    refusals = 2
+    log = coordinated.groups._led[0].offsets_log
+    append = log.append
+
+    def refusing(batch: bytes) -> int:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return append(batch)
+
+    monkeypatch.setattr(log, "append", refusing)
+    coordinated.groups.topics_deleted({OLD: "t"})
+    assert coordinated.offsets() == {"t": 5}
+    coordinated.tasks.run()
+    assert not refusals and coordinated.offsets() == {}
+
+
+@pytest.mark.parametrize("groups", [1, 5_000])
+def test_many_offsets_go_in_bounded_steps(coordinated: Coordinated, groups: int) -> None:
+    shard = coordinated.groups.shard("g")
+    for number in range(groups):
+        for first in range(0, 5_000 // groups, EXPIRY_SLICE):
+            some = range(first, min(first + EXPIRY_SLICE, 5_000 // groups))
+            offsets = {("t", one): CommittedOffset(1, -1, "", 0, -1, OLD) for one in some}
+            shard.commit(shard.get_or_create(f"g{number}"), offsets, lambda error: None)
+    coordinated.groups.topics_deleted({OLD: "t"})
+    left = sum(len(group.offsets) for group in shard.groups.values())
+    assert left >= 5_000 - EXPIRY_SLICE, "the step in which the deletion is heard of does not grow with the offsets"
+    coordinated.tasks.run()
+    assert coordinated.tasks.turns >= 4
+    assert not any(group.offsets for group in shard.groups.values())
+
+
+def test_a_group_of_more_offsets_than_one_batch_holds_expires(coordinated: Coordinated) -> None:
+    shard = coordinated.groups.shard("g")
+    for number in range(40):
+        offsets = {("t" * 40, number * 500 + one): CommittedOffset(1, -1, "", 0, 5, OLD) for one in range(500)}
+        shard.commit(shard.get_or_create("g"), offsets, lambda error: None)
+    steps = shard.expire_offsets(1_000)
+    for left in range(20_000, 1_000, -1_000):
+        assert len(shard.groups["g"].offsets) >= left - EXPIRY_SLICE
+        next(steps)
+    list(steps)
+    assert not shard.groups
+    assert read_again(coordinated) == {}
+
+
+def test_what_is_committed_while_old_offsets_go_stays(coordinated: Coordinated) -> None:
+    shard = coordinated.groups.shard("g")
+    group = shard.get_or_create("g")
+    for first in (0, 1_000, 2_000):
+        offsets = {("t", first + one): CommittedOffset(1, -1, "", 0, 5, OLD) for one in range(1_000)}
+        shard.commit(group, offsets, lambda error: None)
+    steps = shard.expire_offsets(1_000)
+    for _ in range(2):
+        next(steps)
+    shard.commit(group, {("t", 2_999): CommittedOffset(7, -1, "", 0, 5, OLD)}, lambda error: None)
+    list(steps)
+    assert {partition: one.offset for partition, one in group.offsets.items()} == {("t", 2_999): 7}
+    assert shard.get("g") is group

@@ -1,0 +1,43 @@
+"""What a broker waits for that wants to know all that the controller has committed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from broker.own_changes import OwnChanges
+from protocol.api_keys import ApiKey
+from tests.unit.broker.hand_clock import HandClock
+
+
+class Quorum:
+    """A leader that knows its high watermark after a while."""
+
+    def __init__(self, *high_watermarks: int) -> None:
+        self.left = list(high_watermarks)
+
+    async def request(self, key: ApiKey, version: int | None = None, **_: Any) -> Any:
+        partition = SimpleNamespace(error_code=0, high_watermark=self.left.pop(0))
+        return SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[partition])])
+
+
+class Progress:
+    applied_offset = 9
+
+    def on_progress(self, tell: object) -> None: ...
+
+
+class Clock(HandClock):
+    async def sleep(self, seconds: float) -> None: ...
+
+
+async def test_a_leader_that_does_not_know_its_high_watermark_yet_is_asked_again() -> None:
+    quorum = Quorum(-1, -1, 10)
+    own_changes = OwnChanges(quorum, lambda _: 1000, Progress(), Clock())
+    assert await own_changes.seen()
+    assert not quorum.left
+
+
+async def test_what_is_not_carried_out_in_time_is_not_seen() -> None:
+    own_changes = OwnChanges(Quorum(11), lambda _: 1, Progress(), Clock())
+    assert not await own_changes.seen()

@@ -155,3 +155,24 @@ def test_a_log_in_use_is_left_alone(ours: Path) -> None:
     assert run(["metadata", "repair", str(ours), "--cut"]) == 0
     with pytest.raises(UserError, match="no such folder"):
         run(["metadata", "check", str(ours.parent / "elsewhere")])
+
+
+def test_a_missing_end_that_is_given_up_is_asked_for_no_more(ours: Path) -> None:
+    write(ours, range(5))
+    CommittedOffset(RealDisk(), str(ours)).write(Offset(COUNT))
+    assert run(["metadata", "repair", str(ours), "--cut"]) == 0
+    assert offsets_in(ours) == list(range(5))
+    assert run(["metadata", "check", str(ours)]) == 0
+
+
+def test_a_damaged_snapshot_that_is_given_up_is_asked_for_no_more(
+    ours: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The controller would miss what it stood for."""
+    write(ours, range(5))
+    snapshot = ours / SnapshotId(Offset(8), LeaderEpoch(1)).file_name
+    snapshot.write_bytes(b"rubbish")
+    assert run(["metadata", "check", str(ours)]) == 1
+    assert "it ends at offset 5" in capsys.readouterr().out
+    assert run(["metadata", "repair", str(ours), "--cut"]) == 0
+    assert run(["metadata", "check", str(ours)]) == 0

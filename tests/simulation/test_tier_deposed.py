@@ -11,6 +11,7 @@ from node.client import admin
 from node.client.cluster import Cluster
 from node.image import TOPIC_RESOURCE
 from node.outgoing import ChannelError
+from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 from tests.simulation.steps import partition_image, until, values, write
 from tests.simulation.tiered_topics import bases, finished, in_tier, log_of, replica, with_tier
@@ -87,6 +88,35 @@ def test_a_leader_that_is_cut_off_for_less_goes_on_to_delete(seed: int) -> None:
         assert replica(cluster, A).is_leader
 
     with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_topic_that_is_switched_off_while_nobody_leads_it_begins_with_what_is_local(seed: int) -> None:
+    """Its next leader was a follower when it heard of that, and readers would be sent to offsets that nobody has."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await all_in_tier(cluster, client)
+        cluster.world.machine(host_of(A)).pause()
+        await switched_off(client)
+        assert int(partition_image(cluster).leader) == A
+        await until(lambda: int(partition_image(cluster).leader) in (B, C), 30)
+        leader = int(partition_image(cluster).leader)
+        await until(lambda: replica(cluster, leader).is_leader)
+        assert log_of(cluster, leader).log_start_offset == 8
+        cluster.world.machine(host_of(A)).resume()
+        await until(lambda: all(log_of(cluster, number).log_start_offset == 8 for number in (A, B, C)), 30)
+
+    with_tier(scenario, seed=seed, brokers=3, **METADATA)
+
+
+async def switched_off(client: Cluster) -> None:
+    """As broker B is asked to."""
+    channel = client.to(host_of(B), 9092)
+    await channel.connect()
+    configs = [{"name": "remote.storage.enable", "config_operation": 0, "value": "false"}]
+    configs += [{"name": "remote.log.delete.on.disable", "config_operation": 0, "value": "true"}]
+    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": "t", "configs": configs}
+    await channel.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
 
 
 CONFIGS = {"retention.ms": str(int(EXPIRY * 1000))}

@@ -46,7 +46,7 @@ ABANDONED_AGE_MS: Final = 24 * 60 * 60 * 1000
 class LocalTier:
     """Implements ``tiered.remote_storage.RemoteStorage``. Brokers may share the folder; ``owner`` tells them apart.
 
-    ``memory`` is a file on the owner's disk. Where it names the folder, there was a tier, and none is made in its place.
+    ``memory`` is a file on the owner's disk. Where it names the folder, there was a tier: none is made in its place.
     """
 
     def __init__(

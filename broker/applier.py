@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -111,6 +112,10 @@ class Applier:
     def on_progress(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` when ``applied_offset`` has moved."""
         self._progressed = tell
+
+    def current_at(self, known_at: float) -> float:
+        """When what is carried out was last all that was committed, where the image was so at ``known_at``."""
+        return -inf if self._todo else known_at
 
     async def caught_up(self) -> None:
         """Until everything published so far is carried out."""

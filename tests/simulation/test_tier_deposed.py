@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from broker.applier import AT_ONCE
+from broker.partition import Partition
 from lab.cluster import CONTROLLER, SimulatedCluster, host_of
 from node.client import admin
 from node.client.cluster import Cluster
@@ -75,6 +77,39 @@ def test_a_leader_that_was_paused_looks_at_the_metadata_before_it_deletes(seed: 
         await everything_is_served(cluster, client)
 
     with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
+
+
+def test_a_broker_whose_roles_are_not_those_of_its_metadata_yet_is_in_no_session() -> None:
+    """Many partitions are changed in slices, between which those that are deposed go on."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        count = 5 * AT_ONCE
+        wide = admin.NewTopic("wide", assignments=dict.fromkeys(range(count), (A, B)))
+        assert await admin.create_topics(client, [wide]) == {"wide": None}
+        broker, tier = cluster.brokers[A], cluster.brokers[A].tier
+        assert tier is not None
+
+        def led() -> int:
+            found = (broker.partitions.find("wide", index) for index in range(count))
+            return sum(one is not None and one.is_leader for one in found)
+
+        await until(lambda: led() == count, 30)
+        cluster.world.machine(host_of(A)).pause()
+        await until(lambda: int(partition_image(cluster, "wide").leader) == B, 30)
+        seen: dict[int, bool] = {}
+        take_up = tier.take_up
+
+        def watched(taken: Partition) -> None:
+            take_up(taken)
+            seen[led()] = tier.tier.in_session()
+
+        tier.take_up = watched  # type: ignore[method-assign, assignment]
+        cluster.world.machine(host_of(A)).resume()
+        await until(lambda: not led(), 30)
+        assert set(range(count)) <= set(seen) and not any(seen[left] for left in range(1, count))
+        await until(tier.tier.in_session, 30)
+
+    with_tier(scenario, brokers=3, **METADATA)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -155,7 +156,7 @@ async def switched_off(client: Cluster) -> None:
 
 
 CONFIGS = {"retention.ms": str(int(EXPIRY * 1000))}
-METADATA = {
+METADATA: dict[str, Any] = {
     "rlmm_config_remote_log_metadata_topic_replication_factor": 3,
     "rlmm_config_remote_log_metadata_topic_min_isr": 1,
 }

@@ -268,13 +268,14 @@ class Applier:
         return partition
 
     def _is_lost(self, topic: TopicImage, index: int, wanted: PartitionImage) -> bool:
-        """The only replica in sync lay in a directory that this broker does not have any more: an empty log made
-        elsewhere must not take its place, and be elected. A broker on new disks alone has nothing to wait for."""
+        """The only replica in sync, or the last that led (KIP-966), lay in a directory that this broker does not have
+        any more: an empty log made elsewhere must not take its place, and be elected. A broker on new disks alone has
+        nothing to wait for."""
         recorded = wanted.directory_of(self._node_id)
         return (
             recorded is not None
             and recorded.int >= RESERVED_DIRECTORIES
-            and (wanted.isr or wanted.elr) == (self._node_id,)
+            and (wanted.isr or wanted.elr or wanted.last_known_elr) == (self._node_id,)
             and not self._logs.has_directory(recorded)
             and self._logs.found_logs
             and not self._logs.offline_dirs

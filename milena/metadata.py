@@ -107,20 +107,23 @@ def _repair(values: Values) -> int:
             _same_cluster(disk, folder, copy)
         finish_swap(disk, folder)
         found, latest, damaged = _look(disk, folder)
-        start = _start(found, latest)
+        surveys = [(copy, survey(disk, copy)) for copy in copies]
         try:
-            mended = mend(disk, found, start, [(copy, survey(disk, copy)) for copy in copies])
+            for start in _starts(found, latest):
+                mended = mend(disk, found, start, surveys)
+                if mended.pieces:
+                    break
         except OtherLog as other:
             raise UserError(str(other)) from None
         committed = CommittedOffset(disk, folder)
         if not values.cut:
             _check_whole(mended, _committed(committed, damaged))
-        if latest is None and start > 0:
+        if latest is None and mended.start > 0:
             _take_snapshot(disk, folder, mended, copies)
         _give_up(disk, folder, mended.end, committed, damaged)
         for first, end, source in mended.taken:
             print(f"offsets {first} to {end - 1}: taken from {source}")
-        if not found.damages and not mended.taken:
+        if not found.damages and not mended.taken and mended.missing is None:
             print("the log is sound: nothing to mend in it")
         else:
             committed.forget()
@@ -254,10 +257,13 @@ def _end_of(snapshot: SnapshotId | None) -> Offset:
     return Offset(0) if snapshot is None else snapshot.end_offset
 
 
-def _start(found: Survey, latest: SnapshotId | None) -> Offset:
-    """Where the mended log begins: with what no snapshot covers, or before it."""
+def _starts(found: Survey, latest: SnapshotId | None) -> list[Offset]:
+    """Where the mended log may begin: with what no snapshot covers, or before it; the first with which anything is
+    found counts."""
+    from protocol.types import Offset
+
     end = _end_of(latest)
     run = found.run_with(end)
     if run is not None:
-        return run.start
-    return end if latest is not None or not found.bases else found.bases[0]
+        return [run.start]
+    return [end] if latest is not None or not found.bases else [Offset(0), found.bases[0]]

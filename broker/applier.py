@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -111,6 +112,10 @@ class Applier:
     def on_progress(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` when ``applied_offset`` has moved."""
         self._progressed = tell
+
+    def current_at(self, known_at: float) -> float:
+        """When what is carried out was last all that was committed, where the image was so at ``known_at``."""
+        return -inf if self._todo else known_at
 
     async def caught_up(self) -> None:
         """Until everything published so far is carried out."""
@@ -263,13 +268,14 @@ class Applier:
         return partition
 
     def _is_lost(self, topic: TopicImage, index: int, wanted: PartitionImage) -> bool:
-        """The only replica in sync lay in a directory that this broker does not have any more: an empty log made
-        elsewhere must not take its place, and be elected. A broker on new disks alone has nothing to wait for."""
+        """The only replica in sync, or the last that led (KIP-966), lay in a directory that this broker does not have
+        any more: an empty log made elsewhere must not take its place, and be elected. A broker on new disks alone has
+        nothing to wait for."""
         recorded = wanted.directory_of(self._node_id)
         return (
             recorded is not None
             and recorded.int >= RESERVED_DIRECTORIES
-            and (wanted.isr or wanted.elr) == (self._node_id,)
+            and (wanted.isr or wanted.elr or wanted.last_known_elr) == (self._node_id,)
             and not self._logs.has_directory(recorded)
             and self._logs.found_logs
             and not self._logs.offline_dirs

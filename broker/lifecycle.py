@@ -82,7 +82,7 @@ class Lifecycle:
         failure_timeout: float,
     ) -> None:
         """``metadata_ahead``: the controller has lost metadata, so that this broker cannot follow it and asks to be
-        fenced. ``metadata_current_at``: when the metadata here was last all that was committed (monotonic seconds).
+        fenced. ``metadata_current_at``: when all that was committed was last carried out here (monotonic seconds).
         ``failure_timeout``: seconds in which the controller must hear of a failed directory, or the broker ends."""
         self.state = BrokerState.NOT_RUNNING
         self.epoch = BrokerEpoch(-1)

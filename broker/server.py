@@ -279,7 +279,7 @@ class Broker:
             self._registration(cluster_id),
             metadata_offset=self._known_offset,
             metadata_ahead=lambda: metadata.ahead,
-            metadata_current_at=lambda: metadata.current_at,
+            metadata_current_at=lambda: self._applier.current_at(metadata.current_at),
             heartbeat_interval=self.config.get("broker.heartbeat.interval.ms") / 1000,
             session_timeout=self.config.get("broker.session.timeout.ms") / 1000,
             registration_timeout=self.config.get("initial.broker.registration.timeout.ms") / 1000,

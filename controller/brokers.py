@@ -67,7 +67,7 @@ def register(state: ControllerState, request: Registration, now: float) -> Resul
     if existing is not None and same:
         return Result((_record(state, request, existing.epoch, existing),), existing.epoch)
     clean = existing is not None and request.previous_epoch == existing.epoch
-    records = broker_restarted(state, request.broker_id, clean=clean)
+    records = broker_restarted(state, request.broker_id, clean=clean, log_dirs=request.log_dirs)
     epoch = BrokerEpoch(state.next_offset + len(records))
     return Result((*records, _record(state, request, epoch, None)), epoch, atomic=False)
 

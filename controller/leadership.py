@@ -6,7 +6,7 @@ whose last in-sync replica goes keeps its ISR and has no leader until that broke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from controller.partition_index import PartitionKey
 from controller.state import ControllerState
 from node.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from protocol.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord, UnregisterBrokerRecord
-from protocol.types import NodeId
+from protocol.types import RESERVED_DIRECTORIES, NodeId
 
 FENCE = 1
 UNFENCE = -1
@@ -97,15 +97,27 @@ def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[Any]:
     return records + partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id)
 
 
-def broker_restarted(state: ControllerState, broker_id: NodeId, *, clean: bool) -> list[Any]:
-    """A new incarnation registers: the former one is gone. Uncleanly, it may have lost what it had acknowledged."""
-    in_isr = state.index.in_isr(broker_id)
-    if state.elr_enabled and not clean:
-        return [
-            *partition_changes(state, in_isr, unclean_shutdown=broker_id),
-            *partition_changes(state, state.index.in_elr(broker_id), unclean_shutdown=broker_id),
-        ]
-    return list(partition_changes(state, in_isr, leaving=broker_id))
+def broker_restarted(
+    state: ControllerState, broker_id: NodeId, *, clean: bool, log_dirs: Collection[UUID]
+) -> list[Any]:
+    """A new incarnation registers: the former one is gone. Uncleanly, it may have lost what it had acknowledged; and
+    has, in directories that are not among its ``log_dirs`` any more (Kafka does not look at those)."""
+    in_isr = list(state.index.in_isr(broker_id))
+    if not state.elr_enabled:
+        return list(partition_changes(state, in_isr, leaving=broker_id))
+    in_elr = list(state.index.in_elr(broker_id))
+
+    def is_lost(key: PartitionKey) -> bool:
+        directory = state.image.topics_by_id[key[0]].partitions[key[1]].directory_of(broker_id)
+        return not clean or (
+            directory is not None and directory.int >= RESERVED_DIRECTORIES and directory not in log_dirs
+        )
+
+    return [
+        *partition_changes(state, filter(is_lost, in_isr), unclean_shutdown=broker_id),
+        *partition_changes(state, filter(is_lost, in_elr), unclean_shutdown=broker_id),
+        *partition_changes(state, [key for key in in_isr if not is_lost(key)], leaving=broker_id),
+    ]
 
 
 def broker_unregistered(state: ControllerState, broker: BrokerImage) -> list[Any]:

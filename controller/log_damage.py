@@ -53,7 +53,7 @@ def judge(found: Survey, folder: str, snapshot_end: Offset, committed: Offset) -
         )
     damage = found.damage_from(end)
     torn = damage is None or damage.torn
-    if (behind and not torn) or end < committed:
+    if (behind and not torn) or end < committed or (damage is not None and damage.misplaced and not torn):
         raise MetadataLost(_explained(found, folder, end, behind, committed))
     return run
 
@@ -67,6 +67,8 @@ def _explained(found: Survey, folder: str, end: Offset, behind: list[Run], commi
         lost = (
             f"the offsets {end} to {behind[0].start - 1} are lost{where}, with {records} sound ones up to {last} behind"
         )
+    elif end >= committed:
+        lost = f"it ends at offset {end}{where}, and a whole batch is behind"
     else:
         lost = f"it ends at offset {end}{where}, though the records before {committed} were committed"
     return (

@@ -12,6 +12,7 @@ from milena.options import CommandLine, Option, Positional, Values, nearest
 
 if TYPE_CHECKING:
     from milena.metadata_repair import Mended
+    from node.committed_offset import CommittedOffset
     from node.snapshots import SnapshotId
     from protocol.types import Offset
     from runtime.disk import Disk
@@ -76,7 +77,7 @@ def _check(values: Values) -> int:
     from runtime.files import RealDisk
 
     folder, disk = _folder(values.folder), RealDisk()
-    found, latest = _look(disk, folder)
+    found, latest, damaged = _look(disk, folder)
     for damage in found.damages:
         print(f"damaged: {damage.path} at byte {damage.position}, from offset {damage.offset} on: {damage.reason}")
     for run in found.runs:
@@ -84,7 +85,7 @@ def _check(values: Values) -> int:
     if latest is not None:
         print(f"snapshot: {latest.file_name}, for what is before offset {latest.end_offset}")
     try:
-        judge(found, folder, _end_of(latest), CommittedOffset(disk, folder).read() or Offset(0))
+        judge(found, folder, _end_of(latest), _committed(CommittedOffset(disk, folder), damaged) or Offset(0))
     except MetadataLost as lost:
         print(lost)
         return 1
@@ -105,20 +106,24 @@ def _repair(values: Values) -> int:
         for copy in copies:
             _same_cluster(disk, folder, copy)
         finish_swap(disk, folder)
-        found, latest = _look(disk, folder)
-        start = _start(found, latest)
+        found, latest, damaged = _look(disk, folder)
+        surveys = [(copy, survey(disk, copy)) for copy in copies]
         try:
-            mended = mend(disk, found, start, [(copy, survey(disk, copy)) for copy in copies])
+            for start in _starts(found, latest):
+                mended = mend(disk, found, start, surveys)
+                if mended.pieces:
+                    break
         except OtherLog as other:
             raise UserError(str(other)) from None
         committed = CommittedOffset(disk, folder)
         if not values.cut:
-            _check_whole(mended, committed.read())
-        if latest is None and start > 0:
+            _check_whole(mended, _committed(committed, damaged))
+        if latest is None and mended.start > 0:
             _take_snapshot(disk, folder, mended, copies)
+        _give_up(disk, folder, mended.end, committed, damaged)
         for first, end, source in mended.taken:
             print(f"offsets {first} to {end - 1}: taken from {source}")
-        if not found.damages and not mended.taken:
+        if not found.damages and not mended.taken and mended.missing is None:
             print("the log is sound: nothing to mend in it")
         else:
             committed.forget()
@@ -126,6 +131,25 @@ def _repair(values: Values) -> int:
                 print(f"set aside: {path}")
         print(f"the log holds offsets {mended.start} to {mended.end - 1}")
     return 0
+
+
+def _committed(known: CommittedOffset, damaged: Sequence[SnapshotId]) -> Offset | None:
+    """What is before it was committed, as far as that is known: a snapshot that cannot be used says so too."""
+    return max((end for end in (known.read(), *map(_end_of, damaged)) if end is not None), default=None)
+
+
+def _give_up(disk: Disk, folder: str, end: Offset, known: CommittedOffset, damaged: Sequence[SnapshotId]) -> None:
+    """A controller would refuse to start without what is said to be committed behind ``end``."""
+    from node.snapshots import SET_ASIDE
+
+    if (known.read() or 0) > end:
+        known.forget()
+        print(f"what was committed from offset {end} on is given up")
+    for snapshot in damaged:
+        path = f"{folder}/{snapshot.file_name}"
+        if snapshot.end_offset > end and not _is_sound(disk, folder, snapshot):  # else a copy has taken its place
+            disk.rename(path, path + SET_ASIDE)
+            print(f"set aside: {path}{SET_ASIDE}")
 
 
 def _check_whole(mended: Mended, committed: Offset | None) -> None:
@@ -196,12 +220,18 @@ def _same_cluster(disk: Disk, folder: str, copy: str) -> None:
         raise UserError(f"{copy} is of cluster {ids[1]}, not {ids[0]}")
 
 
-def _look(disk: Disk, folder: str) -> tuple[Survey, SnapshotId | None]:
-    """The log from its latest sound snapshot on, and that."""
+def _look(disk: Disk, folder: str) -> tuple[Survey, SnapshotId | None, list[SnapshotId]]:
+    """The log from its latest sound snapshot on, that, and the damaged ones after it."""
     from storage.survey import survey
 
-    latest = next((found for found in reversed(_snapshots(disk, folder)) if _is_sound(disk, folder, found)), None)
-    return survey(disk, folder, since=_end_of(latest)), latest
+    damaged: list[SnapshotId] = []
+    latest = None
+    for snapshot in reversed(_snapshots(disk, folder)):
+        if _is_sound(disk, folder, snapshot):
+            latest = snapshot
+            break
+        damaged.append(snapshot)
+    return survey(disk, folder, since=_end_of(latest)), latest, damaged
 
 
 def _snapshots(disk: Disk, folder: str) -> list[SnapshotId]:
@@ -227,10 +257,13 @@ def _end_of(snapshot: SnapshotId | None) -> Offset:
     return Offset(0) if snapshot is None else snapshot.end_offset
 
 
-def _start(found: Survey, latest: SnapshotId | None) -> Offset:
-    """Where the mended log begins: with what no snapshot covers, or before it."""
+def _starts(found: Survey, latest: SnapshotId | None) -> list[Offset]:
+    """Where the mended log may begin: with what no snapshot covers, or before it; the first with which anything is
+    found counts."""
+    from protocol.types import Offset
+
     end = _end_of(latest)
     run = found.run_with(end)
     if run is not None:
-        return run.start
-    return end if latest is not None or not found.bases else found.bases[0]
+        return [run.start]
+    return [end] if latest is not None or not found.bases else [Offset(0), found.bases[0]]

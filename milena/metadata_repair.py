@@ -15,11 +15,10 @@ _ENDLESS: Final = 1 << 63
 
 
 class Batch(NamedTuple):
-    """A sound batch, and what tells it from another one with its offset."""
+    """A sound batch, and what tells it from another one with its offset. (No checksum covers the leader epoch.)"""
 
     piece: Piece
     end: Offset
-    epoch: int
     crc: int
 
 
@@ -50,7 +49,7 @@ def mend(disk: Disk, log: Survey, start: Offset, copies: Sequence[tuple[str, Sur
     found = [(folder, _batches(disk, copy.runs, gaps, edges)) for folder, copy in copies]
     for folder, batches in found:
         for base, edge in edges.items():
-            if base in batches and (batches[base].epoch, batches[base].crc) != (edge.epoch, edge.crc):
+            if base in batches and batches[base].crc != edge.crc:
                 raise OtherLog(f"{folder} holds another record at offset {base}: it is no copy of this log")
     mended = Mended(start, start)
     for run, (_, end) in zip([*runs, None], gaps, strict=True):
@@ -87,7 +86,7 @@ def _edges(disk: Disk, runs: Iterable[Run]) -> dict[int, Batch]:
 
 def _noted(path: str, batch: ScannedBatch) -> Batch:
     piece = Piece(path, batch.position, batch.size)
-    return Batch(piece, Offset(batch.last_offset + 1), batch.leader_epoch, batch.crc)
+    return Batch(piece, Offset(batch.last_offset + 1), batch.crc)
 
 
 def _batches(

@@ -240,19 +240,20 @@ class LogDir:
             },
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
         }
-        changed = []
-        for name, offsets in contents.items():
-            data = encode_offsets(offsets)
-            if unchanged_too or self._known.get(name) != data:
-                self._known[name] = data
-                changed.append((self.file(name), data))
-        self.gone.clear()
-        self._generation += 1
         cut = tuple(
             (log, log.truncations)
             for log in logs.values()
             if log.recovery_point_lowered_by > log.checkpointed_truncations
         )
+        changed = []
+        for name, offsets in contents.items():
+            data = encode_offsets(offsets)
+            on_its_way = cut and name == RECOVERY_POINTS  # what is known may not be on the disk when this is
+            if unchanged_too or on_its_way or self._known.get(name) != data:
+                self._known[name] = data
+                changed.append((self.file(name), data))
+        self.gone.clear()
+        self._generation += 1
         return Checkpoints(self._generation, tuple(changed), cut)
 
     def write(self, checkpoints: Checkpoints) -> None:

@@ -55,6 +55,8 @@ class Damage:
     reason: str
     torn: bool
     """It looks like writes that a loss of power has kept from the disk: pages of zeros, a file that is too short."""
+    misplaced: bool = False
+    """A whole batch is there, with another offset: that was written, and its offset is damaged."""
 
 
 @dataclass(slots=True)
@@ -74,6 +76,10 @@ class Survey:
     def damage_from(self, offset: int) -> Damage | None:
         """The first damage to records from ``offset`` on."""
         return next((damage for damage in self.damages if damage.offset >= offset), None)
+
+
+class Misplaced(CorruptBatch):
+    """A batch is whole and has another offset than the one that comes next."""
 
 
 class Window:
@@ -155,7 +161,8 @@ class _Surveyor:
                 found = self._find(source, position, size)
                 end = size if found is None else found.position
                 torn = _has_hole(source, position, end) or (found is None and _is_short(source, position, size))
-                self._damaged(path, position, missing, str(error), torn=torn)
+                misplaced = isinstance(error, Misplaced)
+                self._damaged(path, position, missing, str(error), torn=torn, misplaced=misplaced)
                 if found is not None:
                     self._next = Offset(found.base_offset)
                 position = end
@@ -164,7 +171,7 @@ class _Surveyor:
         if not has_valid_crc(source, batch):
             raise CorruptBatch("wrong checksum")
         if batch.base_offset != self._next:
-            raise CorruptBatch(f"offset {batch.base_offset} where {self._next} is expected")
+            raise Misplaced(f"offset {batch.base_offset} where {self._next} is expected")
 
     def _sound(self, path: str, begun: int, position: int, batch: ScannedBatch) -> None:
         """``batch`` follows the others from ``begun`` on, and ends at ``position``."""
@@ -180,20 +187,32 @@ class _Surveyor:
         run.end = self._next = Offset(batch.last_offset + 1)
         self._whole = True
 
-    def _damaged(self, path: str, position: int, offset: Offset, reason: str, *, torn: bool) -> None:
-        self._found.damages.append(Damage(path, position, offset, reason, torn))
+    def _damaged(
+        self, path: str, position: int, offset: Offset, reason: str, *, torn: bool, misplaced: bool = False
+    ) -> None:
+        self._found.damages.append(Damage(path, position, offset, reason, torn, misplaced))
         self._whole = False
 
     def _find(self, source: Window, start: int, end: int) -> ScannedBatch | None:
-        """The next sound batch."""
-        for position in _candidates(source, start, end):
-            try:
-                batch = next(scan_batches(source, position, end, chunk=HEADER_SIZE))
-            except CorruptBatch:
-                continue
-            if batch.base_offset >= self._next and has_valid_crc(source, batch):
-                return batch
+        """The next sound batch behind ``start``. No checksum covers a base offset: one that is too high where the next
+        batch is expected, or before a batch with a lower one, is damage too."""
+        for position in _candidates(source, start + 1, end):
+            batch = self._batch_at(source, position, end)
+            if batch is not None:
+                after = self._batch_at(source, position + batch.size, end)
+                if after is None or after.base_offset > batch.base_offset:
+                    return batch
         return None
+
+    def _batch_at(self, source: Window, position: int, end: int) -> ScannedBatch | None:
+        """One that may come next, as far as it tells itself."""
+        if position + HEADER_SIZE > end:
+            return None
+        try:
+            batch = next(scan_batches(source, position, end, chunk=HEADER_SIZE))
+        except CorruptBatch:
+            return None
+        return batch if batch.base_offset >= self._next and has_valid_crc(source, batch) else None
 
 
 def _candidates(source: Window, start: int, end: int) -> Iterator[int]:

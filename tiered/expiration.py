@@ -25,7 +25,7 @@ async def expire_round(tier: Tier, role: Role) -> None:
     if log is None or not tier.in_session() or not tier.metadata.is_ready(role.partition):
         return
     # A leader that has not copied anything yet would count the same segments here and there (KAFKA-20732).
-    if not await catch_up(tier, role, log):
+    if not await catch_up(tier, role, log) or not tier.in_session():
         return
     clock = tier.runtime.clock
     began = clock.monotonic()

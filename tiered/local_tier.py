@@ -46,8 +46,7 @@ ABANDONED_AGE_MS: Final = 24 * 60 * 60 * 1000
 class LocalTier:
     """Implements ``tiered.remote_storage.RemoteStorage``. Brokers may share the folder; ``owner`` tells them apart.
 
-    ``memory`` is a file on the owner's own disk. Where it names the folder, there was a tier, and none is made in the
-    place where it is to be mounted.
+    ``memory`` is a file on the owner's disk. Where it names the folder, there was a tier: none is made in its place.
     """
 
     def __init__(
@@ -71,10 +70,7 @@ class LocalTier:
     async def start(self) -> None:
         known = await self._own_disk.offload(self._is_known)
         if known and not await self._do(f"cannot look for {self._root}", self._disk.exists, self._root):
-            raise RetriableRemoteStorageError(
-                f"{self._root} is not there and was when this broker ran before: mount it, or make it where the tier "
-                "is to begin anew"
-            )
+            raise self._away
         if self._claim is None:
             if await self._do(f"cannot make {self._root}", self._start):
                 get_logger("remote storage").info("folder of the tier made: it is empty", folder=self._root)
@@ -194,11 +190,18 @@ class LocalTier:
         is_there = self._disk.exists(self._root)
         identity = self._claim.check(self._root, read_identity(self._disk, self._folder), is_there=is_there)
         if not is_there:
+            if self._is_known():  # what was copied may have expired, and the metadata tells of nothing
+                raise self._away
             self._start()
         if identity is not None:
             write_identity(self._disk, self._folder, self._owner, identity)
             said = "tier is this cluster's from now on" if is_there else "folder of the tier made: it is empty"
             get_logger("remote storage").info(said, folder=self._root)
+
+    @property
+    def _away(self) -> RetriableRemoteStorageError:
+        what = "is not there, and was before: mount it, or make it where the tier is to begin anew"
+        return RetriableRemoteStorageError(f"{self._root} {what}")
 
     def _is_known(self) -> bool:
         try:

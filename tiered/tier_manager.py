@@ -136,8 +136,11 @@ class RemoteLogManager:
         if self._stopped:
             return
         role, log = self.role_of(replica), replica.log
-        if role is not None and log is not None and not log.remote_enabled:
-            self._switched_off(role, log)
+        if log is not None and not log.remote_enabled:
+            if role is not None:
+                self._switched_off(role, log)
+            elif replica.is_leader:  # its leader may not have lived to do so
+                _begin_with_local(log)
             return
         if role is not None and role.replica is replica and role.log is not None:
             return
@@ -204,7 +207,7 @@ class RemoteLogManager:
             self.tier.given_up.add(role.partition, [one.id for one in metadata.cache(role.partition).segments()])
         tiering.set_copied(log, Offset(-1))
         if leads:
-            log.increment_log_start(log.local_log_start_offset)
+            _begin_with_local(log)
         self._leave(role, erase_remote=leads and log.config.remote_log_delete_on_disable)
 
     # -- work
@@ -290,3 +293,8 @@ class RemoteLogManager:
             self.tier.given_up.forget(partition)
         if partition not in self._roles:
             self._forget(partition)
+
+
+def _begin_with_local(log: PartitionLog) -> None:
+    """What was in the tier is no part of this leader's log any more."""
+    log.increment_log_start(log.local_log_start_offset)

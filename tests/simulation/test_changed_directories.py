@@ -10,6 +10,8 @@ import pytest
 from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
 from lab.world import World, simulate
 from node.client.cluster import Cluster
+from protocol.api_keys import ApiKey
+from protocol.features import ELR_VERSION
 from protocol.types import NodeId
 from storage.meta_properties import MetaProperties, decode_meta_properties, encode_meta_properties
 from tests.simulation.steps import (
@@ -56,8 +58,15 @@ def test_a_directory_with_a_new_id_is_led_from_there() -> None:
     on_a_broker(scenario)
 
 
-def test_an_empty_directory_in_the_place_of_the_last_replicas_is_not_elected() -> None:
+@pytest.mark.parametrize("elr", [False, True], ids=["isr", "elr"])
+def test_an_empty_directory_in_the_place_of_the_last_replicas_is_not_elected(elr: bool) -> None:
+    """With KIP-966 an unclean end leaves no more than the name of the last leader."""
+
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        if elr:
+            update = {"feature": ELR_VERSION, "max_version_level": 1, "upgrade_type": 1}
+            answer = await client.ask_any(ApiKey.UPDATE_FEATURES, feature_updates=[update], timeout_ms=5000)
+            assert answer.error_code == 0
         home = directory_of(cluster, 1)
         await cluster.kill(host_of(1))
         storage = storage_of(cluster, 1)

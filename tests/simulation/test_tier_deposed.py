@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from broker.applier import AT_ONCE
+from broker.partition import Partition
 from lab.cluster import CONTROLLER, SimulatedCluster, host_of
 from node.client import admin
 from node.client.cluster import Cluster
 from node.image import TOPIC_RESOURCE
 from node.outgoing import ChannelError
+from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 from tests.simulation.steps import partition_image, until, values, write
 from tests.simulation.tiered_topics import bases, finished, in_tier, log_of, replica, with_tier
@@ -76,6 +80,39 @@ def test_a_leader_that_was_paused_looks_at_the_metadata_before_it_deletes(seed: 
     with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
 
 
+def test_a_broker_whose_roles_are_not_those_of_its_metadata_yet_is_in_no_session() -> None:
+    """Many partitions are changed in slices, between which those that are deposed go on."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        count = 5 * AT_ONCE
+        wide = admin.NewTopic("wide", assignments=dict.fromkeys(range(count), (A, B)))
+        assert await admin.create_topics(client, [wide]) == {"wide": None}
+        broker, tier = cluster.brokers[A], cluster.brokers[A].tier
+        assert tier is not None
+
+        def led() -> int:
+            found = (broker.partitions.find("wide", index) for index in range(count))
+            return sum(one is not None and one.is_leader for one in found)
+
+        await until(lambda: led() == count, 30)
+        cluster.world.machine(host_of(A)).pause()
+        await until(lambda: int(partition_image(cluster, "wide").leader) == B, 30)
+        seen: dict[int, bool] = {}
+        take_up = tier.take_up
+
+        def watched(taken: Partition) -> None:
+            take_up(taken)
+            seen[led()] = tier.tier.in_session()
+
+        tier.take_up = watched  # type: ignore[method-assign, assignment]
+        cluster.world.machine(host_of(A)).resume()
+        await until(lambda: not led(), 30)
+        assert set(range(count)) <= set(seen) and not any(seen[left] for left in range(1, count))
+        await until(tier.tier.in_session, 30)
+
+    with_tier(scenario, brokers=3, **METADATA)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_leader_that_is_cut_off_for_less_goes_on_to_delete(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -89,8 +126,37 @@ def test_a_leader_that_is_cut_off_for_less_goes_on_to_delete(seed: int) -> None:
     with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_topic_that_is_switched_off_while_nobody_leads_it_begins_with_what_is_local(seed: int) -> None:
+    """Its next leader was a follower when it heard of that, and readers would be sent to offsets that nobody has."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await all_in_tier(cluster, client)
+        cluster.world.machine(host_of(A)).pause()
+        await switched_off(client)
+        assert int(partition_image(cluster).leader) == A
+        await until(lambda: int(partition_image(cluster).leader) in (B, C), 30)
+        leader = int(partition_image(cluster).leader)
+        await until(lambda: replica(cluster, leader).is_leader)
+        assert log_of(cluster, leader).log_start_offset == 8
+        cluster.world.machine(host_of(A)).resume()
+        await until(lambda: all(log_of(cluster, number).log_start_offset == 8 for number in (A, B, C)), 30)
+
+    with_tier(scenario, seed=seed, brokers=3, **METADATA)
+
+
+async def switched_off(client: Cluster) -> None:
+    """As broker B is asked to."""
+    channel = client.to(host_of(B), 9092)
+    await channel.connect()
+    configs = [{"name": "remote.storage.enable", "config_operation": 0, "value": "false"}]
+    configs += [{"name": "remote.log.delete.on.disable", "config_operation": 0, "value": "true"}]
+    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": "t", "configs": configs}
+    await channel.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+
+
 CONFIGS = {"retention.ms": str(int(EXPIRY * 1000))}
-METADATA = {
+METADATA: dict[str, Any] = {
     "rlmm_config_remote_log_metadata_topic_replication_factor": 3,
     "rlmm_config_remote_log_metadata_topic_min_isr": 1,
 }

@@ -7,10 +7,12 @@ import asyncio
 import pytest
 
 from lab.cluster import SimulatedCluster, host_of
+from node.client import admin
 from node.client.cluster import Cluster
+from node.image import TOPIC_RESOURCE
 from tests.simulation.steps import until, write
 from tests.simulation.test_tier_trouble import REPLICATED, all_in_sync, leader_of, readable
-from tests.simulation.tiered_topics import ROOT, TIER, bases, in_tier, log_of, with_tier
+from tests.simulation.tiered_topics import ROOT, TIER, bases, in_tier, known_segments, log_of, with_tier
 from tiered.tier_identity import IDENTITY, encode
 
 PATH = f"{TIER}/{IDENTITY}"
@@ -48,6 +50,37 @@ def test_a_wiped_broker_makes_no_tier_in_an_empty_mount_point() -> None:
             await until(lambda number=number: list(readable(cluster, number).values()) == list(range(34)))  # type: ignore[misc]
 
     with_tier(scenario, brokers=3, configs={"min.insync.replicas": "2"}, **REPLICATED)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_tier_does_not_begin_anew_where_there_was_one_from_which_all_has_expired(restarts: bool) -> None:
+    """The metadata then tells of no segment, as that of a new cluster."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"retention.ms": "1"})
+        await until(lambda: not known_segments(cluster).segments() and not in_tier(cluster))
+        await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"retention.ms": "-1"})
+        if restarts:
+            await cluster.kill(host_of(1))
+        tier = cluster.world.tier
+        files, folders = dict(tier.files), dict(tier.folders)
+        tier.wipe()
+        tier.folders[TIER] = None
+        if restarts:
+            await cluster.start_broker(1)
+        first = log_of(cluster).log_end_offset
+        await write(client, 12, first=22)
+        await asyncio.sleep(60)
+        assert not tier.files and ROOT not in tier.folders
+        assert len(bases(cluster)) > 3
+        tier.files.update(files)
+        tier.folders.update(folders)
+        await until(lambda: len(bases(cluster)) == 1)
+        assert [number for offset, number in readable(cluster, 1).items() if offset >= first] == list(range(22, 34))
+
+    with_tier(scenario)
 
 
 def test_nothing_is_copied_to_the_tier_of_another_cluster(capsys: pytest.CaptureFixture[str]) -> None:

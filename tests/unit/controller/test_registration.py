@@ -11,7 +11,8 @@ from controller.brokers import unregister
 from node.image import ListenerImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.features import RANGES
-from protocol.types import UNASSIGNED_DIR
+from protocol.metadata_records import PartitionChangeRecord
+from protocol.types import UNASSIGNED_DIR, NodeId
 from tests.unit.controller.cluster import Cluster, directory, incarnation
 
 
@@ -108,6 +109,26 @@ def test_with_elr_an_unclean_restart_costs_the_isr_and_a_clean_one_the_leadershi
         assert (partition.leader, partition.isr) == (-1, ())
         assert partition.elr == ((1,) if clean else ())
         assert cluster.state.image.brokers[1].epoch == cluster.state.next_offset - 1
+
+
+@pytest.mark.parametrize("in_isr", [True, False])
+@pytest.mark.parametrize("gone", [True, False])
+def test_with_elr_a_clean_restart_without_a_directory_ends_the_eligibility_of_what_lay_there(
+    in_isr: bool, gone: bool
+) -> None:
+    """The broker makes an empty log elsewhere, which must not be elected."""
+    cluster = Cluster(2, features={"eligible.leader.replicas.version": 1})
+    topic_id = cluster.assign_topic(1, 2, isr=[1])
+    assert cluster.partition().directory_of(NodeId(1)) == directory(1)
+    epoch = cluster.state.image.brokers[1].epoch
+    if not in_isr:
+        eligible = PartitionChangeRecord(
+            partition_id=0, topic_id=topic_id, isr=(), leader=NodeId(-1), eligible_leader_replicas=(NodeId(1),)
+        )
+        cluster.write([eligible])
+    cluster.now += 10
+    cluster.register(1, run=1, previous_epoch=epoch, log_dirs=(directory(1, 1 if gone else 0),))
+    assert (cluster.partition().isr, cluster.partition().elr) == ((), () if gone else (1,))
 
 
 @pytest.mark.parametrize("elr", [0, 1])

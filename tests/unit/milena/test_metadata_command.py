@@ -155,3 +155,66 @@ def test_a_log_in_use_is_left_alone(ours: Path) -> None:
     assert run(["metadata", "repair", str(ours), "--cut"]) == 0
     with pytest.raises(UserError, match="no such folder"):
         run(["metadata", "check", str(ours.parent / "elsewhere")])
+
+
+def test_a_missing_end_that_is_given_up_is_asked_for_no_more(ours: Path) -> None:
+    write(ours, range(5))
+    CommittedOffset(RealDisk(), str(ours)).write(Offset(COUNT))
+    assert run(["metadata", "repair", str(ours), "--cut"]) == 0
+    assert offsets_in(ours) == list(range(5))
+    assert run(["metadata", "check", str(ours)]) == 0
+
+
+def test_a_damaged_snapshot_that_is_given_up_is_asked_for_no_more(
+    ours: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The controller would miss what it stood for."""
+    write(ours, range(5))
+    snapshot = ours / SnapshotId(Offset(8), LeaderEpoch(1)).file_name
+    snapshot.write_bytes(b"rubbish")
+    assert run(["metadata", "check", str(ours)]) == 1
+    assert "it ends at offset 5" in capsys.readouterr().out
+    assert run(["metadata", "repair", str(ours), "--cut"]) == 0
+    assert run(["metadata", "check", str(ours)]) == 0
+
+
+@pytest.mark.parametrize("bit", [0, 1, 2, 3, 4, 30, 62])
+@pytest.mark.parametrize("at", [0, 4, COUNT - 1])
+def test_a_base_offset_that_turned_over_comes_from_a_copy(ours: Path, copy: Path, bit: int, at: int) -> None:
+    """No checksum covers it: the batch looks like one of another place."""
+    path = write(ours, range(COUNT))
+    data = bytearray(path.read_bytes())
+    data[at * len(batch(0)) + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    write(copy, range(20))
+    assert run(["metadata", "check", str(ours)]) == 1, "though nothing says how far it was committed"
+    assert run(["metadata", "repair", str(ours), "--from", str(copy)]) == 0
+    assert offsets_in(ours) == list(range(20))
+    assert run(["metadata", "check", str(ours)]) == 0
+
+
+def test_a_first_segment_that_is_gone_comes_from_a_copy(ours: Path, copy: Path) -> None:
+    write(ours, range(4, COUNT))
+    write(copy, range(COUNT))
+    assert run(["metadata", "repair", str(ours), "--from", str(copy)]) == 0
+    assert offsets_in(ours) == list(range(COUNT))
+
+
+def test_what_lies_behind_a_segment_that_is_gone_is_given_up_with_it(ours: Path) -> None:
+    write(ours, range(6, COUNT))
+    data = b"".join(snapshot_batches((), LeaderEpoch(1), metadata_version=30, last_timestamp=7, now_ms=8))
+    (ours / SnapshotId(Offset(3), LeaderEpoch(1)).file_name).write_bytes(data)
+    assert run(["metadata", "check", str(ours)]) == 1
+    assert run(["metadata", "repair", str(ours), "--cut"]) == 0
+    assert offsets_in(ours) == []
+    assert run(["metadata", "check", str(ours)]) == 0
+
+
+def test_a_leader_epoch_that_turned_over_makes_no_other_log(ours: Path, copy: Path) -> None:
+    path = write(ours, range(COUNT), damaged=(4,))
+    data = bytearray(path.read_bytes())
+    data[15] ^= 4
+    path.write_bytes(data)
+    write(copy, range(COUNT))
+    assert run(["metadata", "repair", str(ours), "--from", str(copy)]) == 0
+    assert offsets_in(ours) == list(range(COUNT))

@@ -326,6 +326,25 @@ async def test_a_log_that_was_cut_and_filled_over_a_roll_is_recovered_from_where
     manager.kill()
 
 
+async def test_checkpoints_that_overtake_others_do_not_count_for_what_those_bring(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log = create(logs)
+    for value in (b"a", b"b", b"c"):
+        append(log, value)
+    log.flush()
+    logs.dirs[0].write(logs.dirs[0].checkpoints())
+    log.truncate_to(Offset(1))
+    logs.dirs[0].checkpoints()  # on its way to the disk, which loses power before
+    log.set_high_watermark(Offset(1))
+    logs.dirs[0].write(logs.dirs[0].checkpoints())
+    append(log, b"B")
+    log.roll()
+    append(log, b"C")
+    assert recovery_points(manager) == {("topic", 0): 1}
+    manager.kill()
+
+
 async def test_a_folder_that_is_no_logs_is_left_alone(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     manager.disk.make_folders(f"{manager.paths[0]}/lost-found")

@@ -230,3 +230,19 @@ def test_without_a_session_nothing_expires_not_even_between_word_and_deed() -> N
         assert bench.stored() == []
 
     on_bench(scenario, retention_ms=RETENTION_MS)
+
+
+def test_a_session_that_runs_out_while_a_pass_looks_for_its_logs_start_moves_nothing() -> None:
+    """The other task of this leader may read the tier for minutes meanwhile."""
+
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        async with role.adopting:
+            passing = bench.runtime.new_tasks("test").spawn(expire_round(bench.tier, role), name="pass")
+            await bench.runtime.clock.sleep(1)
+            bench.tier.in_session = lambda: False
+        while not passing.done():
+            await bench.runtime.clock.sleep(0.1)
+        assert (told(bench), bench.log.log_start_offset, bench.stored()) == ([], 0, [0, 2, 4])
+
+    on_bench(scenario, retention_ms=RETENTION_MS)

@@ -275,6 +275,7 @@ class TestGroups:
         for name in "ij":
             join(name, members[name], b"other")
         join("l")
+        eventually(lambda: _has_members(pair, topic, 4))
         refused = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(topic, member_id=members["k"], group_instance_id="k")).check(
             "a full group"
         )
@@ -288,6 +289,11 @@ class TestGroups:
 def _preparing(pair: Pair, group: str) -> None:
     found = pair.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[group])
     assert [answer["groups"][0]["group_state"] for answer in found.both] == ["PreparingRebalance"] * 2
+
+
+def _has_members(pair: Pair, group: str, count: int) -> None:
+    found = pair.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[group])
+    assert [len(answer["groups"][0]["members"]) for answer in found.both] == [count] * 2
 
 
 def _answered_by_milena(pair: Pair) -> None:

@@ -15,7 +15,7 @@ from broker.fetch_sessions import FetchPlan, Wanted
 from broker.partition import Partition
 from broker.partitions import PartitionSet
 from broker.purgatory import Requester
-from broker.read_result import NOTHING, ReadResult
+from broker.read_result import NOTHING, ReadResult, without_file
 from broker.replica_state import ReplicaState
 from broker.replication_quotas import ReplicaQuota
 from protocol.errors import ErrorCode, KafkaError
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from broker.remote_reads import RemoteReads
 
 CONSUMER: Final = NodeId(-1)
+FEW_FILES: Final = 64
+MOST_FILES: Final = 256
+SMALL_RANGE: Final = 16 << 10
+COPIED_BYTES: Final = 2 << 20
+"""Each file in an answer costs a descriptor until that has left. After a few of them small ranges are copied, up to so
+many bytes; after most, the answer is full."""
 _BEYOND: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE})
 
 
@@ -185,12 +191,19 @@ class Fetch:
         remaining = self._limits.max_bytes
         min_one = True
         found = []
+        files, room = 0, COPIED_BYTES
         for wanted in self._plan.partitions:
             one = self._read_one(wanted, remaining, min_one, notes=first and self._follows)
             size = one.size
             if size:
                 min_one = False
                 remaining = max(0, remaining - size)
+                if files >= FEW_FILES and size <= min(SMALL_RANGE, room) and one.result is not None:
+                    one.result = without_file(one.result)
+                    room -= size
+                else:
+                    files += 1
+                    remaining = remaining if files < MOST_FILES else 0  # the others come with the next fetch
             found.append(one)
         return found
 

@@ -14,6 +14,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import ZERO_UUID, NodeId, Offset
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
+from runtime.logging import get_logger
 from runtime.tasks import Tasks
 from storage.context import LogContext
 from storage.log_dir import LogDir
@@ -85,7 +86,10 @@ class ObservedMetadata:
             self._fatal("the metadata log has failed", error)
 
     def close(self) -> None:
-        """Call once the task has ended. Raises KafkaError."""
-        self._log.close()
+        """Call once the task has ended. A disk that fails now costs no more than a kill would."""
+        try:
+            self._log.close()
+        except KafkaError as error:
+            get_logger("observer").error("metadata log not closed in order", reason=error.message)
         if self._directory is not None:
             self._directory.unlock()

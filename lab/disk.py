@@ -273,6 +273,16 @@ class SimulatedDisk:
             del storage.folders[folder]
             storage.journal.removed(folder, None)
 
+    def remove_folder(self, path: str) -> None:
+        self.check("remove", path)
+        storage = self.storage
+        if path not in storage.folders:
+            raise _missing(path)
+        if any(posixpath.dirname(name) == path for name in (*storage.files, *storage.folders)):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        del storage.folders[path]
+        storage.journal.removed(path, None)
+
     def sync_folder(self, path: str) -> None:
         self.check("sync", path)
         if path not in self.storage.folders:

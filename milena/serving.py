@@ -18,6 +18,7 @@ from protocol.decompression import load_codecs
 from protocol.errors import KafkaError
 from runtime.config.node_config import NodeConfig
 from runtime.config.values import ConfigError
+from runtime.descriptors import DescriptorWatch
 from runtime.logging import get_logger
 from runtime.process import PARENT_GONE, Stop, settle_memory
 from storage.log_dir import DirectoryError
@@ -79,6 +80,7 @@ class Serving:
             if await _unless_stopped(stop, self._start(runtime)):
                 self._announce()
                 settle_memory()
+                DescriptorWatch(runtime.clock, self._log).start()
                 if self._broker is not None:
                     runtime.clock.call_later(CODECS_AFTER, load_codecs)
                 await stop.requested.wait()

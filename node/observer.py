@@ -54,6 +54,8 @@ TURNS_AT_ONCE: Final = 8
 """New leaders and truncations in a row that are followed without a pause."""
 FIRST_PAUSE: Final = 0.02
 LAST_PAUSE: Final = 1.0
+DISK_PAUSE: Final = 10.0
+"""Seconds after a snapshot that the disk did not take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,18 +225,25 @@ class Observer:
         )
 
     async def _fetch_snapshot(self, channel: Channel, needed: NeedsSnapshot) -> Outcome | None:
-        """Fetch, then start the log and the image over from it; None when that is done."""
+        """Fetch, then start the log and the image over from it; None when that is done, or is to be tried again."""
         if needed.snapshot.end_offset < max(self._loader.high_watermark, 1) or needed.snapshot.epoch < 0:
             return Refused(ErrorCode.SNAPSHOT_NOT_FOUND)
         self._logger.info("fetching a snapshot", end_offset=needed.snapshot.end_offset, epoch=needed.snapshot.epoch)
-        outcome = await fetch_snapshot(
-            channel,
-            self._snapshots,
-            needed.snapshot,
-            self.quorum,
-            node_id=self._options.node_id,
-            cluster_id=self._options.cluster_id,
-        )
+        try:
+            outcome = await fetch_snapshot(
+                channel,
+                self._snapshots,
+                needed.snapshot,
+                self.quorum,
+                node_id=self._options.node_id,
+                cluster_id=self._options.cluster_id,
+            )
+        except ChannelError:
+            raise
+        except OSError as error:  # as of a full disk: what is known stays, and may be served
+            self._logger.error("a snapshot cannot be kept", reason=str(error), again_in_seconds=DISK_PAUSE)
+            await self._runtime.clock.sleep(DISK_PAUSE)
+            return None
         if outcome is None:
             self._log.truncate_fully_and_start_at(needed.snapshot.end_offset)
             self._snapshots.delete_before(needed.snapshot)

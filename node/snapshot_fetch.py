@@ -49,8 +49,8 @@ async def fetch_snapshot(
                 except ValueError as error:  # damaged batches and records that contradict each other are of this kind
                     get_logger("observer").error("a fetched snapshot cannot be used", reason=str(error))
                     return Refused(ErrorCode.CORRUPT_MESSAGE)
-                finished = True
                 partial.finish()
+                finished = True
                 return None
     finally:
         if not finished:

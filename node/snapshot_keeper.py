@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from node.image import MetadataImage
 from node.snapshots import SnapshotStore, image_batches, image_id
+from protocol.errors import ErrorCode, KafkaError
 from runtime.context import Runtime
 from runtime.logging import get_logger
 from storage.deletions import remove_paths
@@ -73,7 +74,8 @@ class SnapshotKeeper:
         self._logger = get_logger("metadata", node=node_id)
 
     async def tend(self) -> None:
-        """Take a snapshot if one is due, then drop what is too old. One call at a time. Raises KafkaError.
+        """Take a snapshot if one is due, then drop what is too old. One call at a time. Raises KafkaError, but not
+        KAFKA_STORAGE_ERROR.
 
         What the disk refuses, as a full one does, is tried again later: the log has all that a snapshot would have.
         """
@@ -84,7 +86,9 @@ class SnapshotKeeper:
             forgotten = self._log.context.deletions.take_due(self._runtime.clock.time_ms())
             if forgotten:
                 await self._runtime.disk.offload(remove_paths, self._runtime.disk, forgotten)
-        except OSError as error:
+        except (OSError, KafkaError) as error:
+            if isinstance(error, KafkaError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
             self._failed = True
             self._logger.warning("no snapshot of the metadata", reason=str(error), again_in_ms=RETRY_MS)
 

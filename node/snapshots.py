@@ -117,10 +117,10 @@ class SnapshotStore:
         try:
             for batch in batches:
                 partial.append(batch)
+            partial.finish()
         except BaseException:
             partial.abandon()
             raise
-        partial.finish()
 
     def delete_before(self, snapshot: SnapshotId) -> None:
         """Remove those that end before ``snapshot`` does."""

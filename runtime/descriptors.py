@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 KEPT_SHARE: Final = 4
 MOST_KEPT: Final = 64
+LOOK_INTERVAL: Final = 10.0
+"""Seconds between two looks at how many are open."""
+SAY_INTERVAL: Final = 300.0
+NEAR: Final = 0.8
+"""The share of the limit from which on it is said."""
 
 
 def limit() -> int:
@@ -40,3 +50,27 @@ def open_now() -> int:
         return 0
     except OSError:
         return limit()
+
+
+class DescriptorWatch:
+    """Says, every few minutes, that the limit is near: before it is reached, and connections have to wait."""
+
+    def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
+        self._clock = clock
+        self._log = log
+        self._not_before = 0.0
+
+    def start(self) -> None:
+        """For the rest of the process's life."""
+        self._look()
+        self._clock.call_later(LOOK_INTERVAL, self.start)
+
+    def _look(self) -> None:
+        count, most, now = open_now(), limit(), self._clock.monotonic()
+        if count >= NEAR * most and now >= self._not_before:
+            self._not_before = now + SAY_INTERVAL
+            self._log.warning(
+                "descriptors run short: raise `ulimit -n`, or have fewer connections and partitions here",
+                open=count,
+                limit=most,
+            )

@@ -118,6 +118,10 @@ class Disk(Protocol):
 
     def remove_tree(self, path: str) -> None: ...
 
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder. Raises OSError ENOTEMPTY where there is something in it, FileNotFoundError."""
+        ...
+
     def sync_folder(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Callable[[], None]:

@@ -228,6 +228,9 @@ class RealDisk:
         if os.path.lexists(path):
             shutil.rmtree(path)
 
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)
+
     def sync_folder(self, path: str) -> None:
         fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -48,7 +48,7 @@ class FutureLogs:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path}: {error}") from error
 
     def drop(self, future: PartitionLog) -> None:
-        """The copy is not wanted any more. No effect where its directory is offline."""
+        """The copy is not wanted any more."""
         self._manager.delete(future)
 
     def promote(self, current: PartitionLog, future: PartitionLog) -> None:

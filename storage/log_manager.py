@@ -280,20 +280,20 @@ class LogManager:
         return min(online, key=lambda directory: len(directory.logs))
 
     def delete(self, log: PartitionLog) -> None:
-        """Take a log out of use: its folder is renamed now and removed later. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Take a log out of use: its folder is renamed now and removed later. Where that fails, its directory is
+        offline, and the folder is a stray one at the next start."""
         if self._take_out(log, FolderKind.DELETE):
             due = self._runtime.clock.time_ms() + self._times.delete_delay_ms
             log.context.deletions.later(due, log.folder)
 
     def set_aside(self, log: PartitionLog) -> None:
-        """Take a log out of use that the metadata does not place here; its folder stays, under another name.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
+        """Take a log out of use that the metadata does not place here; its folder stays, under another name as far as
+        the disk lets us."""
         if self._take_out(log, FolderKind.STRAY):
             self._events.warning("stray log set aside", folder=log.folder)
 
     def _take_out(self, log: PartitionLog, kind: FolderKind) -> bool:
+        """True where its folder has been renamed."""
         directory = self.dir_of(log)
         key = (log.topic, log.partition)
         logs = directory.futures if directory.futures.get(key) is log else directory.logs
@@ -305,7 +305,8 @@ class LogManager:
         try:
             self._runtime.disk.rename(log.folder, folder, sync=False)
         except OSError as error:
+            log.retire(log.folder)  # the directory does not know it any more
             self.take_offline(directory, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder}: {error}") from error
+            return False
         log.retire(folder)
         return True

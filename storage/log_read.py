@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from storage.partition_log import PartitionLog
 
 
+class CopiedSlice(NamedTuple):
+    """What a ``LogSlice`` was, in memory."""
+
+    records: memoryview
+    length: int
+
+    def part(self) -> memoryview:
+        return self.records
+
+
 class LogSlice(NamedTuple):
     """Bytes of one segment, beginning with a whole batch; the last batch may be cut. Empty: no file, length 0."""
 
@@ -26,6 +36,10 @@ class LogSlice(NamedTuple):
         """For the network. The slice must not be empty."""
         assert self.file is not None
         return FileRange(self.file, self.position, self.length)
+
+    def taken_out(self) -> CopiedSlice:
+        """The bytes themselves, without the file. Raises OSError."""
+        return CopiedSlice(self.read(), self.length)
 
     def read(self) -> memoryview:
         """The bytes themselves. Raises OSError."""

@@ -106,7 +106,12 @@ class Upkeep:
         self._wanted.set()
 
     async def flush(self, logs: Sequence[PartitionLog], *, sealed_only: bool = False) -> None:
-        """Sync logs, waiting in a worker. Where the disk fails, its directory goes offline."""
+        """Sync logs, some at a time, as each holds its files open; waits in a worker. Where the disk fails, its
+        directory goes offline."""
+        for first in range(0, len(logs), SLICE):
+            await self._flush_some(logs[first : first + SLICE], sealed_only=sealed_only)
+
+    async def _flush_some(self, logs: Sequence[PartitionLog], *, sealed_only: bool) -> None:
         plans: list[tuple[PartitionLog, FlushPlan]] = []
         for log in logs:
             try:

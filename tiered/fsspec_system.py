@@ -13,6 +13,8 @@ Info = Mapping[str, Any]
 
 OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2", "memory"})
 """Protocols of stores in which an object appears when it is whole, and folders need not be made."""
+OWN_FILES: Final = frozenset({"file", "local"})
+"""Protocols that refuse to remove a folder with content. (Hadoop's takes the content along.)"""
 MODIFIED: Final = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 """Where the file systems say when an object was written, in the order of trust."""
 
@@ -30,6 +32,7 @@ class FileSystem(Protocol):
     def put_file(self, lpath: str, rpath: str) -> object: ...
     def mv(self, path1: str, path2: str) -> object: ...
     def rm_file(self, path: str) -> object: ...
+    def rmdir(self, path: str) -> object: ...
     def rm(self, path: str, recursive: bool = False) -> object: ...
     def exists(self, path: str) -> bool: ...
     def ls(self, path: str, detail: bool = True) -> list[Info]: ...
@@ -40,6 +43,11 @@ class FileSystem(Protocol):
 def is_object_store(system: FileSystem) -> bool:
     names = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
     return not OBJECT_STORES.isdisjoint(names)
+
+
+def removes_empty_folders_alone(system: FileSystem) -> bool:
+    names = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
+    return not OWN_FILES.isdisjoint(names)
 
 
 def modified_ms(info: Info, unknown: int) -> int:

@@ -27,7 +27,9 @@ from tiered.fsspec_system import (
     modified_ms,
     put,
     remove_tree,
+    removes_empty_folders_alone,
 )
+from tiered.partition_folders import ATTEMPTS
 from tiered.remote_storage import (
     LOG_SUFFIX,
     ORPHAN_AGE_MS,
@@ -287,10 +289,23 @@ class FsspecTier:
         system.makedirs(folder, exist_ok=True)
         for suffix, source in objects:
             put(system, source, f"{folder}/{suffix[1:]}")
-        system.makedirs(f"{self._top}/{tier_names.partition_folder(metadata.partition)}", exist_ok=True)
-        for suffix, _ in objects:
+        (first, _), *others = objects
+        self._enter(system, f"{folder}/{first[1:]}", self._path(metadata, first))
+        for suffix, _ in others:
             system.mv(f"{folder}/{suffix[1:]}", self._path(metadata, suffix))
         remove_tree(system, folder)
+
+    def _enter(self, system: FileSystem, source: str, path: str) -> None:
+        """Move a segment's first object into its partition's folder, which another broker may remove until then."""
+        home = path.rpartition("/")[0]
+        for attempt in range(ATTEMPTS):
+            system.makedirs(home, exist_ok=True)
+            try:
+                system.mv(source, path)
+                return
+            except FileNotFoundError:
+                if attempt == ATTEMPTS - 1 or system.exists(home):
+                    raise
 
     async def _delete(self, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
         await self._connected()
@@ -303,6 +318,9 @@ class FsspecTier:
             for suffix in reversed(tier_names.SUFFIXES):
                 with suppress(FileNotFoundError):
                     system.rm_file(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
+            if removes_empty_folders_alone(system):
+                with suppress(OSError):  # there are others in it; what else keeps it costs nothing
+                    system.rmdir(home)
 
         await self._do(f"cannot delete segment {to_text(segment)} in {self._settings.url}", remove)
         self._chunks.forget(f"{home}/{tier_names.object_name(start_offset, segment, LOG_SUFFIX)}")

@@ -71,8 +71,13 @@ class RemoteIndexCache:
         """Bytes of all sets."""
 
     async def start(self) -> None:
-        """Find what an earlier run has left. Raises OSError where the folder cannot be made or read."""
-        for key, size in await self._disk.offload(self._scan):
+        """Find what an earlier run has left. No index can be kept while the folder cannot be used."""
+        try:
+            found = await self._disk.offload(self._scan)
+        except OSError as error:
+            self._log.error("remote indexes cannot be kept", folder=self._folder, reason=str(error))
+            found = []
+        for key, size in found:
             self._found[key.id] = key, size, self._clock.monotonic()
             self.size += size
         self._shrink()
@@ -138,11 +143,10 @@ class RemoteIndexCache:
                 return
             found = SegmentIndexes(self._disk, self._maps, self._folder, key, checked.size, checked.aborted)
         except RemoteStorageError as error:
-            self._loading.pop(metadata.id, None)
-            _fail(waiting, error)
+            self._not_loaded(metadata.id, waiting, error)
         except OSError as error:
-            self._loading.pop(metadata.id, None)
-            _fail(waiting, RetriableRemoteStorageError(f"cannot keep indexes in {self._folder}: {error}"))
+            reason = f"cannot keep indexes in {self._folder}: {error}"
+            self._not_loaded(metadata.id, waiting, RetriableRemoteStorageError(reason))
         else:
             del self._loading[metadata.id]
             found.used_at = self._clock.monotonic()
@@ -151,6 +155,11 @@ class RemoteIndexCache:
             self._shrink()
             self._wake()
             waiting.set_result(found)
+
+    def _not_loaded(self, segment: UUID, waiting: asyncio.Future[SegmentIndexes], error: RemoteStorageError) -> None:
+        if self._loading.get(segment) is waiting:  # else it was removed, and may be asked for again
+            del self._loading[segment]
+        _fail(waiting, error)
 
     async def _cached(self, key: IndexSet, metadata: RemoteLogSegmentMetadata) -> Checked | None:
         """The set that an earlier run has left, if it is sound."""

@@ -18,6 +18,7 @@ from runtime.disk import File
 from runtime.logging import get_logger
 from tiered import tier_names
 from tiered.open_logs import CutLog, OpenLogs
+from tiered.partition_folders import delete, names_of, publish
 from tiered.remote_storage import (
     LOG_SUFFIX,
     ORPHAN_AGE_MS,
@@ -283,30 +284,8 @@ class LocalTier:
             file.close()
 
     def _publish(self, folder: str, metadata: RemoteLogSegmentMetadata, suffixes: list[str]) -> None:
-        """Rename the objects to their names. They are on disk before the log is there, which makes them a segment."""
-        disk = self._disk
         self._check_owner()
-        home = f"{self._folder}/{tier_names.partition_folder(metadata.partition)}"
-        if not disk.exists(home):
-            disk.list(self._root)
-            disk.make_folders(home)
-            disk.sync_folder(self._root)
-        # Of a copy that is repeated, the first one stays whole if this one fails.
-        is_there = disk.exists(f"{self._folder}/{tier_names.object_path(metadata, LOG_SUFFIX)}")
-        published = []
-        try:
-            for suffix in suffixes:
-                path = f"{self._folder}/{tier_names.object_path(metadata, suffix)}"
-                if suffix == LOG_SUFFIX:
-                    disk.sync_folder(home)
-                published.append(path)
-                disk.rename(f"{folder}/{suffix[1:]}", path, sync=False)
-            disk.sync_folder(home)
-        except OSError:
-            for path in reversed(published if not is_there else ()):
-                disk.remove(path)
-            raise
-        disk.remove_tree(folder)
+        publish(self._disk, self._folder, folder, metadata, suffixes)
 
     async def _clean(self, folder: str) -> None:
         """Remove what a failed copy has written. What the disk does not let go is swept later."""
@@ -316,22 +295,10 @@ class LocalTier:
             return
 
     def _delete(self, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
-        self._disk.list(self._root)
-        home = f"{self._folder}/{tier_names.partition_folder(partition)}"
-        if self._disk.exists(home):
-            for suffix in reversed(tier_names.SUFFIXES):
-                self._disk.remove(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
-            self._disk.sync_folder(home)
+        delete(self._disk, self._folder, partition, start_offset, segment)
 
     def _names(self, partition: TopicIdPartition) -> dict[tuple[int, UUID], list[str]]:
-        """Suffixes of the objects of each segment, by start offset and id, in order."""
-        home = f"{self._folder}/{tier_names.partition_folder(partition)}"
-        found: dict[tuple[int, UUID], list[str]] = {}
-        for name in self._disk.list(home) if self._disk.exists(home) else ():
-            parsed = tier_names.parse_object(name)
-            if parsed is not None:
-                found.setdefault((parsed.start_offset, parsed.id), []).append(parsed.suffix)
-        return dict(sorted(found.items(), key=lambda item: (item[0][0], item[0][1].bytes)))
+        return names_of(self._disk, self._folder, partition)
 
     def _foreign(self) -> list[str]:
         found = []
@@ -341,6 +308,8 @@ class LocalTier:
                 names = self._disk.list(f"{self._folder}/{path}") if tier_names.parse_folder(folder) else None
             except NotADirectoryError:
                 names = None
+            except FileNotFoundError:
+                names = []  # its last segment has just been deleted
             if names is None:
                 found.append(path)
             else:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from node.metrics import Metrics
+from protocol.errors import KafkaError
 from protocol.types import Offset
 from runtime.tasks import Tasks
 from storage import tiering
@@ -70,10 +71,7 @@ class RemoteLogManager:
 
     async def start(self) -> None:
         """Prepare the store and begin to read the metadata. A store that cannot be reached does not stop the broker: it
-        is tried again.
-
-        Raises OSError where the local folder of indexes cannot be used.
-        """
+        is tried again."""
         reason = await self._unusable()
         if reason is not None:
             self.tier.events.error("remote storage cannot be used", reason=reason)
@@ -140,7 +138,7 @@ class RemoteLogManager:
             if role is not None:
                 self._switched_off(role, log)
             elif replica.is_leader:  # its leader may not have lived to do so
-                _begin_with_local(log)
+                self._begin_with_local(replica, log)
             return
         if role is not None and role.replica is replica and role.log is not None:
             return
@@ -207,8 +205,17 @@ class RemoteLogManager:
             self.tier.given_up.add(role.partition, [one.id for one in metadata.cache(role.partition).segments()])
         tiering.set_copied(log, Offset(-1))
         if leads:
-            _begin_with_local(log)
+            self._begin_with_local(role.replica, log)
+            if self.role_of(role.replica) is not role:
+                return  # it went with its directory
         self._leave(role, erase_remote=leads and log.config.remote_log_delete_on_disable)
+
+    def _begin_with_local(self, replica: Replica, log: PartitionLog) -> None:
+        """What was in the tier is no part of this leader's log any more."""
+        try:
+            log.increment_log_start(log.local_log_start_offset)
+        except KafkaError as error:  # its directory is offline, and the next leader does it
+            self.tier.report("remote log: the log start has not moved", replica, error)
 
     # -- work
 
@@ -293,8 +300,3 @@ class RemoteLogManager:
             self.tier.given_up.forget(partition)
         if partition not in self._roles:
             self._forget(partition)
-
-
-def _begin_with_local(log: PartitionLog) -> None:
-    """What was in the tier is no part of this leader's log any more."""
-    log.increment_log_start(log.local_log_start_offset)

@@ -182,6 +182,25 @@ async def test_folders_are_listed_in_order_made_renamed_and_removed(it: Surround
 
 
 @in_both_worlds
+async def test_a_folder_is_removed_alone_only_if_it_is_empty(it: Surroundings) -> None:
+    disk, folder = it.runtime.disk, f"{it.folder}/b"
+    disk.make_folders(f"{folder}/deep")
+    disk.write_atomic(f"{folder}/f", b"abc")
+    for left in (["deep", "f"], ["f"]):
+        assert disk.list(folder) == left
+        with pytest.raises(OSError) as raised:
+            disk.remove_folder(folder)
+        assert raised.value.errno == errno.ENOTEMPTY
+        if "deep" in left:
+            disk.remove_folder(f"{folder}/deep")
+    disk.remove(f"{folder}/f")
+    disk.remove_folder(folder)
+    assert not disk.exists(folder)
+    with pytest.raises(FileNotFoundError):
+        disk.remove_folder(folder)
+
+
+@in_both_worlds
 async def test_a_lock_is_held_once(it: Surroundings) -> None:
     path = f"{it.folder}/.lock"
     release = it.runtime.disk.lock(path)

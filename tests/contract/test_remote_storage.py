@@ -131,6 +131,29 @@ async def test_a_segment_is_deleted_as_often_as_one_likes(tier: Tier) -> None:
     assert set(tier.objects()) == {object_path(segment(8), suffix) for suffix in CONTENTS}
 
 
+@on_file_systems
+async def test_the_folder_of_a_partition_goes_with_its_last_segment_and_comes_back(tier: Tier) -> None:
+    for _ in range(2):
+        for number in (7, 8):
+            await tier.storage.copy(segment(number), tier.files())
+        await tier.storage.delete(segment(7))
+        assert await contents(tier, segment(8)) == LOG
+        await tier.storage.delete(segment(8))
+        assert not tier.door.has_folder(HOME)
+        assert await tier.storage.segments() == await tier.storage.segments(PARTITION) == []
+    tier.door.write(f"{HOME}/others", b"kept")
+    await tier.storage.delete(segment(7))
+    assert tier.objects() == {f"{HOME}/others": b"kept"}
+
+
+@on_file_systems
+async def test_a_copy_survives_that_its_folder_vanishes_while_it_is_empty(tier: Tier) -> None:
+    tier.door.vanishing(HOME, times=3)
+    await tier.storage.copy(segment(7), tier.files())
+    assert await contents(tier, segment(7)) == LOG
+    assert set(tier.objects()) == {object_path(segment(7), suffix) for suffix in CONTENTS}
+
+
 @on_all_tiers
 async def test_segments_are_listed_in_order_with_their_sizes(tier: Tier) -> None:
     assert await tier.storage.segments() == await tier.storage.segments(PARTITION) == []

@@ -70,6 +70,11 @@ class BackDoor(Protocol):
     def tree(self) -> dict[str, bytes]: ...
     def write(self, path: str, data: bytes) -> None: ...
     def remove(self, path: str) -> None: ...
+    def has_folder(self, path: str) -> bool: ...
+    def vanishing(self, path: str, times: int) -> None:
+        """Another broker removes this folder before something is moved into it, while it is empty."""
+        ...
+
     def fail(self, number: int, after: int) -> None:
         """Every writing call from the one after ``after`` on raises OSError with this errno; 0 heals."""
         ...
@@ -139,6 +144,22 @@ class DiskDoor:
             f"{self._folder}/{path}"
         )
 
+    def has_folder(self, path: str) -> bool:
+        return self._disk.exists(f"{self._folder}/{path}")
+
+    def vanishing(self, path: str, times: int) -> None:
+        disk, home, rename = self._disk, f"{self._folder}/{path}", self._disk.rename
+        left = times
+
+        def rename_late(old: str, new: str, *, sync: bool = True) -> None:
+            nonlocal left
+            if left and new.startswith(f"{home}/"):
+                left -= 1
+                disk.remove_folder(home)
+            rename(old, new, sync=sync)
+
+        cast("Any", disk).rename = rename_late
+
     def fail(self, number: int, after: int) -> None:
         assert isinstance(self._disk, SimulatedDisk)
         self._disk.storage.heal()
@@ -187,6 +208,21 @@ class FsspecDoor:
 
     def remove(self, path: str) -> None:
         self._faulty.system.rm(f"{self._folder}/{path}", recursive=True)
+
+    def has_folder(self, path: str) -> bool:
+        return bool(self._faulty.system.exists(f"{self._folder}/{path}"))
+
+    def vanishing(self, path: str, times: int) -> None:
+        system, home, left = self._faulty.system, f"{self._folder}/{path}", times
+
+        def move_late(source: str, target: str) -> object:
+            nonlocal left
+            if left and target.startswith(f"{home}/"):
+                left -= 1
+                system.rmdir(home)
+            return system.mv(source, target)
+
+        cast("Any", self._faulty).mv = move_late
 
     def fail(self, number: int, after: int) -> None:
         self._faulty.number = number

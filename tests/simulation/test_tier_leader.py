@@ -128,6 +128,7 @@ def test_a_deleted_topic_leaves_the_tier() -> None:
         tier = cluster.brokers[1].tier
         assert tier is not None
         assert not list(tier)
+        assert [path for path in cluster.world.tier.folders if path.startswith(ROOT)] == [ROOT]
 
     with_tier(scenario)
 

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from broker.apis.fetch import handle
+from broker.fetching import FEW_FILES, MOST_FILES, SMALL_RANGE
 from protocol.api_keys import ApiKey
 from protocol.batch import iter_batches
 from protocol.errors import ErrorCode
 from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from protocol.fetch_response import FetchResponse, decode_fetch_response
 from protocol.records import iter_records
+from runtime.network import FileRange
 from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
 
 
@@ -323,3 +325,17 @@ def test_nothing_waits_for_a_client_that_has_gone(bench: Bench) -> None:
     assert len(bench.purgatory) == 0
     partition.append(batch(b"a"), 1)
     assert not waiting.answered
+
+
+@pytest.mark.parametrize(("size", "files", "served"), [(10, FEW_FILES, 300), (SMALL_RANGE, MOST_FILES, 300 - 44)])
+def test_an_answer_of_many_ranges_holds_few_files(bench: Bench, size: int, files: int, served: int) -> None:
+    """Each holds a descriptor until it has left; a client may ask for thousands."""
+    bench.led(count=300)
+    for index in range(300):
+        partition = bench.partitions.find("t", index)
+        assert partition is not None
+        partition.append(batch(b"%d" % index + b" " * size), 1)
+    made = fetch(bench, *(want(index) for index in range(300)), max_bytes=1 << 24)
+    found = [values(one.records) for one in results(made)]
+    assert [int(one[0] or b"") for one in found if one] == list(range(served))
+    assert sum(isinstance(part, FileRange) for part in made.ctx.parts or ()) == files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -395,6 +396,53 @@ async def test_a_half_fetched_snapshot_is_fetched_anew(world: World) -> None:
     again = follow(world)
     await asyncio.sleep(30)
     assert len(again.loader.image.topics) == sum(isinstance(record, TopicRecord) for record in records)
+
+
+@pytest.mark.parametrize("operation", ["open", "append", "sync", "rename"])
+def test_a_snapshot_that_the_disk_does_not_take_is_fetched_again_later(operation: str) -> None:
+    async def scenario(world: World) -> None:
+        leader = Leader(1)
+        leader.begin()
+        leader.append(topic("old", 9))
+        taken = leader.take_snapshot([feature("metadata.version", 30), topic("t", 1)])
+        leader.append(topic("u", 2))
+        await leading(world, leader)
+        follower = follow(world)
+        machine = world.machine("b1")
+        machine.storage.fail(f"{FOLDER}/{taken.file_name}", errno.ENOSPC, operation=operation)
+        await asyncio.sleep(60)
+        assert machine.failures == [] and follower.snapshots.ids == []
+        assert not [path for path in machine.storage.files if path.endswith(".part")]
+        assert len(leader.fetches) < 10
+        machine.storage.heal()
+        await asyncio.sleep(15)
+        assert set(follower.loader.image.topics) == {"t", "u"} and follower.snapshots.ids == [taken]
+
+    simulate(scenario, seed=1)
+
+
+@in_simulation
+async def test_old_snapshots_that_a_full_disk_keeps_go_later(world: World) -> None:
+    leader = Leader(1)
+    leader.begin()
+    leader.append(feature("metadata.version", 30))
+    await leading(world, leader)
+    follower = follow(world, policy=SnapshotPolicy(record_bytes=2000, retention_bytes=3000))
+    machine = world.machine("b1")
+    await asyncio.sleep(1)
+    refused: list[str] = []
+
+    def refuse_once(operation: str, path: str) -> None:
+        if operation == "append" and "leader-epoch-checkpoint" in path and not refused:
+            refused.append(path)
+            raise OSError(errno.ENOSPC, "full", path)
+
+    machine.storage.before = refuse_once
+    for number in range(120):
+        leader.append(topic(f"topic-{number}", number + 1))
+        await asyncio.sleep(2)
+    assert refused and machine.failures == [] and len(follower.loader.image.topics) == 120
+    assert follower.log.log_start_offset == follower.snapshots.ids[0].end_offset
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -14,8 +14,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Offset
 from runtime.config.node_config import NodeConfig
 from storage.checkpoints import decode_offsets
+from storage.flush import run_plans
 from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
+from storage.upkeep import SLICE, Upkeep, UpkeepTimes
 from tests.unit.storage.logs import TOPIC_ID, Events, append, default_config, values_of
 from tests.unit.storage.managers import CLUSTER
 
@@ -162,3 +164,29 @@ def test_a_disk_that_cannot_sync_goes_offline() -> None:
             node.write(log, 1)
 
     on_a_machine(scenario, dirs=2)
+
+
+def test_a_flush_of_many_logs_holds_few_files_open_at_a_time() -> None:
+    """Thousands of logs roll together where nothing but time rolls them."""
+    most = 0
+
+    async def scenario(world: World) -> None:
+        node = Node(world.machine("node"))
+        await node.start()
+        logs = [node.log(partition) for partition in range(3 * SLICE)]
+        for log in logs:
+            node.write(log, 1)
+        offload = node.runtime.disk.offload
+
+        async def counting(work: Callable[..., Any], *args: Any) -> Any:
+            nonlocal most
+            if work is run_plans:
+                most = max(most, sum(len(plan.files) for plan in args[0]))
+            return await offload(work, *args)
+
+        node.runtime.disk.offload = counting  # type: ignore[method-assign,assignment]
+        await Upkeep(node.logs, node.runtime, UpkeepTimes()).flush(logs)
+        assert [log.recovery_point for log in logs] == [1] * len(logs)
+
+    simulate(scenario, seed=1)
+    assert most == SLICE

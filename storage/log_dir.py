@@ -84,6 +84,8 @@ class LogDir:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.futures: dict[TopicPartition, PartitionLog] = {}
         """Copies on their way here from another directory (``storage.future_logs``)."""
+        self.nameless: list[PartitionLog] = []
+        """Logs with records of which nothing was ever synced, nor their topic's id: what a loss of power left."""
         self.was_clean = False
         """The process before this one ended in order. Known once the directory is open."""
         self.loaded = False
@@ -187,6 +189,9 @@ class LogDir:
             )
             log.set_high_watermark(high_watermarks.get(key, Offset(0)))
             (self.futures if kind is FolderKind.FUTURE else self.logs)[key] = log
+            # The id is synced with the first records: a log that has a recovery point has lost it in another way.
+            if log.topic_id is None and log.size and not self.was_clean and not recovery_points.get(key):
+                self.nameless.append(log)
 
     def _partitions(self, delete_delay_ms: int) -> Iterator[tuple[str, TopicPartition, FolderKind]]:
         """The folders of logs to load. Those marked for deletion are left to go."""

@@ -63,7 +63,7 @@ oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) MILENA_SEED=$(SEED) MILENA_SEQUENCES=$(or $(SEQUENCES),$(if $(SHORT),150,1000)) \
 	  $(PYTEST) tests/oracle -q -rs $(ARGS)
 
-chaos: $(READY) ## a minute of faults under load with groups, and clients under kill -9 at full length (SHORT=1: 20 s, 5,000 records)
+chaos: $(READY) ## a minute each of faults of nodes, and of directories and the tier, under load; clients under kill -9 (SHORT=1: 20 s, 5,000 records)
 	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q $(ARGS)
 	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill $(ARGS)
 

@@ -84,8 +84,6 @@ class LogDir:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.futures: dict[TopicPartition, PartitionLog] = {}
         """Copies on their way here from another directory (``storage.future_logs``)."""
-        self.nameless: list[PartitionLog] = []
-        """Logs of whose records nothing was ever synced, nor their topic's id: what a loss of power left."""
         self.was_clean = False
         """The process before this one ended in order. Known once the directory is open."""
         self.loaded = False
@@ -189,10 +187,6 @@ class LogDir:
             )
             log.set_high_watermark(high_watermarks.get(key, Offset(0)))
             (self.futures if kind is FolderKind.FUTURE else self.logs)[key] = log
-            # The id is synced with the first records: a log that has some behind its start has lost it in another way.
-            nothing_synced = recovery_points.get(key, 0) <= starts.get(key, 0)
-            if log.topic_id is None and log.log_end_offset and nothing_synced and not self.was_clean:
-                self.nameless.append(log)
         # Their folders were lost or removed: a new log of that name must not begin with what is told of the former.
         self.gone.update({*recovery_points, *starts}.difference(self.logs, self.futures))
 

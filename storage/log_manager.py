@@ -8,7 +8,6 @@ logs, the others go on; without any the node ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -139,8 +138,6 @@ class LogManager:
                 directory.loaded = True
             except OSError as error:
                 self.take_offline(directory, error)
-        for directory in self.online_dirs:
-            self._set_aside_nameless(directory)
         self.futures.settle()
         count = sum(len(directory.logs) for directory in self.dirs)
         self.found_logs = count > 0
@@ -149,13 +146,6 @@ class LogManager:
             count=count,
             unclean=[directory.path for directory in self.online_dirs if not directory.was_clean],
         )
-
-    def _set_aside_nameless(self, directory: LogDir) -> None:
-        """Logs whose topic nobody knows: another one of that name may have come since. (To Kafka they are stray.)"""
-        for log in directory.nameless:
-            with suppress(KafkaError):  # the directory is offline then
-                self.set_aside(log)
-        directory.nameless.clear()
 
     def start(self, tasks: Tasks) -> None:
         """Begin retention, flushing, checkpoints and delayed deletion."""

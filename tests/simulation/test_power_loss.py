@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -14,8 +13,6 @@ from node.client.cluster import Cluster
 from tests.simulation.steps import QUICK, batches_in, create, storage_of, values, write
 
 RECORDS = 60
-CHECKPOINTED = 6.0
-"""Seconds after which the recovery point of what was synced is on the disk."""
 
 
 def on_a_cluster(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], *, seed: int = 1) -> None:
@@ -177,7 +174,6 @@ def test_what_can_be_built_anew_is(name: str, damage: str) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, configs={"internal.segment.bytes": "4000", "index.interval.bytes": "100"})
         await write(client, RECORDS)
-        await asyncio.sleep(CHECKPOINTED)
         await cluster.kill(host_of(1))
         files = storage_of(cluster, 1).files
         damaged = [path for path in files if path.startswith("/data/t-0/") and path.endswith(name)]

@@ -8,7 +8,7 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check format test sim soak explore sequences oracle chaos attack mutants endurance bench wheel clean
+.PHONY: help setup up down check format test sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -52,6 +52,9 @@ soak: $(READY) ## random seeds for a given time: make soak SECONDS=60
 explore: $(READY) ## property tests with random examples, TIMES=20 as many as in make test; ARGS="FILE -k NAME"
 	@MILENA_EXPLORE=$(or $(TIMES),20) $(PYTEST) -q -m hypothesis --timeout=0 $(or $(ARGS),tests/unit tests/contract)
 
+powerloss: $(READY) ## the power goes right before TIMES=5 calls of each operation on each kind of file, at random
+	@MILENA_EXPLORE=$(or $(TIMES),5) $(PYTEST) -q --timeout=0 tests/simulation/test_power_matrix.py $(ARGS)
+
 sequences: $(READY) ## random requests beside Kafka (needs Java and Maven): make sequences SEED=random SEQUENCES=5000 (or SCRIPT=FILE)
 	@MILENA_SEED=$(or $(SEED),random) MILENA_SEQUENCES=$(or $(SEQUENCES),1000) MILENA_SCRIPT=$(SCRIPT) \
 	  $(PYTEST) tests/oracle/differential/sequences -q -rs $(ARGS)
@@ -60,7 +63,7 @@ oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) MILENA_SEED=$(SEED) MILENA_SEQUENCES=$(or $(SEQUENCES),$(if $(SHORT),150,1000)) \
 	  $(PYTEST) tests/oracle -q -rs $(ARGS)
 
-chaos: $(READY) ## a minute of faults under load with groups, and clients under kill -9 at full length (SHORT=1: 20 s, 5,000 records)
+chaos: $(READY) ## a minute each of faults of nodes, and of directories and the tier, under load; clients under kill -9 (SHORT=1: 20 s, 5,000 records)
 	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q $(ARGS)
 	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill $(ARGS)
 

@@ -7,10 +7,14 @@ has had synced, and ``cut`` takes the rest away. What it approximates:
 * A file loses all that is not synced, from the first such byte on; a real disk may keep any part of it.
 * An entry that was made, renamed or removed comes back as it was unless its folder was synced afterwards; a tree that
   was removed stays away. Entries of a folder that was itself made since then go with it.
+
+It can also fail below a folder (``fail``), as a disk that goes away: each call that gets there raises EIO. What goes to
+a socket by its descriptor is not stopped.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -51,32 +55,42 @@ class Kept:
 class LossyFile(RealFile):
     """A file that tells what of it is not synced, after the fact: a sync in another thread may come between."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_check", "_kept")
 
-    def __init__(self, path: str, fd: int, kept: Kept) -> None:
+    def __init__(self, path: str, fd: int, kept: Kept, check: Callable[[str], None]) -> None:
         super().__init__(path, fd)
         self._kept = kept
+        self._check = check
 
     def append(self, parts: Sequence[Bytes]) -> int:
+        self._check(self.path)
         start = super().append(parts)
         self._kept.written(self.fileno(), start)
         return start
 
     def append_from(self, source: File, length: int, position: int) -> int:
+        self._check(self.path)
         start = self.size
         copied = super().append_from(source, length, position)
         self._kept.written(self.fileno(), start)
         return copied
 
+    def pread(self, length: int, position: int) -> bytes:
+        self._check(self.path)
+        return super().pread(length, position)
+
     def pwrite(self, data: Bytes, position: int) -> None:
+        self._check(self.path)
         super().pwrite(data, position)
         self._kept.written(self.fileno(), position)
 
     def truncate(self, size: int) -> None:
+        self._check(self.path)
         super().truncate(size)
         self._kept.written(self.fileno(), size)
 
     def sync(self) -> None:
+        self._check(self.path)
         size = os.fstat(self.fileno()).st_size
         super().sync()
         self._kept.was_synced(size)
@@ -102,10 +116,21 @@ class LossyDisk(RealDisk):
         self._kept: dict[tuple[int, int], Kept] = {}
         self._changes: list[Change] = []
         self._lock = Lock()
+        self._failing: list[str] = []
         super().remove_tree(spare)
         os.makedirs(spare)
 
+    def fail(self, folder: str) -> None:
+        """From now on every call raises OSError that concerns ``folder`` or what is below it."""
+        self._failing.append(folder)
+
+    def check(self, path: str) -> None:
+        for folder in self._failing:
+            if path == folder or path.startswith(folder + "/"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        self.check(path)
         is_new = create and not os.path.exists(path)
         fd = open_descriptor(path, create=create, read_only=read_only)
         if is_new:
@@ -114,7 +139,19 @@ class LossyDisk(RealDisk):
         key = found.st_dev, found.st_ino
         if is_new or key not in self._kept:
             self._kept[key] = Kept(found.st_size)
-        return LossyFile(path, fd, self._kept[key])
+        return LossyFile(path, fd, self._kept[key], self.check)
+
+    def read(self, path: str) -> bytes:
+        self.check(path)
+        return super().read(path)
+
+    def list(self, folder: str) -> list[str]:
+        self.check(folder)
+        return super().list(folder)
+
+    def remove_tree(self, path: str) -> None:
+        self.check(path)
+        super().remove_tree(path)
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
@@ -127,6 +164,7 @@ class LossyDisk(RealDisk):
         self.rename(temporary, path, sync=sync)
 
     def make_folders(self, path: str) -> None:
+        self.check(path)
         missing = []
         folder = path
         while not os.path.isdir(folder):
@@ -137,6 +175,7 @@ class LossyDisk(RealDisk):
             self._note(made, partial(super().remove_tree, made))
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
+        self.check(old)
         replaced = self._keep_aside(new) if os.path.isfile(new) else None
 
         def undo() -> None:
@@ -151,12 +190,14 @@ class LossyDisk(RealDisk):
                 self.sync_folder(folder)
 
     def remove(self, path: str) -> None:
+        self.check(path)
         if os.path.exists(path):
             aside = self._keep_aside(path)
             super().remove(path)
             self._note(path, lambda: os.rename(aside, path), aside)
 
     def sync_folder(self, path: str) -> None:
+        self.check(path)
         before = list(self._changes)
         super().sync_folder(path)
         done = [change for change in before if change.folder == path]

@@ -62,6 +62,8 @@ class FutureLogs:
         future.increment_log_start(current.log_start_offset)
         if current.remote_enabled:
             take_bounds(future, current)
+        if future.recovery_point < current.recovery_point:
+            future.flush()  # what was safe in the former folder must be safe here before that one goes
         key = (future.topic, future.partition)
         folder = target.file(partition_folder(*key))
         try:

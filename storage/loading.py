@@ -166,7 +166,8 @@ def _topic_id(loading: _Loading, expected: UUID | None) -> tuple[UUID | None, bo
             return found, False
     if expected is None:
         return None, False
-    disk.write_atomic(path, encode_partition_metadata(expected), sync=False)
+    # Before the first record, as in Kafka: records without it would be taken for those of a later topic of the name.
+    disk.write_atomic(path, encode_partition_metadata(expected))
     return expected, True
 
 

@@ -187,6 +187,8 @@ class LogDir:
             )
             log.set_high_watermark(high_watermarks.get(key, Offset(0)))
             (self.futures if kind is FolderKind.FUTURE else self.logs)[key] = log
+        # Their folders were lost or removed: a new log of that name must not begin with what is told of the former.
+        self.gone.update({*recovery_points, *starts}.difference(self.logs, self.futures))
 
     def _partitions(self, delete_delay_ms: int) -> Iterator[tuple[str, TopicPartition, FolderKind]]:
         """The folders of logs to load. Those marked for deletion are left to go."""

@@ -46,7 +46,7 @@ OF_PROCESSES: dict[str, Callable[[SteeredNode], str | None]] = {
 OF_NODES = (
     "hold", "drop", "delay", "disconnect", "fail", "trace", "traced", "release", "wait", "rules", "clear", "help",
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
-    "remote_segments", "fetchers", "brokers", "partitions",
+    "remote_segments", "fetchers", "brokers", "partitions", "fail_disk",
 )  # fmt: skip
 """What brokers and controllers can be asked, for those who ask where no node tells it."""
 
@@ -58,6 +58,7 @@ COMMAND = CommandLine(
     "  pause     SIGSTOP                          resume  SIGCONT\n"
     "What a node of `milena up --lab` can be asked (`help` lists all):\n"
     "  power_off                                  end, with files as a loss of power leaves them\n"
+    "  fail_disk path=                            let a log directory fail until the node is started again\n"
     "  hold, drop, delay, disconnect, fail        catch requests: api=, peer=, topic=, partition=, count=, ms=,\n"
     "                                             error=, side=request or response; answers with the rule's number\n"
     "  trace, traced                              note requests with their answers, and show them\n"

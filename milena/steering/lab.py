@@ -11,7 +11,7 @@ from milena.steering.listener import VerbListener
 from milena.up.layout import ClusterDir
 from node.image import MetadataImage
 from node.links import Links
-from node.verbs import Verbs
+from node.verbs import VerbError, Verbs
 from runtime.config.node_config import NodeConfig
 from runtime.context import Runtime
 from runtime.power_loss import LossyDisk
@@ -52,6 +52,7 @@ class Lab:
 
         verbs = role.verbs
         verbs.add("power_off", self._power_off)
+        verbs.add("fail_disk", self._fail_disk)
         verbs.add("ready", ready)
         self._images.append(lambda: image() if role.ready else MetadataImage())
         self._verbs[name] = verbs
@@ -66,6 +67,13 @@ class Lab:
         """end at once, with the files as a loss of power leaves them: without what was not synced"""
         self._disk.cut()
         os._exit(POWER_OFF_EXIT)
+
+    def _fail_disk(self, path: str) -> dict[str, str]:
+        """let every call on the disk of this log directory fail, until the process ends"""
+        if path not in (known := [str(directory) for directory in self._config.log_dirs]):
+            raise VerbError(f"{path} is none of the log directories {', '.join(known)}")
+        self._disk.fail(path)
+        return {"failing": path}
 
     def _node_at(self, host: str, port: int) -> int | None:
         """The node that is reached at an address, as far as the configuration and the metadata tell."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 import time
 from typing import Any, Protocol
@@ -14,6 +16,8 @@ from tests.chaos.journal import Journal
 
 PACE = 0.005
 """Seconds between two records of a client."""
+READ_AGAIN = 3.0
+"""Seconds after which a reader that reads again begins anew."""
 DELIVERY_MS = 120_000
 """Longer than any fault lasts: a client goes on by itself."""
 
@@ -118,24 +122,30 @@ class Load:
 
 
 class Reader:
-    """Reads all partitions from their beginning, in its own thread, and notes each poll."""
+    """Reads all partitions from their beginning, in its own thread, and notes each poll. ``again``: begins anew every
+    few seconds, so that it also reads what has left the brokers' disks."""
 
-    def __init__(self, bootstrap: str, journal: Journal, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, journal: Journal, topic: str, partitions: int, *, again: bool = False) -> None:
         self._journal = journal
         self._places = [(topic, partition) for partition in range(partitions)]
         self._stop = threading.Event()
         self._bootstrap = bootstrap
+        self._longest = READ_AGAIN if again else math.inf
         self._thread = threading.Thread(target=self._run, name="reader")
         self._thread.start()
 
     def _run(self) -> None:
-        consumer = reading(self._bootstrap)
-        consumer.assign([TopicPartition(*place, 0) for place in self._places])
-        while not self._stop.is_set():
-            found = records(consumer.consume(500, timeout=0.2))
-            for place, read in found.items():
-                self._journal.note(Poll(place, "reader", self._journal.now(), tuple(read)))
-        consumer.close()
+        for session in itertools.count():
+            if self._stop.is_set():
+                return
+            consumer = reading(self._bootstrap)
+            consumer.assign([TopicPartition(*place, 0) for place in self._places])
+            end = time.monotonic() + self._longest
+            while not self._stop.is_set() and time.monotonic() < end:
+                found = records(consumer.consume(500, timeout=0.2))
+                for place, read in found.items():
+                    self._journal.note(Poll(place, f"reader-{session}", self._journal.now(), tuple(read)))
+            consumer.close()
 
     def stop(self) -> None:
         self._stop.set()

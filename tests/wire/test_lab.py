@@ -146,6 +146,9 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
     milena("lab", "2", "resume", *at)
     assert refused("lab", "2", "start", *at) == "broker-2 runs already"
     assert refused("lab", "2", "hodl", *at).startswith("no verb 'hodl'; there are ")
+    assert refused("lab", "2", "fail_disk", "path=/elsewhere", *at).startswith(
+        "/elsewhere is none of the log directories"
+    )
     assert refused("lab", "2", "kill", "now=1", *at, code=2) == "kill takes no arguments"
     assert refused("lab", "7", "kill", *at) == f"{lab.directory} has no node 7"
     assert refused("lab", "2", "hold", "PRODUCE", *at, code=2) == "PRODUCE: write it as argument=value, as in peer=1"

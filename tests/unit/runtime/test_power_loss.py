@@ -109,3 +109,31 @@ def test_a_tree_that_was_removed_stays_away(disk: LossyDisk, at: At, tmp_path: P
     disk.remove_tree(at("a"))
     disk.cut()
     assert left(tmp_path) == {"old": b"before"}
+
+
+def test_a_disk_that_fails_below_a_folder_refuses_all_calls_there(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    file = disk.open(at("old"))
+    disk.fail(folder)
+    calls: list[Callable[[], object]] = [
+        lambda: file.append([b"x"]),
+        lambda: file.append_from(file, 1, 0),
+        lambda: file.pread(1, 0),
+        lambda: file.pwrite(b"x", 0),
+        lambda: file.truncate(0),
+        file.sync,
+        lambda: disk.open(at("old")),
+        lambda: disk.read(at("old")),
+        lambda: disk.list(folder),
+        lambda: disk.write_atomic(at("old"), b"x"),
+        lambda: disk.make_folders(at("new")),
+        lambda: disk.rename(at("old"), at("new")),
+        lambda: disk.remove(at("old")),
+        lambda: disk.remove_tree(folder),
+        lambda: disk.sync_folder(folder),
+    ]
+    for call in calls:
+        with pytest.raises(OSError, match="Input/output error"):
+            call()
+    assert left(tmp_path) == {"old": b"before"}
+    disk.open(str(tmp_path / "other"), create=True).close()

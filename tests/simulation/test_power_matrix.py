@@ -1,0 +1,112 @@
+"""The power goes right before a sync, a renaming, a removal or a cut of each kind of file: nothing that was promised is
+lost, no log begins later than it should, and every node starts again.
+
+One call of each kind of file is tried here; `make powerloss TIMES=20` tries so many of each operation on each kind,
+at random.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import NodeEnded
+from lab.disk import SimulatedFile
+from protocol.errors import KafkaError
+from runtime.randomness import Randomness
+from tests.fixtures.properties import EXPLORE
+from tests.simulation.power_matrix import Call, Losers, run
+from tests.simulation.steps import DIRS
+
+SEED = 1
+FINAL = ("sync", "rename", "remove", "truncate")
+"""What makes a change last."""
+TABLE = Path(__file__).parents[2] / "docs" / "reliability.md"
+KINDS = (
+    ".kafka_cleanshutdown",
+    "bootstrap.checkpoint",
+    "index",
+    "leader-epoch-checkpoint",
+    "log directory",
+    "log-start-offset-checkpoint",
+    "meta.properties",
+    "metadata log",
+    "metadata log index",
+    "metadata snapshot",
+    "milena-tier.properties",
+    "object of the tier",
+    "partition folder",
+    "partition.metadata",
+    "producer snapshot",
+    "quorum-state",
+    "recovery-point-offset-checkpoint",
+    "remote-log-index-cache",
+    "remote-log-metadata-cache",
+    "remote-storage-folder-checkpoint",
+    "renamed folder",
+    "replication-offset-checkpoint",
+    "segment",
+)
+NEVER_SYNCED = {".lock", "committed-offset"}
+"""They are only opened and written in place."""
+
+
+@cache
+def calls() -> tuple[Call, ...]:
+    """Those of a run in which the power stays."""
+    return tuple(run(SEED, None).calls)
+
+
+def chosen(kind: str) -> list[tuple[Call, Losers, float]]:
+    """Calls, who loses power, and for how many seconds."""
+    random = Randomness(hash_of(kind)) if not EXPLORE else Randomness()
+    found = []
+    for operation in FINAL:
+        group = [call for call in calls() if (call.kind, call.operation) == (kind, operation)]
+        found += [random.choice(group) for _ in range(max(1, EXPLORE)) if group]
+    tries = [(call, random.choice(list(Losers)), random.choice((0.0, 5.0))) for call in found]
+    return tries if EXPLORE else [random.choice(tries)]
+
+
+def hash_of(kind: str) -> int:
+    return sum(kind.encode())
+
+
+@pytest.mark.timeout(0 if EXPLORE else 120)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_that_was_promised_is_lost(kind: str) -> None:
+    for call, losers, seconds in chosen(kind):
+        try:
+            run(SEED, call.number, losers, seconds)
+        except Exception as error:
+            error.add_note(f"run({SEED}, {call.number}, {losers}, {seconds}): the power went before {call}")
+            raise
+
+
+def test_the_workload_changes_every_kind_of_file_and_the_table_tells_of_each() -> None:
+    found = {call.kind for call in calls()}
+    assert found - NEVER_SYNCED == set(KINDS)
+    rows = re.findall(r"^\| ([^|]+?) \|", TABLE.read_text(), re.MULTILINE)
+    missing = [kind for kind in found if not any(kind in row for row in rows)]
+    assert not missing, f"{TABLE.name} has no row for {missing}"
+
+
+def numbers_of(kind: str, operation: str) -> list[int]:
+    return [call.number for call in calls() if (call.kind, call.operation) == (kind, operation)]
+
+
+@pytest.mark.parametrize("place", ["/tier/", DIRS[0], "/data/__cluster_metadata-0"])
+def test_the_judge_sees_files_that_are_not_synced(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = SimulatedFile.sync
+    monkeypatch.setattr(SimulatedFile, "sync", lambda file: None if file.path.startswith(place) else sync(file))
+    with pytest.raises((AssertionError, KafkaError, NodeEnded)):
+        lose_all_at(numbers_of("segment", "sync")[-60::10])
+
+
+def lose_all_at(numbers: Sequence[int]) -> None:
+    for number in numbers:
+        run(SEED, number, Losers.ALL)

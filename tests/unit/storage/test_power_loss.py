@@ -1,0 +1,119 @@
+"""A loss of power between two steps of a log manager: what one file's removal relies on is on the disk before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from lab.world import World, simulate
+from protocol.types import Offset
+from storage.partition_log import PartitionLog
+from tests.unit.storage.logs import values_of
+from tests.unit.storage.test_upkeep import CONFIG, Node
+
+SEEDS = range(12)
+ONE_SEGMENT = 1 << 20
+
+
+def copied_whole(node: Node, log: PartitionLog) -> PartitionLog:
+    """A copy of ``log`` in the other directory, that has everything and has synced nothing."""
+    (target,) = (directory for directory in node.logs.dirs if directory is not node.logs.dir_of(log))
+    future = node.logs.futures.create(log, target)
+    end = log.log_end_offset
+    while future.log_end_offset < end:
+        data = log.read_bytes(future.log_end_offset, 1 << 20, upper=end, min_one=True)
+        future.append_as_follower(memoryview(bytearray(data)))
+    return future
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_log_that_moves_to_another_directory_keeps_what_it_had_synced(seed: int) -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine, dirs=2)
+        await node.start()
+        log = node.log(segment_bytes=ONE_SEGMENT)
+        node.write(log, 10)
+        await node.logs.flush(log)
+        node.logs.futures.promote(log, copied_whole(node, log))
+        machine.power_off()
+        await machine.wait_ended()
+        found = (await Node(machine, dirs=2).start()).get("topic", 0)
+        assert found is not None
+        assert values_of(found) == [b"x" * 200] * 10
+
+    simulate(run, seed=seed)
+
+
+@pytest.mark.parametrize("deleted", [0, 5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_a_power_loss_left_of_a_topic_is_not_taken_for_its_successors(seed: int, deleted: int) -> None:
+    """The records may be there and the topic's id not, as neither was synced; then the topic is made anew."""
+
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        log = node.log(segment_bytes=ONE_SEGMENT)
+        node.write(log, 10)
+        log.increment_log_start(Offset(deleted))
+        await node.runtime.clock.sleep(10)  # the checkpoints are written
+        machine.power_off()
+        await machine.wait_ended()
+        again = await Node(machine).start()
+        left = again.get("topic", 0)
+        if left is not None and left.topic_id is not None:
+            assert left.log_end_offset <= 10
+            return
+        successor = again.get_or_create("topic", 0, UUID(int=7 << 100), replace(CONFIG, segment_bytes=ONE_SEGMENT))
+        assert (successor.log_start_offset, successor.log_end_offset) == (0, 0)
+
+    simulate(run, seed=seed)
+
+
+def test_a_log_whose_id_went_lost_after_it_had_been_synced_stays() -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        log = node.log(segment_bytes=ONE_SEGMENT)
+        node.write(log, 10)
+        await node.logs.flush(log)
+        machine.power_off()
+        await machine.wait_ended()
+        del machine.storage.files[f"{log.folder}/partition.metadata"]
+        found = (await Node(machine).start()).get("topic", 0)
+        assert found is not None
+        assert (found.topic_id, found.log_end_offset) == (None, Offset(10))
+
+    simulate(run, seed=1)
+
+
+def test_checkpoints_of_a_log_that_has_gone_are_not_its_successors() -> None:
+    """Its folder was never synced, or somebody has removed it; a new one is made, and the process is killed soon."""
+
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        log = node.log(segment_bytes=ONE_SEGMENT)
+        node.write(log, 10)
+        log.increment_log_start(Offset(5))
+        await node.runtime.clock.sleep(10)  # the checkpoints are written
+        machine.kill()
+        await machine.wait_ended()
+        for path in [path for path in machine.storage.files if path.startswith(log.folder)]:
+            del machine.storage.files[path]
+        del machine.storage.folders[log.folder]
+        again = Node(machine)
+        await again.start()
+        again.write(again.log(segment_bytes=ONE_SEGMENT), 3)
+        machine.kill()
+        await machine.wait_ended()
+        found = (await Node(machine).start()).get("topic", 0)
+        assert found is not None
+        assert values_of(found) == [b"x" * 200] * 3
+
+    simulate(run, seed=1)

@@ -166,8 +166,7 @@ def _topic_id(loading: _Loading, expected: UUID | None) -> tuple[UUID | None, bo
             return found, False
     if expected is None:
         return None, False
-    # Before the first record, as in Kafka: records without it would be taken for those of a later topic of the name.
-    disk.write_atomic(path, encode_partition_metadata(expected))
+    disk.write_atomic(path, encode_partition_metadata(expected), sync=False)  # it is synced before the first record
     return expected, True
 
 

@@ -243,10 +243,19 @@ class PartitionLog:
         the epochs of a crashed log come from its batches. Those that lie in the tier do not, so that a tiered log
         syncs it here. Raises OSError."""
         if self.epochs.dirty:
+            self._sync_topic_id()
             path = f"{self.folder}/{EPOCHS}"
             self.context.disk.write_atomic(path, encode_epochs(self.epochs.entries), sync=self.remote_enabled)
             self.epochs.dirty = False
             self.must_sync(path)
+
+    def _sync_topic_id(self) -> None:
+        """Before the first record of an epoch, as Kafka's ``maybeFlushMetadataFile``: records whose topic id a power
+        loss took would be those of a later topic of the name. Raises OSError."""
+        path = f"{self.folder}/{PARTITION_METADATA}"
+        if self.topic_id is not None and self._unsynced is not None and path in self._unsynced:
+            self.context.disk.write_atomic(path, encode_partition_metadata(self.topic_id))
+            self._unsynced.discard(path)
 
     # Reading
 

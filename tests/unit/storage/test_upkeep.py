@@ -156,6 +156,7 @@ def test_a_full_disk_takes_the_directory_offline_and_tears_nothing() -> None:
 def test_a_disk_that_cannot_sync_goes_offline() -> None:
     async def scenario(node: Node) -> None:
         log = node.log(0) if node.logs.dir_of(node.log(0)).path == "/data1" else node.log(1)
+        node.write(log, 1)  # the first record waits for the topic id to be synced
         node.machine.storage.fail(log.folder, errno.EIO, operation="sync")
         node.write(log, 10)
         await node.runtime.clock.sleep(1)

@@ -68,7 +68,7 @@ attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack F
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)
 
 mutants: $(READY) ## small changes to the modules that decide, and whether a test fails: make mutants ARGS="--only lineage"
-	@$(BIN)/python -m tests.mutants $(ARGS)
+	@SHORT=$(SHORT) nice -n 12 $(BIN)/python -m tests.mutants $(ARGS)
 
 endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
 	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)

@@ -7,6 +7,7 @@ from typing import Final
 
 _LEADERS: Final = (
     "tests/unit/broker/test_leading.py",
+    "tests/unit/broker/test_leading_edges.py",
     "tests/unit/broker/test_isr_events.py",
     "tests/unit/broker/test_isr_proposals.py",
     "tests/unit/broker/test_partition.py",
@@ -34,6 +35,7 @@ _LOGS: Final = (
     "tests/unit/storage/test_truncation.py",
 )
 _TIER: Final = (
+    "tests/unit/tiered/test_copy_attempts.py",
     "tests/unit/tiered/test_eligibility.py",
     "tests/unit/tiered/test_expiration.py",
     "tests/unit/tiered/test_lineage.py",

@@ -1,8 +1,8 @@
 """Runs tests for each mutant of some modules, in forks of a process that has collected them.
 
-The first fork runs them without a change and notes which test calls which function, and how long it takes; a mutant then
-meets the tests that call its function, the quickest first. What takes far longer than that, or far more memory, counts as
-noticed: a decision that is turned round may well loop for ever.
+The first fork runs them without a change and notes which test calls which function, and how long it takes; a mutant
+then meets the tests that call its function, the quickest first. What takes far longer than that, or far more memory,
+counts as noticed: a decision that is turned round may well loop for ever.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CPU_FACTOR: Final = 4.0
 CPU_SECONDS: Final = 3.0
 """A mutant may use so many times the processor time that its tests took without a change, and some seconds more."""
 WALL_FACTOR: Final = 10.0
-WALL_SECONDS: Final = 15.0
+WALL_SECONDS: Final = 30.0
 """The same by the clock, for what waits for ever; the machine may be busy."""
 MEMORY: Final = 2 << 30
 SEED: Final = 1
@@ -75,7 +75,9 @@ class Mutating:
         """The smallest example that fails interests nobody here."""
         from hypothesis import Phase, settings  # pytest warns of what was there before its plug-in was
 
-        settings.register_profile("mutants", settings.get_profile("repeatable"), phases=(Phase.explicit, Phase.generate))
+        settings.register_profile(
+            "mutants", settings.get_profile("repeatable"), phases=(Phase.explicit, Phase.generate)
+        )
         settings.load_profile("mutants")
 
     @pytest.hookimpl(tryfirst=True)

@@ -279,6 +279,22 @@ def test_no_snapshot_of_the_producers_outlives_the_records_that_recovery_cuts(tm
     ] == []
 
 
+def test_a_snapshot_of_the_producers_behind_the_recovery_point_is_not_believed(tmp_path: Path) -> None:
+    """A power loss may bring back one of records that were cut before others came in their place."""
+    other = LogFolder(tmp_path / "other").open()
+    append(other, b"x", producer=(6, 0, 0))
+    other.roll()
+    folder = written(tmp_path)
+    Path(folder.path, f"{18:020d}.snapshot").write_bytes(
+        file_of(LogFolder(tmp_path / "other"), ".snapshot").read_bytes()
+    )
+    log = folder.open(clean=False)
+    assert [producer for producer, _ in log.producers] == [5]
+    log.truncate_to(Offset(19))
+    assert [producer for producer, _ in log.producers] == [5]
+    assert append(log, b"next", producer=(5, 0, 19)).first_offset == 19
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_segment_that_is_missing_ends_a_log_unless_compaction_may_have_taken_it(tmp_path: Path, policy: str) -> None:
     folder = LogFolder(tmp_path, segment_bytes=650, cleanup_policy=(policy,))

@@ -41,7 +41,26 @@ _TIER: Final = (
     "tests/unit/tiered/test_lineage.py",
     "tests/unit/tiered/test_retention.py",
 )
-_GROUPS: Final = ("tests/unit/broker/groups",)
+_GROUPS: Final = tuple(
+    f"tests/unit/broker/groups/test_{name}.py"
+    for name in (
+        "apis",
+        "coordinator",
+        "full_groups",
+        "joining",
+        "membership",
+        "offsets",
+        "offsets_log",
+        "pending",
+        "races",
+        "rejoining",
+        "random_histories",
+        "refused_joins",
+        "shard",
+        "wedges",
+    )
+)
+"""Without those that take long, or are of costs."""
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "broker/isr.py": _LEADERS,
     "broker/isr_proposals.py": _LEADERS,

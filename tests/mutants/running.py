@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import math
 import os
 import pickle
 import random
@@ -31,11 +30,11 @@ from tests.mutants.mutations import Mutant, marked, mutants_of
 
 ROOT: Final = Path(__file__).parents[2]
 CPU_FACTOR: Final = 4.0
-CPU_SECONDS: Final = 3.0
-"""A mutant may use so many times the processor time that its tests took without a change, and some seconds more."""
+CPU_SECONDS: Final = 2.0
+"""Each test may use so many times the processor time that it took without a change, and some seconds more."""
 WALL_FACTOR: Final = 10.0
 WALL_SECONDS: Final = 30.0
-"""The same by the clock, for what waits for ever; the machine may be busy."""
+"""The same for all tests of a mutant by the clock, for what waits for ever; the machine may be busy."""
 MEMORY: Final = 2 << 30
 SEED: Final = 1
 """Of the sample, which is the same one each time."""
@@ -139,7 +138,7 @@ def _note_calls(session: pytest.Session, paths: Sequence[str], writes: int) -> b
     for index in range(len(session.items)):
         called.clear()
         began = time.process_time()
-        if not _run(session, [index]):
+        if not _run(session, index, None):
             return False
         found.append(Called(index, time.process_time() - began, frozenset(called)))
     with open(writes, "wb") as pipe:
@@ -152,7 +151,7 @@ def _passes(session: pytest.Session, mutant: Mutant, tests: Sequence[Called]) ->
     took = sum(one.seconds for one in tests)
     child = os.fork()
     if not child:
-        _in_child(lambda: _change_and_run(session, mutant, tests, took * CPU_FACTOR + CPU_SECONDS))
+        _in_child(lambda: _change_and_run(session, mutant, tests))
     until = time.monotonic() + took * WALL_FACTOR + WALL_SECONDS
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -164,11 +163,16 @@ def _passes(session: pytest.Session, mutant: Mutant, tests: Sequence[Called]) ->
     return False
 
 
-def _change_and_run(session: pytest.Session, mutant: Mutant, tests: Sequence[Called], cpu_seconds: float) -> bool:
+def _change_and_run(session: pytest.Session, mutant: Mutant, tests: Sequence[Called]) -> bool:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(cpu_seconds), math.ceil(cpu_seconds) + 1))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
     _function(mutant).__code__ = mutant.code
-    return _run(session, [one.index for one in tests])
+    for at, one in enumerate(tests):
+        signal.setitimer(signal.ITIMER_PROF, one.seconds * CPU_FACTOR + CPU_SECONDS)
+        if not _run(session, one.index, tests[at + 1].index if at + 1 < len(tests) else None):
+            return False
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return True
 
 
 def _in_child(run: Callable[[], bool]) -> None:
@@ -183,14 +187,12 @@ def _in_child(run: Callable[[], bool]) -> None:
         os._exit(code)
 
 
-def _run(session: pytest.Session, indexes: Sequence[int]) -> bool:
-    for at, index in enumerate(indexes):
-        item = session.items[index]
-        following = session.items[indexes[at + 1]] if at + 1 < len(indexes) else None
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        if session.testsfailed:
-            return False
-    return True
+def _run(session: pytest.Session, index: int, following: int | None) -> bool:
+    item = session.items[index]
+    item.config.hook.pytest_runtest_protocol(
+        item=item, nextitem=None if following is None else session.items[following]
+    )
+    return not session.testsfailed
 
 
 def _function(mutant: Mutant) -> FunctionType:

@@ -53,6 +53,7 @@ _GROUPS: Final = tuple(
         "offsets_log",
         "pending",
         "races",
+        "rebalance",
         "rejoining",
         "random_histories",
         "refused_joins",

@@ -47,6 +47,7 @@ _GROUPS: Final = tuple(
         "apis",
         "coordinator",
         "full_groups",
+        "group",
         "joining",
         "membership",
         "offsets",
@@ -58,6 +59,8 @@ _GROUPS: Final = tuple(
         "random_histories",
         "refused_joins",
         "shard",
+        "shard_ends",
+        "store",
         "wedges",
     )
 )

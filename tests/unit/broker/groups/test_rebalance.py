@@ -53,6 +53,9 @@ def test_a_static_member_that_does_not_come_again_stays_and_leads_no_more() -> N
     pass_alive(world, REBALANCE_MS, (leader, "one"))
     assert (again[0].generation, again[0].leader) == (2, other.member_id)
     assert [one.member_id for one in again[0].members] == [leader.member_id, other.member_id]
+    back = world.join(leader.member_id, instance="one", protocols=OTHER)
+    world.join(other.member_id, protocols=OTHER)
+    assert (back[0].generation, back[0].leader) == (3, other.member_id), "who leads goes on leading"
 
 
 def test_while_nobody_at_all_comes_again_static_members_are_waited_for() -> None:

@@ -156,8 +156,10 @@ class TestTime:
         world = World()
         world.log.hold = True
         world.join("g")
-        world.log.commit()
+        world.clock.advance(SESSION)
         group = world.shard.groups["g"]
+        assert len(group.members) == 1, "it waits for its share"
+        world.log.commit()
         assert group.state is GroupState.STABLE
         world.clock.advance(SESSION)
         assert group.members == {}

@@ -70,8 +70,8 @@ chaos: $(READY) ## a minute each of faults of nodes, and of directories and the 
 attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)
 
-mutants: $(READY) ## small changes to the modules that decide, and whether a test fails: make mutants ARGS="--only lineage"
-	@$(BIN)/python -m tests.mutants $(ARGS)
+mutants: $(READY) ## change the modules that decide, place by place, and see a test fail (SHORT=1: a sample): make mutants ARGS="--only lineage"
+	@SHORT=$(SHORT) nice -n 12 $(BIN)/python -m tests.mutants $(ARGS)
 
 endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
 	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)

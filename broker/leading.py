@@ -175,7 +175,7 @@ class Leading:
         directory comes back with another epoch or directory (Kafka waits for it until it lags, KIP-858)."""
         registered = self._replication.broker(node)
         epoch = state.broker_epoch
-        if registered is None or not registered.active or epoch is None or epoch not in (NO_EPOCH, registered.epoch):
+        if registered is None or not registered.active or epoch not in (NO_EPOCH, registered.epoch):
             return False
         directory = self._directories.get(node)
         return directory is None or registered.has_online_dir(directory)

@@ -113,6 +113,6 @@ class Recovery:
             reason = str(error)
         if position < size:
             segment.cut_at(position)
-        if not len(self.segments) or segment is not self.segments.active or reason:
+        if segment is not self.segments.active:
             segment.write_indexes()
         return Cut(segment.base_offset, self.next_offset, size - position, reason) if reason else None

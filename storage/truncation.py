@@ -83,7 +83,6 @@ def start_over(
     log.log_end_offset = log.local_log_start_offset = offset
     _forget_copied(log, offset)
     _lower_bounds(log)
-    log.set_high_watermark(offset)
 
 
 def _before(log: PartitionLog, offset: Offset) -> list[EpochEntry]:
@@ -109,7 +108,6 @@ def move_start(log: PartitionLog, offset: Offset) -> None:
     log.recovery_point = max(log.recovery_point, offset)
     log.epochs.truncate_from_start(offset)
     log.save_epochs()
-    log.producers.replicated_to(offset)
     log.producer_files.log_start_moved(offset)
     log.context.start_moved(log)
 

@@ -99,10 +99,7 @@ def decide(
     _Pass(tier, listed, log, verdict, now, copying, validity or Validity()).run()
     first = log.epochs[0]
     if first.start <= log.log_start:  # else the log has lost its oldest epochs, and says nothing about them
-        chosen = {segment.id for segment in verdict.delete}
-        verdict.dangling = [
-            segment for segment in listed if segment.id not in chosen and _ended_before(segment, first.epoch, copying)
-        ]
+        verdict.dangling = [segment for segment in listed if _ended_before(segment, first.epoch, copying)]
     return verdict
 
 

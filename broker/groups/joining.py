@@ -119,7 +119,7 @@ def _enter(group: Group, request: JoinRequest, member_id: str, reply: JoinReply,
         join_reply=reply,
     )
     group.add(member)
-    if group.state is GroupState.PREPARING and group.initial_remaining_ms is not None:
+    if group.initial_remaining_ms is not None:
         group.newcomer = True
     prepare(group, now_ms)
 

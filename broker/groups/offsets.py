@@ -26,8 +26,6 @@ def commit_refusal(
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and group.state is GroupState.EMPTY:
         return None
-    if generation < 0 and not member_id and instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
     member = group.identify(member_id, instance_id)
     if isinstance(member, ErrorCode):
         return member

@@ -38,7 +38,6 @@ def prepare(group: Group, now_ms: int) -> None:
         group.initial_remaining_ms = None
         group.join_deadline_ms = now_ms + timeout
     group.sync_deadline_ms = None
-    group.unsynced.clear()
     group.move_to(GroupState.PREPARING, now_ms)
     if group.initial_remaining_ms is None or group.settings.initial_delay_ms == 0:
         complete_if_all_joined(group, now_ms)
@@ -179,8 +178,7 @@ def _end_join_wait(group: Group, now_ms: int) -> None:
 def _drop_unsynced(group: Group, now_ms: int) -> None:
     group.sync_deadline_ms = None
     late = [group.members[member_id] for member_id in group.unsynced if member_id in group.members]
-    group.unsynced.clear()
-    if late and group.state in (GroupState.COMPLETING, GroupState.STABLE):
+    if late:
         for member in late:
             group.remove(member)
         prepare(group, now_ms)

@@ -1,55 +1,81 @@
-"""``python -m tests.mutants [--only TEXT]``: what survives, and why; exit code 1 where nobody says why."""
+"""``python -m tests.mutants [--only TEXT] [--sample N]``: what survives, and why; exit code 1 where nobody says why."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-import time
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 
 from tests.mutants.modules import MODULES
 from tests.mutants.reasons import REASONS
-from tests.mutants.running import answer
+from tests.mutants.running import Result, answer
+
+SHORT = 4
+"""So many mutants of each module with SHORT=1, the same ones each time."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", default="", help="modules whose paths contain this")
-    wanted = [path for path in MODULES if parser.parse_args().only in path]
-    unexplained, names = 0, set[str]()
-    for path in wanted:
-        began = time.monotonic()
-        count, survivors = _in_process(path)
-        names.update(survivors)
-        print(f"{path}: {count} mutants, {len(survivors)} survive, {time.monotonic() - began:.0f} s", flush=True)
-        for name in survivors:
-            reason = REASONS.get(name)
-            unexplained += reason is None
-            print(
-                f"  {name.removeprefix(path + ': ')}\n      {reason or 'NO TEST FAILS, AND NOBODY SAYS WHY'}",
-                flush=True,
-            )
-    stale = [name for name in REASONS if name.startswith(tuple(wanted)) and name not in names]
-    for name in stale:
-        print(f"no survivor any more: {name}")
-    print(f"{unexplained} survivors without a reason, {len(stale)} reasons without a survivor")
+    parser.add_argument("--sample", type=int, help="so many mutants of each module", metavar="N")
+    options = parser.parse_args()
+    sample = SHORT if options.sample is None and os.environ.get("SHORT") else options.sample
+    wanted: dict[tuple[str, ...], list[str]] = {}
+    for path, tests in MODULES.items():
+        if options.only in path:
+            wanted.setdefault(tests, []).append(path)
+    unexplained, stale, count = 0, 0, 0
+    for tests, paths in wanted.items():
+        for result in _in_process(paths, tests, sample):
+            count += len(result.met)
+            unexplained += _tell(result)
+            for name in _stale(result, sample):
+                stale += 1
+                print(f"  no survivor any more: {name}", flush=True)
+    print(f"{count} mutants, {unexplained} survivors without a reason, {stale} reasons without a survivor")
     return 1 if unexplained or stale else 0
 
 
-def _in_process(path: str) -> tuple[int, list[str]]:
+def _tell(result: Result) -> int:
+    """Returns how many survivors have no reason."""
+    path, unexplained = result.path, 0
+    print(f"{path}: {len(result.met)} mutants, {len(result.survivors)} survive, {result.seconds:.0f} s", flush=True)
+    for name in result.survivors:
+        reason = REASONS.get(name)
+        unexplained += reason is None
+        print(f"  {name.removeprefix(path + ': ')}", flush=True)
+        print(f"      {reason or 'NO TEST FAILS, AND NOBODY SAYS WHY'}", flush=True)
+    return unexplained
+
+
+def _stale(result: Result, sample: int | None) -> list[str]:
+    """A reason for what is noticed now, or is no change of the module any more."""
+    met, survivors = set(result.met), set(result.survivors)
+    return [
+        name
+        for name in REASONS
+        if name.startswith(f"{result.path}: ") and name not in survivors and (sample is None or name in met)
+    ]
+
+
+def _in_process(paths: Sequence[str], tests: Sequence[str], sample: int | None) -> Iterator[Result]:
     """In a process of its own, which has collected nothing else."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=answer, args=(path, MODULES[path], theirs))
+    process = context.Process(target=answer, args=(paths, tests, sample, theirs))
     process.start()
     theirs.close()
     try:
-        found: tuple[int, list[str]] = ours.recv()
+        for path in paths:
+            result: Result = ours.recv()
+            assert result.path == path
+            yield result
     except EOFError:
-        raise SystemExit(f"{path}: its mutants cannot be run") from None
+        raise SystemExit(f"{', '.join(paths)}: their tests fail without a change, or cannot be collected") from None
     finally:
         process.join()
-    return found
 
 
 if __name__ == "__main__":

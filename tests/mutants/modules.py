@@ -5,22 +5,80 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_GROUPS: Final = ("tests/unit/broker/groups",)
-_LOGS: Final = ("tests/unit/storage/test_producers.py", "tests/unit/storage/test_partition_log.py")
+_LEADERS: Final = (
+    "tests/unit/broker/test_leading.py",
+    "tests/unit/broker/test_leading_edges.py",
+    "tests/unit/broker/test_isr_events.py",
+    "tests/unit/broker/test_isr_proposals.py",
+    "tests/unit/broker/test_partition.py",
+    "tests/unit/broker/test_replica_state.py",
+    "tests/unit/broker/test_follower_fetch.py",
+    "tests/unit/broker/test_fetch.py",
+)
+_FOLLOWERS: Final = ("tests/unit/broker/follower",)
+_CONTROLLER: Final = (
+    "tests/unit/controller/test_alter_partition.py",
+    "tests/unit/controller/test_elections.py",
+    "tests/unit/controller/test_leader_elections.py",
+    "tests/unit/controller/test_partition_histories.py",
+    "tests/unit/controller/test_partition_change.py",
+    "tests/unit/controller/test_reassignment.py",
+)
+_LOGS: Final = (
+    "tests/unit/storage/test_epoch_cache.py",
+    "tests/unit/storage/test_log_model.py",
+    "tests/unit/storage/test_partition_log.py",
+    "tests/unit/storage/test_producers.py",
+    "tests/unit/storage/test_recovery.py",
+    "tests/unit/storage/test_retention.py",
+    "tests/unit/storage/test_tiered_log.py",
+    "tests/unit/storage/test_truncation.py",
+)
+_TIER: Final = (
+    "tests/unit/tiered/test_copy_attempts.py",
+    "tests/unit/tiered/test_eligibility.py",
+    "tests/unit/tiered/test_expiration.py",
+    "tests/unit/tiered/test_lineage.py",
+    "tests/unit/tiered/test_retention.py",
+)
+_GROUPS: Final = tuple(
+    f"tests/unit/broker/groups/test_{name}.py"
+    for name in (
+        "apis",
+        "coordinator",
+        "full_groups",
+        "group",
+        "joining",
+        "membership",
+        "offsets",
+        "offsets_log",
+        "pending",
+        "races",
+        "rebalance",
+        "rejoining",
+        "random_histories",
+        "refused_joins",
+        "shard",
+        "shard_ends",
+        "store",
+        "wedges",
+    )
+)
+"""Without those that take long, or are of costs."""
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
-    "broker/isr.py": ("tests/unit/broker/test_leading.py",),
-    "broker/isr_proposals.py": ("tests/unit/broker/test_isr_proposals.py",),
-    "broker/leading.py": ("tests/unit/broker/test_leading.py", "tests/unit/broker/test_isr_events.py"),
-    "broker/follower/truncation.py": ("tests/unit/broker/follower/test_truncation.py",),
-    "controller/alter_partition.py": ("tests/unit/controller/test_alter_partition.py",),
-    "controller/elections.py": ("tests/unit/controller/test_elections.py",),
-    "controller/leader_elections.py": ("tests/unit/controller/test_leader_elections.py",),
-    "storage/truncation.py": ("tests/unit/storage/test_truncation.py", "tests/unit/storage/test_tiered_log.py", *_LOGS),
-    "storage/recovery.py": ("tests/unit/storage/test_recovery.py", *_LOGS),
-    "storage/retention.py": ("tests/unit/storage/test_retention.py", "tests/unit/storage/test_tiered_log.py"),
-    "tiered/eligibility.py": ("tests/unit/tiered/test_eligibility.py",),
-    "tiered/lineage.py": ("tests/unit/tiered/test_lineage.py",),
-    "tiered/retention.py": ("tests/unit/tiered/test_retention.py", "tests/unit/tiered/test_expiration.py"),
+    "broker/isr.py": _LEADERS,
+    "broker/isr_proposals.py": _LEADERS,
+    "broker/leading.py": _LEADERS,
+    "broker/follower/truncation.py": _FOLLOWERS,
+    "controller/alter_partition.py": _CONTROLLER,
+    "controller/elections.py": _CONTROLLER,
+    "controller/leader_elections.py": _CONTROLLER,
+    "storage/truncation.py": _LOGS,
+    "storage/recovery.py": _LOGS,
+    "storage/retention.py": _LOGS,
+    "tiered/eligibility.py": _TIER,
+    "tiered/lineage.py": _TIER,
+    "tiered/retention.py": _TIER,
     "broker/groups/offsets_log.py": _GROUPS,
     "broker/groups/offsets.py": _GROUPS,
     "broker/groups/membership.py": _GROUPS,

@@ -58,6 +58,18 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
             yield Mutant(path, qualified, text if seen[text] == 1 else f"{text} ({seen[text]})", code)
 
 
+def marked(path: str, source: str) -> Iterator[Mutant]:
+    """Each function of a module, so that it adds its path and name to a global set ``__called__`` and goes on."""
+    tree = ast.parse(source)
+    names = []
+    for prefix, function in _functions(tree.body, ""):
+        names.append(prefix + function.name)
+        function.body.insert(0, ast.parse(f"__called__.add(({path!r}, {names[-1]!r}))").body[0])
+    module = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+    for name in names:
+        yield Mutant(path, name, "", _code_of(module, name))
+
+
 def _functions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, Function]]:
     for statement in body:
         if isinstance(statement, Function):

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
-_NO_SEGMENT_FITS: Final = "saves the walk alone: no closed segment ends at or below such a stable offset"
 
-REASONS: Final[Mapping[str, str]] = {
-    "tiered/eligibility.py: candidates: stable <= 0 or copied >= stable -> copied >= stable": _NO_SEGMENT_FITS,
-    "tiered/eligibility.py: candidates: stable <= 0 or copied >= stable -> stable <= 0": _NO_SEGMENT_FITS,
-    "tiered/eligibility.py: candidates: stable <= 0 -> stable < 0": _NO_SEGMENT_FITS,
-    "tiered/eligibility.py: candidates: copied >= stable -> copied > stable": _NO_SEGMENT_FITS,
-    "tiered/lineage.py: is_within_leader_epochs: index == begin and found > 0 and (start < leader_epochs[found].start) "
-    "-> found > 0 and start < leader_epochs[found].start": "later epochs were compared with the log's before",
-    "controller/elections.py: Candidates.elect: last is not None and last in self.replicas and (not clean) "
-    "and acceptable(last) -> last in self.replicas and (not clean) and acceptable(last)": "None is no replica",
-}
+def parse(lines: Iterable[str]) -> dict[str, str]:
+    """Each line is a name, or, indented, the reason of the name before it. Raises ValueError for what is neither."""
+    found: dict[str, str] = {}
+    name: str | None = None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not line.startswith(" "):
+            if name is not None or line.rstrip() in found:
+                raise ValueError(f"line {number}: {name or line.rstrip()!r} has no reason, or is there twice")
+            name = line.rstrip()
+        elif name is None:
+            raise ValueError(f"line {number}: a reason of nothing")
+        else:
+            found[name], name = line.strip(), None
+    if name is not None:
+        raise ValueError(f"{name!r} has no reason")
+    return found
+
+
+REASONS: Final[Mapping[str, str]] = parse((Path(__file__).parent / "reasons.txt").read_text().splitlines())

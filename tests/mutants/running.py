@@ -1,4 +1,9 @@
-"""Runs the tests of one module for each of its mutants, in forks of a process that has collected them."""
+"""Runs tests for each mutant of some modules, in forks of a process that has collected them.
+
+The first fork runs them without a change and notes which test calls which function, and how long it takes; a mutant
+then meets the tests that call its function, the quickest first. What takes far longer than that, or far more memory,
+counts as noticed: a decision that is turned round may well loop for ever.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,14 @@ import contextlib
 import functools
 import importlib
 import os
+import pickle
+import random
+import resource
 import signal
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FunctionType
@@ -16,77 +26,173 @@ from typing import Final
 
 import pytest
 
-from tests.mutants.mutations import Mutant, mutants_of
+from tests.mutants.mutations import Mutant, marked, mutants_of
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE: Final = 10.0
-"""So many times as long as the tests take without a change may they take with one, and some seconds more."""
-SOME_SECONDS: Final = 20.0
+CPU_FACTOR: Final = 4.0
+CPU_SECONDS: Final = 2.0
+"""Each test may use so many times the processor time that it took without a change, and some seconds more."""
+WALL_FACTOR: Final = 10.0
+WALL_SECONDS: Final = 30.0
+"""The same for all tests of a mutant by the clock, for what waits for ever; the machine may be busy."""
+MEMORY: Final = 2 << 30
+SEED: Final = 1
+"""Of the sample, which is the same one each time."""
+FAST_DISK: Final = "/dev/shm"
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What one test did without a change: ``functions`` are (path, qualified name)."""
+
+    index: int
+    seconds: float
+    functions: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of one module. ``met``: the names of all mutants that were run."""
+
+    path: str
+    met: list[str]
+    survivors: list[str]
+    seconds: float
 
 
 class Mutating:
-    """A plug-in of pytest: instead of the tests once, all of them for each mutant. ``survivors`` is the result."""
+    """A plug-in of pytest: instead of the tests once, those that call its function for each mutant."""
 
-    def __init__(self, path: str) -> None:
-        self.survivors: list[str] = []
-        self.count = 0
-        self._path = path
+    def __init__(self, paths: Sequence[str], sample: int | None, report: Callable[[Result], None]) -> None:
+        self._paths = paths
+        self._sample = sample
+        self._report = report
+        self._called: list[Called] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """The smallest example that fails interests nobody here."""
+        from hypothesis import Phase, settings  # pytest warns of what was there before its plug-in was
+
+        settings.register_profile(
+            "mutants", settings.get_profile("repeatable"), phases=(Phase.explicit, Phase.generate)
+        )
+        settings.load_profile("mutants")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        began = time.monotonic()
-        assert _passes(session, None, SOME_SECONDS * PATIENCE), f"the tests of {self._path} fail without a change"
-        limit = (time.monotonic() - began) * PATIENCE + SOME_SECONDS
-        for mutant in mutants_of(self._path, (ROOT / self._path).read_text()):
-            survives = _passes(session, mutant, limit)
-            self.count += 1
-            if survives:
-                self.survivors.append(mutant.name)
+        self._called = sorted(_calls(session, self._paths), key=lambda one: one.seconds)
+        for path in self._paths:
+            began = time.monotonic()
+            mutants = list(mutants_of(path, (ROOT / path).read_text()))
+            if self._sample is not None:
+                chosen = random.Random(f"{SEED} {path}").sample(range(len(mutants)), min(self._sample, len(mutants)))
+                mutants = [mutants[at] for at in sorted(chosen)]
+            survivors = [one.name for one in mutants if self._survives(session, one)]
+            self._report(Result(path, [one.name for one in mutants], survivors, time.monotonic() - began))
         return True
 
-
-def answer(path: str, tests: Sequence[str], asked: Connection) -> None:
-    """Sends the number of mutants, and the names of those that survive."""
-    plugin = Mutating(path)
-    options = ["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        pytest.main([*options, *tests], plugins=[plugin])
-    if plugin.count:
-        asked.send((plugin.count, plugin.survivors))
+    def _survives(self, session: pytest.Session, mutant: Mutant) -> bool:
+        place = mutant.path, mutant.function
+        tests = [one for one in self._called if place in one.functions]
+        return not tests or _passes(session, mutant, tests)
 
 
-def _passes(session: pytest.Session, mutant: Mutant | None, seconds: float) -> bool:
-    """In a child, which is killed where it takes too long."""
+def answer(paths: Sequence[str], tests: Sequence[str], sample: int | None, asked: Connection) -> None:
+    """Sends a ``Result`` for each of these modules."""
+    options = ["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout=0"]
+    where = FAST_DISK if os.path.isdir(FAST_DISK) else None
+    with (
+        tempfile.TemporaryDirectory(dir=where) as folder,
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+    ):
+        plugin = Mutating(paths, sample, asked.send)
+        pytest.main([*options, f"--basetemp={folder}/tests", *tests], plugins=[plugin])
+
+
+def _calls(session: pytest.Session, paths: Sequence[str]) -> list[Called]:
+    """Runs all tests in a child in which each function says that it was called."""
+    reads, writes = os.pipe()
     child = os.fork()
     if not child:
-        _run_in_child(session, mutant)
-    until = time.monotonic() + seconds
+        os.close(reads)
+        _in_child(lambda: _note_calls(session, paths, writes))
+    os.close(writes)
+    with open(reads, "rb") as pipe:
+        found = pipe.read()
+    _, status = os.waitpid(child, 0)
+    assert status == 0, f"the tests of {', '.join(paths)} fail without a change"
+    called: list[Called] = pickle.loads(found)
+    return called
+
+
+def _note_calls(session: pytest.Session, paths: Sequence[str], writes: int) -> bool:
+    called = set[tuple[str, str]]()
+    for path in paths:
+        for mutant in marked(path, (ROOT / path).read_text()):
+            function = _function(mutant)
+            function.__globals__["__called__"] = called
+            function.__code__ = mutant.code
+    found = []
+    for index in range(len(session.items)):
+        called.clear()
+        began = time.process_time()
+        if not _run(session, index, None):
+            return False
+        found.append(Called(index, time.process_time() - began, frozenset(called)))
+    with open(writes, "wb") as pipe:
+        pipe.write(pickle.dumps(found))
+    return True
+
+
+def _passes(session: pytest.Session, mutant: Mutant, tests: Sequence[Called]) -> bool:
+    """In a child, which is killed where it takes too long."""
+    took = sum(one.seconds for one in tests)
+    child = os.fork()
+    if not child:
+        _in_child(lambda: _change_and_run(session, mutant, tests))
+    until = time.monotonic() + took * WALL_FACTOR + WALL_SECONDS
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return status == 0
-        time.sleep(0.01)
+        time.sleep(0.005)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return False
 
 
-def _run_in_child(session: pytest.Session, mutant: Mutant | None) -> None:
+def _change_and_run(session: pytest.Session, mutant: Mutant, tests: Sequence[Called]) -> bool:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
+    _function(mutant).__code__ = mutant.code
+    for at, one in enumerate(tests):
+        signal.setitimer(signal.ITIMER_PROF, one.seconds * CPU_FACTOR + CPU_SECONDS)
+        if not _run(session, one.index, tests[at + 1].index if at + 1 < len(tests) else None):
+            return False
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return True
+
+
+def _in_child(run: Callable[[], bool]) -> None:
+    """Ends the process: 0 where the tests pass."""
     code = 1
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
-        if mutant is not None:
-            _function(mutant).__code__ = mutant.code
-        for index, item in enumerate(session.items):
-            following = session.items[index + 1] if index + 1 < len(session.items) else None
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if session.testsfailed:
-                break
-        code = int(session.testsfailed > 0)
+        code = 0 if run() else 1
     finally:
         os._exit(code)
+
+
+def _run(session: pytest.Session, index: int, following: int | None) -> bool:
+    item = session.items[index]
+    item.config.hook.pytest_runtest_protocol(
+        item=item, nextitem=None if following is None else session.items[following]
+    )
+    return not session.testsfailed
 
 
 def _function(mutant: Mutant) -> FunctionType:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from types import FunctionType
 
-from tests.mutants.mutations import mutants_of
+import pytest
+
+from tests.mutants.mutations import marked, mutants_of
+from tests.mutants.reasons import parse
 
 SOURCE = """
 class Gate:
@@ -40,3 +43,23 @@ def test_the_code_of_a_mutant_does_what_its_name_says() -> None:
     assert (boundary.name, equal.name) == ("m.py: passes: a < b -> a <= b", "m.py: other: a == 1 -> a != 1")
     assert FunctionType(boundary.code, {})(1, 1) is True
     assert FunctionType(equal.code, {})(1) is False
+
+
+def test_a_marked_function_tells_its_name_and_does_what_it_did() -> None:
+    called: set[tuple[str, str]] = set()
+    [opens] = marked("m.py", "def opens(a):\n    return a == 1\n")
+    assert FunctionType(opens.code, {"__called__": called})(1) is True
+    assert called == {("m.py", "opens")}
+
+
+def test_reasons_are_read_by_name() -> None:
+    assert parse(["# why", "m.py: f: a -> b", "    no other program", "", "m.py: f: c -> d", "  costs time"]) == {
+        "m.py: f: a -> b": "no other program",
+        "m.py: f: c -> d": "costs time",
+    }
+
+
+@pytest.mark.parametrize("lines", [["a"], ["  r"], ["a", "b", "  r"], ["a", "  r", "a", "  s"], ["a", "  r", "  s"]])
+def test_a_name_without_a_reason_and_a_reason_without_a_name_are_refused(lines: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"reason"):
+        parse(lines)

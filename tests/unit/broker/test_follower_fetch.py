@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -280,6 +281,26 @@ class TestNearerReplicas:
         assert self.ask(bench, 1).preferred_read_replica == 3
         register(bench, 3, 3, fenced=True)
         assert self.ask(bench, 1).preferred_read_replica == -1
+
+    @pytest.mark.parametrize("gone", ["fenced", "unregistered", "without the listener"])
+    def test_nobody_is_sent_to_a_broker_that_cannot_be_reached(self, bench: Bench, gone: str) -> None:
+        self.three_racks(bench)
+        if gone == "unregistered":
+            del bench.image.brokers[OTHER]
+        else:
+            changed = {"fenced": True} if gone == "fenced" else {"endpoints": ()}
+            bench.image.brokers[OTHER] = replace(bench.image.brokers[OTHER], **changed)
+        assert self.ask(bench, 1).preferred_read_replica == 3
+
+    def test_a_replica_serves_the_offset_after_its_last_record(self, bench: Bench) -> None:
+        partition = self.three_racks(bench)
+        partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), partition_epoch=1))
+        assert self.ask(bench, 2).preferred_read_replica == 3
+
+    def test_a_leader_in_the_same_rack_is_as_near_as_its_followers_there(self, bench: Bench) -> None:
+        self.three_racks(bench)
+        bench.image.brokers[ME] = replace(bench.image.brokers[ME], rack="b")
+        assert self.ask(bench).preferred_read_replica == -1
 
     def test_nobody_is_sent_away_without_a_selector_nor_below_version_11(self, bench: Bench) -> None:
         self.three_racks(bench, selects=False)

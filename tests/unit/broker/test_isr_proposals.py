@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from io import StringIO
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -190,6 +192,33 @@ def test_a_controller_that_is_behind_is_not_asked_without_pause() -> None:
         sender.submit(0)
         await asyncio.sleep(1)
         assert controller.pauses == [0.051] and len(sender.answers) == 2
+
+    with_controller(controller, scenario)
+
+
+def test_a_refusal_that_stands_does_not_hold_up_the_next_proposal() -> None:
+    controller = Told({0: int(ErrorCode.INELIGIBLE_REPLICA)}, {1: 0})
+
+    async def scenario(sender: Sender) -> None:
+        sender.submit(0)
+        await asyncio.sleep(0.0005)
+        sender.submit(1)
+        await asyncio.sleep(1)
+        assert controller.pauses == [0.001] and len(sender.answers) == 2
+
+    with_controller(controller, scenario)
+
+
+def test_a_trouble_that_lasts_is_told_once_and_again_after_it_was_over(logged: StringIO) -> None:
+    gone, late = ChannelError("gone"), ChannelError("late")
+    controller = Told(gone, gone, late, {0: 0}, late, {0: 0})
+
+    async def scenario(sender: Sender) -> None:
+        for _ in range(2):
+            sender.submit(0)
+            await asyncio.sleep(1)
+        reasons = [json.loads(line)["reason"] for line in logged.getvalue().splitlines() if "not changed yet" in line]
+        assert reasons == ["gone", "late", "late"]
 
     with_controller(controller, scenario)
 

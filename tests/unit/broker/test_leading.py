@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from broker.apis import delete_records
 from broker.isr import Committed, PendingExpand, Reaction, reaction
-from broker.isr_proposals import Altered
 from broker.partition import ACKS_ALL, Partition
 from node.image import BrokerImage
 from protocol import messages
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from protocol.types import BrokerEpoch, NodeId, Offset
 from tests.fixtures.properties import examples
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 
@@ -265,26 +264,6 @@ class TestAnswers:
         fetch(bench, partition, OTHER, 0, epoch=8)
         bench.proposals.refuse(error)
         assert bench.proposals.members() == {1: 1, 2: 2}
-
-    def test_an_answer_of_another_leader_epoch_or_an_older_state_leaves_it_open(self, bench: Bench) -> None:
-        for leader_epoch, partition_epoch in ((5, 1), (4, -1)):
-            bench.proposals.open.clear()
-            bench.image.topics.clear()
-            for hosted in list(bench.partitions):
-                hosted.online_log.close()
-                bench.partitions.remove(hosted)
-            partition = led(bench, (1,), leader_epoch=4)
-            fetch(bench, partition, OTHER, 0)
-            proposal = bench.proposals.open.pop()
-            proposal.done(
-                Altered(
-                    leader_epoch=LeaderEpoch(leader_epoch),
-                    partition_epoch=PartitionEpoch(partition_epoch),
-                    isr=(ME, OTHER),
-                )
-            )
-            assert isinstance(state_of(partition), PendingExpand) and partition.isr == (1,)
-        assert bench.replication.meters.failed.value == 2
 
     def test_a_late_answer_changes_nothing(self, bench: Bench) -> None:
         partition = self.expanding(bench)

@@ -83,6 +83,13 @@ def test_a_broker_that_joins_counts_as_active_and_one_that_leaves_as_gone() -> N
     assert not acceptance(brokers, partition(), leaving=ids(2))(NodeId(2))
 
 
+def test_a_replica_that_is_moved_is_looked_for_in_its_new_directory() -> None:
+    """The image still shows the old one."""
+    brokers, other = {1: broker(1)}, UUID(int=1 << 71)
+    assert acceptance(brokers, partition(other), moved={NodeId(1): A_DIR})(NodeId(1))
+    assert not acceptance(brokers, partition(), moved={NodeId(1): other})(NodeId(1))
+
+
 def test_a_new_partition_is_in_sync_on_all_active_replicas() -> None:
     assert initial_isr(ids(3, 1, 2)) == ids(3, 1, 2)
     assert initial_isr(()) == ()

@@ -107,6 +107,29 @@ def test_for_all_only_those_are_told_of_that_needed_an_election() -> None:
     assert cluster.partition("b").leader == 1
 
 
+def test_for_all_those_are_told_of_that_could_not_be_elected() -> None:
+    cluster = on_three(2, 3, name="a")
+    topic = cluster.state.image.topics["a"].id
+    cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, leader=2)])
+    assert elect(cluster, PREFERRED, None) == {"a": {0: "PREFERRED_LEADER_NOT_AVAILABLE"}}
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_request_elects_as_many_leaders_as_one_batch_holds(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(leader_elections, "MAX_RECORDS_PER_BATCH", limit)
+    cluster = Cluster(3)
+    for name in "ab":
+        add(cluster, name, 1, 2, 3)
+        topic = cluster.state.image.topics[name].id
+        cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, leader=2)])
+    if limit == 2:
+        assert elect(cluster, PREFERRED, None) == {"a": {0: "NONE"}, "b": {0: "NONE"}}
+    else:
+        with pytest.raises(KafkaError) as failure:
+            elect_leaders(cluster.state, PREFERRED, None)
+        assert failure.value.code is ErrorCode.POLICY_VIOLATION
+
+
 def test_leadership_is_balanced_where_the_preferred_replica_is_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_elections, "MAX_ELECTIONS", 2)
     cluster = Cluster(3)

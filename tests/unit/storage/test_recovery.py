@@ -9,7 +9,8 @@ import pytest
 
 from protocol.types import LeaderEpoch, Offset
 from storage.append_info import Origin
-from tests.unit.storage.logs import LogFolder, append, marker, values_of
+from storage.segment import MAX_RELATIVE_OFFSET
+from tests.unit.storage.logs import LogFolder, append, batch_of, marker, values_of
 
 VALUES = [b"%03d" % number * 20 for number in range(20)]
 
@@ -244,3 +245,93 @@ def test_an_open_transaction_bounds_the_stable_offset_after_a_kill(tmp_path: Pat
         log.set_high_watermark(Offset(3))
         assert log.last_stable_offset == 1
         log.close()
+
+
+def test_recovery_writes_the_indexes_that_were_there(tmp_path: Path) -> None:
+    """Of closed segments; that of the active one is in memory until it is closed."""
+    folder = written(tmp_path)
+    paths = [path for suffix in (".index", ".timeindex") for path in sorted(Path(folder.path).glob(f"*{suffix}"))[:-1]]
+    before = [path.read_bytes() for path in paths]
+    assert all(before)
+    folder.open(clean=False)
+    assert [path.read_bytes() for path in paths] == before
+
+
+def test_recovery_takes_a_snapshot_of_the_producers_at_each_segment(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    for path in Path(folder.path).glob("*.snapshot"):
+        path.unlink()
+    log = folder.open(clean=False)
+    bases = [segment.base_offset for segment in log.segments]
+    assert [int(path.stem) for path in sorted(Path(folder.path).glob("*.snapshot"))][: len(bases) - 1] == bases[1:]
+
+
+def test_no_snapshot_of_the_producers_outlives_the_records_that_recovery_cuts(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    log = folder.open(clean=False)
+    log.truncate_to(Offset(19))
+    assert log.producer_files.offsets[-1] == 19
+    change(file_of(folder, ".log", 1), lambda data: data.__setitem__(450, data[450] ^ 0xFF))
+    again = folder.open(clean=False)
+    assert 0 < again.log_end_offset < 10
+    assert [
+        int(path.stem) for path in Path(folder.path).glob("*.snapshot") if int(path.stem) > again.log_end_offset
+    ] == []
+
+
+def test_a_snapshot_of_the_producers_behind_the_recovery_point_is_not_believed(tmp_path: Path) -> None:
+    """A power loss may bring back one of records that were cut before others came in their place."""
+    other = LogFolder(tmp_path / "other").open()
+    append(other, b"x", producer=(6, 0, 0))
+    other.roll()
+    folder = written(tmp_path)
+    Path(folder.path, f"{18:020d}.snapshot").write_bytes(
+        file_of(LogFolder(tmp_path / "other"), ".snapshot").read_bytes()
+    )
+    log = folder.open(clean=False)
+    assert [producer for producer, _ in log.producers] == [5]
+    log.truncate_to(Offset(19))
+    assert [producer for producer, _ in log.producers] == [5]
+    assert append(log, b"next", producer=(5, 0, 19)).first_offset == 19
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_segment_that_is_missing_ends_a_log_unless_compaction_may_have_taken_it(tmp_path: Path, policy: str) -> None:
+    folder = LogFolder(tmp_path, segment_bytes=650, cleanup_policy=(policy,))
+    log = folder.open()
+    for number in range(20):
+        append(log, b"%02d" % number * 30, keys=(b"k",))
+    bases = [segment.base_offset for segment in log.segments]
+    Path(log.segments[1].path(".log")).unlink()
+    again = folder.open(clean=False)
+    left = [segment.base_offset for segment in again.segments]
+    if policy == "delete":
+        assert (left, again.log_end_offset) == (bases[:1], bases[1])
+    else:
+        assert (left, again.log_end_offset) == ([bases[0], *bases[2:]], 20)
+
+
+def test_the_producer_with_the_number_0_is_recovered(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path)
+    append(folder.open(), b"x", producer=(0, 0, 0))
+    assert append(folder.open(clean=False), b"x", producer=(0, 0, 0)).duplicate
+
+
+def test_a_committed_transaction_is_not_taken_for_an_aborted_one(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    append(log, b"kept", producer=(9, 0, 0), transactional=True)
+    log.append_as_leader(marker((9, 0), commit=True), leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
+    again = folder.open(clean=False)
+    assert again.aborted_transactions(Offset(0), Offset(2)) == []
+
+
+def test_the_last_offset_that_a_segment_can_hold_is_recovered(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    append(log, b"first")
+    last = MAX_RELATIVE_OFFSET
+    log.append_as_follower(batch_of(b"last", base_offset=Offset(last), leader_epoch=LeaderEpoch(0)))
+    assert len(log.segments) == 1
+    again = folder.open(clean=False)
+    assert (again.log_end_offset, folder.events.named("log cut in recovery")) == (last + 1, [])

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from protocol.batch import NO_TIMESTAMP
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import Offset
+from protocol.types import LeaderEpoch, Offset
 from storage.partition_log import PartitionLog
-from tests.unit.storage.logs import START_MS, LogFolder, append, values_of
+from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 SIZE = 73
 """Bytes of a batch with the key ``k`` and the value ``xxxx``."""
@@ -42,6 +42,22 @@ def test_segments_older_than_the_limit_go(tmp_path: Path, age: int, deleted: int
     assert log.delete_old_segments(START_MS + age) == deleted
     assert log.log_start_offset == deleted
     assert len(log.segments) == max(5 - deleted, 1)
+
+
+def test_a_limit_of_no_time_lets_go_all_that_is_over(tmp_path: Path) -> None:
+    _, log = segments(tmp_path, 3, retention_ms=0)
+    assert log.delete_old_segments(START_MS + 1000) == 1
+    assert log.delete_old_segments(START_MS + 1001) == 1
+
+
+def test_an_empty_segment_does_not_hold_those_after_it(tmp_path: Path) -> None:
+    """A follower's first batch may begin too far on for the first segment."""
+    log = LogFolder(tmp_path, retention_ms=1000).open()
+    for base in (1 << 32, 1 << 33):
+        log.append_as_follower(batch_of(base_offset=Offset(base), leader_epoch=LeaderEpoch(0)))
+    assert (log.segments[0].base_offset, log.segments[0].size) == (0, 0)
+    log.set_high_watermark(log.log_end_offset)
+    assert log.delete_old_segments(1 << 50) == 3
 
 
 def test_when_all_segments_go_an_empty_one_begins(tmp_path: Path) -> None:

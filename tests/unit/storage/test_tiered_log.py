@@ -266,6 +266,36 @@ def test_what_is_cut_below_the_local_log_leaves_the_epochs_of_the_tier(tmp_path:
     assert tiering.epochs_reach_start(log)
 
 
+def test_a_cut_at_the_start_of_the_local_log_leaves_the_producers_of_the_tier(tmp_path: Path) -> None:
+    _, leader = tiered(tmp_path / "leader", 3)
+    append(leader, b"value", producer=(7, 0, 0), epoch=3)
+    leader.roll()
+    snapshot = Path(tiering.snapshot_at(leader, Offset(4))).read_bytes()
+    _, log = tiered(tmp_path / "follower", 1)
+    tiering.start_in_tier(log, Offset(4), log_start=Offset(0), epochs=leader.epochs.entries, snapshot=snapshot)
+    log.append_as_follower(sent_by_leader(4, epoch=3))
+    assert log.truncate_to(Offset(4))
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 4, 4)
+    assert append(log, b"value", producer=(7, 0, 0), epoch=4).duplicate
+
+
+def test_an_epoch_that_began_where_the_log_is_cut_below_its_local_part_goes(tmp_path: Path) -> None:
+    _, log = tiered(tmp_path, 1)
+    known = [EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in ((0, 0), (1, 3), (2, 5))]
+    nobody = encode_snapshot(ProducerState())
+    tiering.start_in_tier(log, Offset(8), log_start=Offset(2), epochs=known, snapshot=nobody)
+    log.truncate_to(Offset(3))
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 2)]
+
+
+def test_a_tiered_log_that_is_never_to_lose_records_lets_local_ones_go_all_the_same(tmp_path: Path) -> None:
+    """``cleanup.policy`` speaks of the whole log, ``local.retention.*`` of the disk."""
+    _, log = tiered(tmp_path, 3, cleanup_policy=(), local_retention_bytes=1)
+    tiering.note_copied(log, Offset(1))
+    assert log.delete_old_segments(START_MS) == 2
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 2)
+
+
 def test_a_log_whose_local_part_goes_keeps_its_place_and_its_epochs(tmp_path: Path) -> None:
     folder, log = tiered(tmp_path, 3)
     before = list(log.epochs.entries)

@@ -69,6 +69,22 @@ def test_cutting_at_the_end_removes_only_an_epoch_without_records(tmp_path: Path
     assert log.log_end_offset == 20
 
 
+def test_cutting_exactly_at_the_end_cuts_nothing_but_such_an_epoch_on_the_disk_too(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    log.assign_epoch(LeaderEpoch(9), Offset(20))
+    assert not log.truncate_to(Offset(20))
+    assert log.truncations == 0, "a flush that is under way counts"
+    assert epochs_on_disk(log) == log.epochs.entries == [(0, 0), (1, 7), (2, 14)]
+
+
+@pytest.mark.parametrize(("offset", "warnings"), [(12, 0), (11, 1)])
+def test_only_a_cut_into_what_is_committed_is_warned_of(tmp_path: Path, offset: int, warnings: int) -> None:
+    folder, log = filled(tmp_path)
+    log.set_high_watermark(Offset(12))
+    log.truncate_to(Offset(offset))
+    assert len(folder.events.named("truncating below the high watermark")) == warnings
+
+
 def test_a_log_cut_before_its_start_begins_anew(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.set_high_watermark(Offset(20))
@@ -77,7 +93,7 @@ def test_a_log_cut_before_its_start_begins_anew(tmp_path: Path) -> None:
     assert log.segments[0].base_offset == 10
     log.truncate_to(Offset(11))
     assert (log.log_start_offset, log.log_end_offset) == (11, 11)
-    log.truncate_to(Offset(3))
+    assert log.truncate_to(Offset(3))
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
     assert log.epochs.entries == []
     assert append(log, b"x").first_offset == 3
@@ -111,6 +127,73 @@ def test_a_cut_below_the_recovery_point_lowers_it_and_says_so(tmp_path: Path) ->
     append(log, b"x")
     log.truncate_to(Offset(8))
     assert told == [8]
+
+
+def test_starting_over_below_the_recovery_point_lowers_it_and_says_so(tmp_path: Path) -> None:
+    folder, log = filled(tmp_path)
+    told = []
+    folder.context.truncated = lambda: told.append(log.recovery_point)
+    log.flush()
+    log.truncate_fully_and_start_at(Offset(3))
+    assert (log.recovery_point, told) == (3, [3])
+
+
+def snapshots(log: PartitionLog) -> list[str]:
+    return sorted(path.name for path in Path(log.folder).glob("*.snapshot"))
+
+
+def test_no_snapshot_of_the_producers_outlives_the_records_it_is_of(tmp_path: Path) -> None:
+    """It would be read as if it were of what comes at its offset later."""
+    _, log = filled(tmp_path)
+    for offset in (18, 13):
+        log.truncate_to(Offset(offset))
+        assert snapshots(log)[-1] == f"{offset:020d}.snapshot"
+    log.truncate_fully_and_start_at(Offset(3))
+    assert snapshots(log) == []
+    append(log, b"x", producer=(6, 0, 0))
+    log.roll()
+    assert snapshots(log) == [f"{4:020d}.snapshot"], "those of the log before do not keep it from being written"
+
+
+def test_the_snapshot_of_a_cut_is_synced_before_the_recovery_point_moves_past_it(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    log.flush()
+    log.truncate_to(Offset(13))
+    append(log, b"x")
+    plan = log.plan_flush()
+    assert plan is not None
+    assert f"{log.folder}/{13:020d}.snapshot" in plan.paths
+
+
+def test_a_log_without_records_leaves_no_snapshot_at_its_start(tmp_path: Path) -> None:
+    """As in Kafka: what it knew of producers went with the records."""
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    append(log, b"x", producer=(5, 0, 0))
+    log.set_high_watermark(Offset(1))
+    assert log.increment_log_start(Offset(1))
+    log.close()
+    assert snapshots(log) == []
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_the_recovery_point_is_never_before_the_start(tmp_path: Path, flushed: bool) -> None:
+    """What lies before it need not be synced; what was synced stays so."""
+    _, log = filled(tmp_path)
+    log.set_high_watermark(Offset(20))
+    if flushed:
+        log.flush()
+    log.increment_log_start(Offset(12))
+    assert log.recovery_point == (20 if flushed else 12)
+
+
+def test_a_start_that_moves_is_told_once(tmp_path: Path) -> None:
+    folder, log = filled(tmp_path)
+    told = []
+    folder.context.start_moved = lambda moved: told.append(moved.log_start_offset)
+    log.set_high_watermark(Offset(20))
+    assert [log.increment_log_start(Offset(offset)) for offset in (12, 12)] == [True, False]
+    assert told == [12]
 
 
 def test_a_flush_that_a_cut_overtook_does_not_count(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.unit.tiered.dumb_tier import DumbTier
 from tests.unit.tiered.segments import EPOCHS_OF_KIP405_3, KIP405_3, epochs, segment
 from tiered.lineage import filtered, is_within_leader_epochs
 from tiered.lineage_offsets import RemoteEnd, highest_remote, remote_log_start
-from tiered.retention import LogView, Validity, Verdict, decide
+from tiered.retention import LogView, Validity, Verdict, abandoned, decide
 from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
@@ -66,6 +66,12 @@ def test_segments_older_than_the_limit_go_and_those_just_as_old_stay(age: int, d
     """To the millisecond as locally (KAFKA-20091)."""
     start = 10 * deleted if deleted else None
     assert expire(*TENS, log=view(retention_ms=age)) == (list(range(deleted)), start, [])
+
+
+def test_a_limit_that_reaches_back_to_the_first_millisecond_holds_all_but_what_has_no_time() -> None:
+    timeless = (replace(TENS[0], max_timestamp_ms=-1), *TENS[1:])
+    assert expire(*timeless, log=view(retention_ms=NOW)) == ([0], 10, [])
+    assert expire(*timeless, log=view(retention_ms=NOW + 1)) == ([], None, [])
 
 
 def test_a_timestamp_in_the_future_holds_its_segment_and_all_after_it_until_its_time_has_come() -> None:
@@ -126,6 +132,39 @@ def test_segments_that_overlap_move_the_log_start_to_the_furthest_end() -> None:
     """KAFKA-16890."""
     overlapping = (finished(0, 0, 30, {0: 0}), finished(1, 0, 9, {0: 0}), finished(2, 31, 40, {0: 31}, time=NOW))
     assert expire(*overlapping, log=view(retention_ms=1)) == ([0, 1], 31, [])
+
+
+def test_a_segment_that_reaches_beyond_what_goes_by_a_single_record_is_judged_by_itself() -> None:
+    overlapping = (TENS[0], finished(1, 5, 10, {0: 5}, time=NOW))
+    assert expire(*overlapping, log=view(retention_ms=1)) == ([0], 10, [])
+
+
+def test_a_log_without_epochs_lets_nothing_go() -> None:
+    assert expire(*TENS, log=view({}, retention_ms=1)) == ([], None, [])
+
+
+def test_an_unfinished_copy_is_given_up_if_it_is_old_and_another_one_has_taken_its_place() -> None:
+    """``segment`` begins to be copied at 2000."""
+    copy = segment(1, 0, 9, {0: 0})
+    others = [replace(segment(2, 0, 9, {0: 0}), state=state) for state in (FINISHED, DELETING)]
+
+    def found(*, copied: int = 9, before_ms: int = 2001, copying: tuple[int, ...] = ()) -> list[int]:
+        ids = {UUID(int=one) for one in copying}
+        given_up = abandoned([copy, *others], copied=Offset(copied), before_ms=before_ms, copying=ids)
+        return [one.id.int for one in given_up]
+
+    assert found() == [1]
+    assert found(copied=8) == [], "its last record is in no other copy"
+    assert found(before_ms=2000) == [], "its copier may still be at it"
+    assert found(copying=(1,)) == [], "this broker is at it"
+
+
+def test_what_a_pass_has_found_of_segments_that_are_gone_is_forgotten() -> None:
+    """A leader lives for long, and each segment has an id of its own."""
+    validity = Validity()
+    for start in range(5):
+        decide(DumbTier(*TENS[start:]), view(retention_bytes=0), now=NOW, validity=validity)
+    assert validity._valid == {TENS[4].id}
 
 
 def test_a_deletion_that_failed_is_tried_again() -> None:

@@ -9,10 +9,12 @@ from uuid import UUID
 
 import pytest
 
+from broker.groups import store
 from broker.groups.cleaning import TopicsView
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.model import CommittedOffset, GroupSettings
 from broker.partition import Partition
+from protocol.batch import CorruptBatch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import OFFSETS_TOPIC, ZERO_UUID, LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, led_by
@@ -32,6 +34,10 @@ class Tasks:
     def __init__(self) -> None:
         self.running: list[Coroutine[Any, Any, None]] = []
         self.turns = 0
+        self.kept: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+    def keep(self, task: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        self.kept.append(task)
 
     def attempt(self, task: Coroutine[Any, Any, None], name: str) -> None:
         self.running.append(task)
@@ -50,7 +56,9 @@ class Coordinated:
     def __init__(self, bench: Bench) -> None:
         self.tasks = Tasks()
         self.partition: Partition = bench.led(OFFSETS_TOPIC)
-        runtime: Any = SimpleNamespace(clock=bench.clock, random=bench.runtime.random)
+        self.noted: list[Exception] = []
+        contained = SimpleNamespace(note=lambda what, error, **where: self.noted.append(error))
+        runtime: Any = SimpleNamespace(clock=bench.clock, random=bench.runtime.random, contained=contained)
         tasks: Any = self.tasks
         self.topics = {OLD, NEW}
         """Ids of those that this broker knows."""
@@ -158,3 +166,68 @@ def test_a_coordinator_that_lost_its_epoch_writes_and_promises_nothing(coordinat
     errors: list[ErrorCode] = []
     shard.when_settled(errors.append)
     assert errors == [ErrorCode.NOT_COORDINATOR]
+
+
+def refusal(coordinated: Coordinated) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        coordinated.groups.shard("g")
+    return refused.value.code
+
+
+def test_the_offsets_of_a_topic_go_with_it(coordinated: Coordinated) -> None:
+    coordinated.commit(9, OLD)
+    coordinated.commit(6, NEW, "u")
+    coordinated.groups.topics_deleted({OLD: "t"})
+    assert coordinated.offsets() == {"u": 6}
+
+
+def test_offsets_that_nobody_has_needed_for_long_expire_by_themselves(coordinated: Coordinated) -> None:
+    coordinated.commit(9)
+    coordinated.groups.start()
+    (expire,) = coordinated.tasks.kept
+    turns = expire().__await__()
+    next(turns)
+    assert coordinated.offsets() == {"t": 9}
+    next(turns)
+    assert coordinated.offsets() == {}
+    turns.close()
+
+
+@pytest.mark.parametrize("how", ["resigned", "elected again"])
+def test_the_groups_of_a_leadership_that_is_over_answer_nobody_any_more(coordinated: Coordinated, how: str) -> None:
+    shard = coordinated.groups.shard("g")
+    if how == "resigned":
+        coordinated.groups.resigned(0)
+    else:
+        coordinated.elect()
+    told: list[ErrorCode] = []
+    shard.when_settled(told.append)
+    assert (shard.closed, told) == (True, [ErrorCode.NOT_COORDINATOR])
+    loading = how == "elected again"
+    assert refusal(coordinated) is (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
+    coordinated.tasks.run()
+
+
+@pytest.mark.parametrize(("error", "noted"), [(CorruptBatch("damaged"), 0), (ValueError("a mistake"), 1)])
+def test_a_partition_that_cannot_be_read_is_not_coordinated_and_a_mistake_is_noted(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch, error: Exception, noted: int
+) -> None:
+    def fail(self: store.Loader, data: memoryview) -> None:
+        raise error
+
+    coordinated.commit(5)
+    monkeypatch.setattr(store.Loader, "apply", fail)
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert refusal(coordinated) is ErrorCode.NOT_COORDINATOR
+    assert len(coordinated.noted) == noted
+
+
+def test_all_groups_are_told_of_once_every_partition_is_loaded(coordinated: Coordinated) -> None:
+    assert len(list(coordinated.groups.shards())) == 1
+    coordinated.groups.elected(1, LeaderEpoch(coordinated.epoch), coordinated.partition)
+    with pytest.raises(KafkaError) as refused:
+        coordinated.groups.shards()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    coordinated.tasks.run()
+    assert len(list(coordinated.groups.shards())) == 2

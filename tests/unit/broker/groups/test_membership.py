@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from broker.groups.model import GroupState
+import pytest
+
+from broker.groups.membership import sync
+from broker.groups.model import GroupState, JoinAnswer, SyncAnswer
 from protocol.errors import ErrorCode
 from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
 
@@ -125,3 +128,78 @@ def test_syncs_that_wait_are_called_back_when_a_rebalance_begins() -> None:
     waiting = world.sync(follower[0])
     world.join()
     assert waiting[0].error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocol_name"), [("connect", None), (None, "roundrobin"), ("connect", "range")]
+)
+def test_a_member_that_takes_the_group_for_another_kind_is_refused(
+    protocol_type: str | None, protocol_name: str | None
+) -> None:
+    """KIP-559."""
+    world = GroupWorld()
+    (member,) = world.stable()
+    answers: list[SyncAnswer] = []
+
+    def ask(protocol_type: str | None, protocol_name: str | None) -> ErrorCode:
+        sync(
+            world.group,
+            member_id=member.member_id,
+            instance_id=None,
+            generation=member.generation,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments={},
+            reply=answers.append,
+            now_ms=world.now_ms,
+        )
+        return answers[-1].error
+
+    assert ask(protocol_type, protocol_name) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert ask("consumer", "range") is ErrorCode.NONE
+    assert len(answers) == 2
+
+
+def test_a_member_that_asks_for_its_share_again_lives() -> None:
+    world = GroupWorld()
+    (member,) = world.stable()
+    for _ in range(3):
+        world.advance(SESSION_MS - 1)
+        assert world.sync(member)[0].error is ErrorCode.NONE
+    assert world.group.state is GroupState.STABLE
+
+
+def test_an_assignment_that_is_written_after_the_next_rebalance_began_makes_nothing_stable() -> None:
+    """The generation is still the same: it ends with the rebalance."""
+    world = GroupWorld()
+    leader, other = (answers[0] for answers in joined(world, 2))
+    world.hold_writes = True
+    waiting = world.sync(leader, {leader.member_id: b"all"})
+    world.leave(other.member_id)
+    assert (world.group.state, waiting[0].error) == (GroupState.PREPARING, ErrorCode.REBALANCE_IN_PROGRESS)
+    world.commit()
+    assert (world.group.state, len(waiting)) == (GroupState.PREPARING, 1)
+
+
+def test_an_assignment_that_is_refused_at_once_is_told_at_once() -> None:
+    world = GroupWorld()
+    ((leader,),) = joined(world, 1)
+    world.refused = ErrorCode.NOT_COORDINATOR
+    assert world.sync(leader, {})[0].error is ErrorCode.NOT_COORDINATOR
+    assert world.group.state is GroupState.PREPARING
+
+
+def test_an_id_that_was_given_to_somebody_is_not_given_back_by_a_static_member() -> None:
+    world = GroupWorld()
+    (given,) = world.join(known_id_needed=True)
+    assert world.leave(given.member_id, "i") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert given.member_id in world.group.pending_members
+    assert world.leave(given.member_id) is ErrorCode.NONE
+
+
+def joined(world: GroupWorld, count: int) -> list[list[JoinAnswer]]:
+    """So many members that have joined a generation, the first of them its leader; nobody has synced."""
+    waiting = [world.join() for _ in range(count)]
+    world.advance(world.group.settings.initial_delay_ms * (count + 1) + 1)
+    assert world.group.state is GroupState.COMPLETING
+    return waiting

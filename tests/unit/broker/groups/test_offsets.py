@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from broker.groups.model import CommittedOffset
-from broker.groups.offsets import commit_refusal, delete_refusal, expired_offsets, offset_delete_refusal
+from broker.groups.offsets import (
+    commit_refusal,
+    delete_refusal,
+    expired_offsets,
+    is_vacant,
+    of_topics,
+    offset_delete_refusal,
+)
+from protocol.consumer_protocol import Subscription, encode_consumer_message
 from protocol.errors import ErrorCode
-from tests.unit.broker.groups.world import GroupWorld
+from tests.unit.broker.groups.world import SESSION_MS, GroupWorld
 
 DAY_MS = 86_400_000
 
@@ -35,6 +45,19 @@ def test_a_member_may_commit_in_its_generation_only() -> None:
     assert refusal(world, member.member_id, 1) is None
     assert refusal(world, member.member_id, 0) is ErrorCode.ILLEGAL_GENERATION
     assert refusal(world, "who", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_who_says_that_it_is_a_member_may_not_commit_in_an_empty_group(generation: int) -> None:
+    assert refusal(GroupWorld(), "who", generation) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_commit_shows_that_its_member_lives() -> None:
+    world = GroupWorld()
+    (member,) = world.stable()
+    for _ in range(3):
+        world.advance(SESSION_MS - 1)
+        assert refusal(world, member.member_id, 1) is None
 
 
 def test_between_join_and_sync_nobody_may_commit() -> None:
@@ -82,8 +105,63 @@ def test_offsets_of_a_group_that_had_members_are_kept_from_the_time_it_became_em
     assert expired_offsets(world.group, now_ms=emptied + retention, retention_ms=retention) == [("t", 0)]
 
 
-def test_an_old_client_s_retention_time_goes_before_all() -> None:
+@pytest.mark.parametrize("expires", [GroupWorld().now_ms + 5, 0])
+def test_an_old_client_s_retention_time_goes_before_all(expires: int) -> None:
     world = GroupWorld()
-    commit(world, "t", expire_ms=world.now_ms + 5)
+    commit(world, "t", expire_ms=expires)
     world.advance(5)
     assert expired_offsets(world.group, now_ms=world.now_ms, retention_ms=7 * DAY_MS) == [("t", 0)]
+
+
+def old_after(world: GroupWorld, retention_ms: int) -> list[tuple[str, int]]:
+    return expired_offsets(world.group, now_ms=world.now_ms, retention_ms=retention_ms)
+
+
+def test_offsets_of_a_simple_group_do_not_live_longer_because_they_were_loaded_again() -> None:
+    """The group was made a moment ago; nobody ever joined it."""
+    world = GroupWorld()
+    world.group.offsets["t", 0] = CommittedOffset(1, -1, "", world.now_ms - 1000)
+    assert old_after(world, 1000) == [("t", 0)]
+
+
+def test_a_live_group_of_consumers_loses_the_offsets_of_topics_that_none_of_them_reads() -> None:
+    """Counted from the commit: when its generation began does not matter."""
+    world = GroupWorld()
+    commit(world, "read")
+    commit(world, "left")
+    committed = world.now_ms
+    world.stable(protocols=(("range", encode_consumer_message(Subscription(topics=("read",)))),))  # type: ignore[arg-type]
+    retention = world.now_ms - committed
+    assert retention > 0
+    assert (old_after(world, retention + 1), old_after(world, retention)) == ([], [("left", 0)])
+
+
+def test_a_live_group_of_another_kind_keeps_all_of_its_offsets() -> None:
+    world = GroupWorld()
+    commit(world, "t")
+    world.stable(protocol_type="connect")
+    assert old_after(world, 0) == []
+
+
+def test_a_group_is_vacant_if_nobody_is_in_it_or_on_the_way() -> None:
+    world = GroupWorld()
+    assert is_vacant(world.group)
+    world.join(known_id_needed=True)
+    assert not is_vacant(world.group), "somebody was given an id and is about to come again"
+    live = GroupWorld()
+    live.stable()
+    assert not is_vacant(live.group)
+
+
+def test_the_offsets_of_a_deleted_topic_are_those_with_its_id_or_of_old_with_its_name() -> None:
+    world, gone, later = GroupWorld(), UUID(int=5), UUID(int=6)
+    for topic, topic_id in (("gone", gone), ("old name", gone), ("made again", later), ("kept", later)):
+        world.group.offsets[topic, 0] = CommittedOffset(1, -1, "", 0, topic_id=topic_id)
+    for topic in ("made again", "other"):
+        world.group.offsets[topic, 1] = CommittedOffset(1, -1, "", 0)
+    deleted = of_topics({gone: "made again"})
+    assert [one for one, committed in world.group.offsets.items() if deleted(one, committed)] == [
+        ("gone", 0),
+        ("old name", 0),
+        ("made again", 1),
+    ]

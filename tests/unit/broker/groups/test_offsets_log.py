@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.groups.offsets_log import PartitionOffsetsLog
+from broker.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, batch, led_by
@@ -21,3 +22,35 @@ def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next
     assert (refused.value.code, log.end) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
     log.go_on(LeaderEpoch(1))
     assert log.append(bytes(batch(b"y"))) == 2
+
+
+class TestWaiting:
+    """A write waits for its high watermark, which a follower in the ISR holds back here."""
+
+    def begun(self, bench: Bench) -> tuple[Partition, list[ErrorCode]]:
+        image = led_by(ME, replicas=(1, 2), isr=(1, 2))
+        partition = bench.host(bench.topic("__consumer_offsets", image), 0)
+        partition.become(image)
+        log = PartitionOffsetsLog(partition, LeaderEpoch(0), bench.clock, 1000)
+        told: list[ErrorCode] = []
+        log.when_committed(log.append(bytes(batch(b"x"))), told.append)
+        assert told == []
+        return partition, told
+
+    def test_a_leader_that_waits_for_too_long_says_so(self, bench: Bench) -> None:
+        _, told = self.begun(bench)
+        bench.clock.advance(1)
+        assert told == [ErrorCode.REQUEST_TIMED_OUT]
+
+    def test_a_leader_that_leads_on_in_another_epoch_does_not_answer_for_this_one(self, bench: Bench) -> None:
+        partition, told = self.begun(bench)
+        partition.become(led_by(ME, replicas=(1, 2), isr=(1, 2), leader_epoch=1))
+        bench.clock.advance(1)
+        assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+    def test_a_leader_whose_log_directory_fails_leads_no_more_though_its_epoch_stays(self, bench: Bench) -> None:
+        partition, told = self.begun(bench)
+        log = partition.online_log
+        partition.take_offline()
+        log.close()
+        assert (partition.leader_epoch, told) == (0, [ErrorCode.NOT_LEADER_OR_FOLLOWER])

@@ -1,0 +1,85 @@
+"""What a group knows of its members, by itself."""
+
+from __future__ import annotations
+
+from broker.groups.group import Group
+from broker.groups.model import GroupState, JoinAnswer, Member, SyncAnswer
+from protocol.errors import ErrorCode
+from tests.unit.broker.groups.world import GroupWorld
+
+RANGE, STICKY = ("range", b""), ("sticky", b"")
+
+
+def entered(
+    group: Group, member_id: str, *protocols: tuple[str, bytes], instance: str | None = None, timeout: int = 100
+) -> Member:
+    member = Member(member_id, instance, "c", "/h", timeout, 100, "consumer", protocols or (RANGE,))
+    group.add(member)
+    return member
+
+
+def test_a_member_that_takes_its_own_place_counts_once() -> None:
+    group = GroupWorld().group
+    entered(group, "a", RANGE, STICKY)
+    entered(group, "a", STICKY)
+    entered(group, "b", RANGE, STICKY)
+    assert group.common_protocols() == ["sticky"]
+
+
+def test_an_instance_whose_place_another_has_taken_stays_with_that() -> None:
+    group = GroupWorld().group
+    old = entered(group, "old", instance="one")
+    new = entered(group, "new", instance="one")
+    group.remove(old)
+    assert group.identify("new", "one") is new
+    group.remove(new)
+    assert group.identify("new", "one") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_waits_for_the_most_patient_member() -> None:
+    group = GroupWorld().group
+    for member_id, timeout in (("a", 100), ("b", 300), ("c", 200)):
+        entered(group, member_id, timeout=timeout)
+    assert group.rebalance_timeout_ms() == 300
+
+
+def test_an_empty_group_takes_whoever_names_a_kind_and_a_protocol() -> None:
+    group = GroupWorld().group
+    assert group.supports("anything", ["p"])
+    assert not group.supports("", ["p"]) and not group.supports("anything", [])
+
+
+def test_a_vote_with_other_protocols_of_a_member_changes_nothing() -> None:
+    group = GroupWorld().group
+    member = entered(group, "a", RANGE, STICKY)
+    assert group.vote_with(member, (STICKY, RANGE)) == "sticky"
+    assert (group.vote(), member.protocols) == ("range", (RANGE, STICKY))
+
+
+def test_everybody_who_waits_is_answered() -> None:
+    group = GroupWorld().group
+    joins: list[JoinAnswer] = []
+    syncs: list[SyncAnswer] = []
+    entered(group, "a").join_reply = joins.append
+    entered(group, "b").sync_reply = syncs.append
+    group.answer_all(ErrorCode.NOT_COORDINATOR)
+    assert joins == [JoinAnswer(ErrorCode.NOT_COORDINATOR, "a")]
+    assert syncs == [SyncAnswer(ErrorCode.NOT_COORDINATOR)]
+
+
+def test_before_its_first_generation_a_group_of_consumers_may_read_any_topic_and_another_kind_reads_none() -> None:
+    group = GroupWorld().group
+    assert not group.subscribes_to("t")
+    entered(group, "a")
+    assert group.subscribes_to("t")
+
+
+def test_a_static_member_that_comes_back_fences_who_waits_for_its_share_under_the_old_id() -> None:
+    world = GroupWorld()
+    world.join()
+    other = world.join(instance="one")
+    world.advance(3 * world.group.settings.initial_delay_ms + 1)
+    share = world.sync(other[0])
+    assert (share, world.group.state) == ([], GroupState.COMPLETING)
+    world.join(instance="one")
+    assert [answer.error for answer in share] == [ErrorCode.FENCED_INSTANCE_ID]

@@ -7,6 +7,7 @@ written or fetched it is called ``.checkpoint.part``; it gets its name when all 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -173,8 +174,11 @@ class PartialSnapshot:
         self._store.finished(self.id)
 
     def abandon(self) -> None:
-        self._file.close()
-        self._store.abandoned(self.id)
+        """Never raises: an error here would take the place of what ended the work, a cancellation among it. What a
+        failing disk keeps goes at the next start."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+            self._store.abandoned(self.id)
 
 
 def snapshot_batches(

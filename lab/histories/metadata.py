@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from lab.histories.events import FinalTopic, Outcome, TopicChange
+
+
+UNDER_WAY: Final = 60.0
+"""Seconds for which a request may wait in a connection, or in a node that stands still, and be carried out then."""
 
 
 class MetadataRules:
@@ -15,9 +20,12 @@ class MetadataRules:
         self._topics: dict[str, Mapping[str, str]] = {}
 
     def changed(self, change: TopicChange) -> None:
-        """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not."""
+        """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not. A request
+        without an answer may still be on its way, and reach the controller behind what was acknowledged since."""
         if change.outcome is Outcome.OK:
-            self._changes[change.name] = [change]
+            before = self._changes.get(change.name, [])
+            late = [one for one in before if one.outcome is Outcome.UNKNOWN and change.begun - one.begun < UNDER_WAY]
+            self._changes[change.name] = [change, *late]
         elif change.outcome is Outcome.UNKNOWN:
             self._changes.setdefault(change.name, []).append(change)
 

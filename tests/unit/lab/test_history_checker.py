@@ -392,6 +392,8 @@ AS_MADE = FinalTopic("made", {"retention.ms": "1"})
         ([replace(CREATED, config={}), UNSURE, FinalTopic("made")], []),
         ([CREATED, replace(DELETED, outcome=Outcome.UNKNOWN), UNSURE], []),
         ([UNSURE, CREATED], ["topic: made: it should exist"]),
+        ([UNSURE, DELETED, AS_MADE], []),
+        ([UNSURE, replace(DELETED, begun=60.0), AS_MADE], ["topic: made: it should not exist"]),
     ],
 )
 def test_topics_are_as_they_were_left(history: list[Event], found: list[str]) -> None:

@@ -7,7 +7,6 @@ from typing import Final
 
 from lab.histories.events import FinalTopic, Outcome, TopicChange
 
-
 UNDER_WAY: Final = 60.0
 """Seconds for which a request may wait in a connection, or in a node that stands still, and be carried out then."""
 
@@ -20,8 +19,8 @@ class MetadataRules:
         self._topics: dict[str, Mapping[str, str]] = {}
 
     def changed(self, change: TopicChange) -> None:
-        """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not. A request
-        without an answer may still be on its way, and reach the controller behind what was acknowledged since."""
+        """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not. A
+        request without an answer may still be on its way, and reach the controller after what was acknowledged since."""
         if change.outcome is Outcome.OK:
             before = self._changes.get(change.name, [])
             late = [one for one in before if one.outcome is Outcome.UNKNOWN and change.begun - one.begun < UNDER_WAY]

@@ -20,7 +20,7 @@ class MetadataRules:
 
     def changed(self, change: TopicChange) -> None:
         """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not. A
-        request without an answer may still be on its way, and reach the controller after what was acknowledged since."""
+        request without an answer may still be on its way, and reach the controller behind what was acknowledged."""
         if change.outcome is Outcome.OK:
             before = self._changes.get(change.name, [])
             late = [one for one in before if one.outcome is Outcome.UNKNOWN and change.begun - one.begun < UNDER_WAY]

@@ -20,7 +20,7 @@ $(READY): pyproject.toml .ci/make_venv.py
 	@$(PYTHON) .ci/make_venv.py .venv >&2
 	@echo "Installing into .venv (about a minute)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >&2
-	@$(BIN)/python -m compileall -q broker controller milena node protocol runtime storage tiered  # the first start is quick too
+	@$(BIN)/python -m compileall -q milena  # the first start is quick too
 	@touch $(READY)
 
 up: $(READY) ## run one controller and three brokers (9092, 9093, 9094) in the foreground; ARGS="..." for options

@@ -13,8 +13,8 @@ from statistics import median
 from benchmarks.peers import Running
 from benchmarks.sizes import Figures, Sizes
 from benchmarks.wire import PRODUCE, PRODUCE_VERSION, Wire, create_topic, leader_of, produce_body, produced_error
-from protocol.batch import Codec
-from protocol.records import BatchBuilder
+from milena.protocol.records.batch import Codec
+from milena.protocol.records.records import BatchBuilder
 
 SHAPES = {"16k": (160, 100), "1m": (1000, 1000)}
 """Records in a batch, and bytes of their values: the default batch with small records, and a large one."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 
 LIMIT = 120.0
 

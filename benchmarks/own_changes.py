@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from benchmarks.peers import Kafka, Milena, Peer
 from benchmarks.wire import Wire, create_topic
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.headers import parse_response_header
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header
 
 ROUNDS: Final = 1000
 WARMING: Final = 200

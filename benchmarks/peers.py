@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.members import KafkaMembers, Members, MilenaMembers
 from benchmarks.settings import KAFKA_HEAP, format_storage, write_cluster, write_combined
-from milena.local_cluster import MILENA, LocalCluster
+from milena.testing.local_cluster import MILENA, LocalCluster
 from milena.up.ports import free
 from tests.oracle.kafka import jars, java
 

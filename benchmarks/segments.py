@@ -13,17 +13,17 @@ from uuid import UUID
 
 from benchmarks.peers import Peer
 from benchmarks.sizes import Figures, Sizes
-from protocol.types import LeaderEpoch, NodeId, Offset
-from storage.epoch_cache import EpochEntry
-from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.segment_metadata import (
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
-from tiered.topic_metadata.snapshot import Snapshot, decode_snapshot, encode_snapshot
 
 PARTITION: Final = TopicIdPartition(UUID(int=77), "t", 0)
 SEGMENTS: Final = 10_000

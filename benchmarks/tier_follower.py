@@ -19,12 +19,12 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.sizes import Sizes
 from benchmarks.tier_reads import fill, settings
 from benchmarks.wire import leader_id, leader_of
-from milena.local_cluster import MILENA, LocalCluster
-from protocol.records import BatchBuilder
-from protocol.uuids import to_text
-from storage.producer_snapshot import encode_snapshot
-from storage.producer_state import ProducerState
-from tiered.tier_names import ROOT
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.uuids import to_text
+from milena.storage.files.producer_snapshot import encode_snapshot
+from milena.storage.state.producer_state import ProducerState
+from milena.testing.local_cluster import MILENA, LocalCluster
+from milena.tiered.store.tier_names import ROOT
 
 TOPIC: Final = "long"
 SEGMENTS: Final = 1_000

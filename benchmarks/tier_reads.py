@@ -28,11 +28,11 @@ from benchmarks.wire import (
     produce_body,
     until_led,
 )
-from milena.local_cluster import LocalCluster
-from protocol.batch import iter_batches
-from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
-from protocol.fetch_response import decode_fetch_response
-from protocol.headers import parse_response_header, request_header
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.requests.fetch_response import decode_fetch_response
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.testing.local_cluster import LocalCluster
 
 SEGMENT: Final = 10 << 20
 FETCHED: Final = 1 << 20

@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
-from protocol.fetch_response import decode_fetch_response
-from protocol.headers import parse_response_header, request_header
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from protocol.records import BatchBuilder
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.requests.fetch_response import decode_fetch_response
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
 
 PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION, FETCH_VERSION = 9, 12

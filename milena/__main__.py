@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from milena.errors import UserError, reason_of
+from milena.command_line.errors import UserError, reason_of
 
 COMMANDS = {
     "up": ("milena.up.command:main", "run a cluster of local processes"),
@@ -13,18 +13,18 @@ COMMANDS = {
     "status": ("milena.up.detached:status", "show the nodes of a cluster"),
     "logs": ("milena.up.detached:logs", "print the logs of a cluster's nodes"),
     "lab": ("milena.steering.command:main", "steer a node: catch requests, cut links, power it off"),
-    "node": ("milena.node:main", "run one node from its properties file"),
-    "topic": ("milena.topic:main", "create, list, describe, delete or alter topics"),
-    "group": ("milena.group:main", "list and describe consumer groups"),
-    "elect": ("milena.elect:main", "elect leaders of partitions: the preferred replicas, or any"),
-    "reassign": ("milena.reassign:main", "move replicas to other brokers: start, list, cancel"),
-    "broker": ("milena.broker:main", "list brokers, unregister one that will not come back"),
-    "produce": ("milena.produce:main", "write lines of standard input as records"),
-    "consume": ("milena.consume:main", "print records"),
-    "sim": ("milena.sim:main", "run a simulated cluster under load and faults, from a seed"),
-    "tier": ("milena.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
-    "metadata": ("milena.metadata:main", "check and mend the metadata log of a node that is down"),
-    "log": ("milena.log:main", "look into log files: batches, records, indexes, checkpoints"),
+    "node": ("milena.commands.node:main", "run one node from its properties file"),
+    "topic": ("milena.commands.topic:main", "create, list, describe, delete or alter topics"),
+    "group": ("milena.commands.group:main", "list and describe consumer groups"),
+    "elect": ("milena.commands.elect:main", "elect leaders of partitions: the preferred replicas, or any"),
+    "reassign": ("milena.commands.reassign:main", "move replicas to other brokers: start, list, cancel"),
+    "broker": ("milena.commands.broker:main", "list brokers, unregister one that will not come back"),
+    "produce": ("milena.commands.produce:main", "write lines of standard input as records"),
+    "consume": ("milena.commands.consume:main", "print records"),
+    "sim": ("milena.commands.sim:main", "run a simulated cluster under load and faults, from a seed"),
+    "tier": ("milena.commands.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
+    "metadata": ("milena.commands.metadata:main", "check and mend the metadata log of a node that is down"),
+    "log": ("milena.commands.log:main", "look into log files: batches, records, indexes, checkpoints"),
 }
 EXAMPLES = """Examples:
   milena up                                         one controller, brokers on 9092, 9093 and 9094
@@ -54,11 +54,13 @@ def run(arguments: list[str]) -> int:
     if name in ("-V", "--version"):
         from importlib.metadata import version
 
-        print(f"milena {version('milena')}")
+        from milena import DISTRIBUTION
+
+        print(f"milena {version(DISTRIBUTION)}")
         return 0
     if name not in COMMANDS:
-        from milena.errors import UsageError
-        from milena.options import nearest
+        from milena.command_line.errors import UsageError
+        from milena.command_line.options import nearest
 
         raise UsageError(f"no command {name}{nearest(name, list(COMMANDS))}; `milena --help` lists them")
     from importlib import import_module
@@ -68,20 +70,8 @@ def run(arguments: list[str]) -> int:
     return code
 
 
-def import_own_rooms() -> None:
-    """Keep a project's modules from taking the place of rooms that are called like them (storage, runtime).
-
-    What stands before the standard library in ``sys.path`` is of the project: PYTHONPATH and the working directory.
-    """
-    standard = os.path.dirname(os.__file__)
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    own = sys.path[sys.path.index(standard) if standard in sys.path else 0 :]
-    sys.path[:] = own if root in own else [*own, root]
-
-
 def main() -> int:
     """The entry point. Returns the exit code."""
-    import_own_rooms()
     try:
         return run(sys.argv[1:])
     except UserError as error:

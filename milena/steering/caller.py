@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
 from milena.steering.addresses import address
 
 TYPE_CHECKING = False

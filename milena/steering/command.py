@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from milena.errors import UsageError, UserError
-from milena.options import CommandLine, Option, Positional, key_value, nearest
+from milena.command_line.errors import UsageError, UserError
+from milena.command_line.options import CommandLine, Option, Positional, key_value, nearest
 from milena.steering.caller import NobodyListens
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file

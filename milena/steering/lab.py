@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NoReturn, Protocol
 
+from milena.config.node_config import NodeConfig
+from milena.node.links.links import Links
+from milena.node.metadata.image import MetadataImage
+from milena.node.serving.verbs import VerbError, Verbs
+from milena.runtime.context import Runtime
+from milena.runtime.power_loss import LossyDisk
 from milena.steering.listener import VerbListener
 from milena.up.layout import ClusterDir
-from node.image import MetadataImage
-from node.links import Links
-from node.verbs import VerbError, Verbs
-from runtime.config.node_config import NodeConfig
-from runtime.context import Runtime
-from runtime.power_loss import LossyDisk
 
 POWER_OFF_EXIT: Final = 70
 

@@ -10,9 +10,9 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
+from milena.node.serving.verbs import VerbError, Verbs
+from milena.runtime.tasks import Tasks
 from milena.steering.addresses import address
-from node.verbs import VerbError, Verbs
-from runtime.tasks import Tasks
 
 LONGEST_LINE: Final = 1 << 20
 """Bytes of a request."""

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from milena.errors import UserError, reason_of
+from milena.command_line.errors import UserError, reason_of
 from milena.steering.caller import NodeVerbs
 from milena.up import channel, locks, nodes_file, processes
 

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

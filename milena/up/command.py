@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from milena.errors import UserError, reason_of
-from milena.options import CommandLine, Option, key_value, port_number
+from milena.command_line.errors import UserError, reason_of
+from milena.command_line.options import CommandLine, Option, key_value, port_number
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.settings import BROKERS, HOST, PORT, load
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from milena.options import Values
+    from milena.command_line.options import Values
 
 
 def topic(text: str) -> tuple[str, str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from milena.errors import UserError, reason_of
-from milena.options import CommandLine, Option, Positional
+from milena.command_line.errors import UserError, reason_of
+from milena.command_line.options import CommandLine, Option, Positional
 from milena.up import channel, locks, nodes_file, processes
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.view import WARNING, resident
@@ -49,7 +49,7 @@ def start(cluster: ClusterDir, arguments: list[str]) -> int:
     reading, writing = os.pipe2(os.O_CLOEXEC)
     pid = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-I", "-m", "milena", "up", *arguments],
+        [sys.executable, "-P", "-m", "milena", "up", *arguments],
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
 
 DEFAULT_DIR = "milena-data"
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
 
 
 def acquire(path: str) -> int | None:

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

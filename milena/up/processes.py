@@ -49,7 +49,7 @@ def start(node: NodePlan, alive: int, environment: dict[str, str], options: list
     try:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-m", "milena", "node", node.properties, *options],
+            [sys.executable, "-P", "-m", "milena", "node", node.properties, *options],
             {**environment, PARENT_FD: str(alive)},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
 from milena.up import private_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from milena.options import Values
+    from milena.command_line.options import Values
     from milena.up.layout import ClusterDir
 
 BROKERS = 3
@@ -87,7 +87,7 @@ class Settings:
         self._check_metrics()
 
     def _check_hosts(self) -> None:
-        from runtime.hosts import fault_of, shown
+        from milena.runtime.hosts import fault_of, shown
 
         for option, host in (("--host", self.host), ("--advertised-host", self.advertised_host)):
             fault = fault_of(host.removeprefix("[").removesuffix("]")) if host else None

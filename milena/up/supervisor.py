@@ -11,7 +11,7 @@ import select
 import signal
 import time
 
-from milena.errors import UserError, reason_of
+from milena.command_line.errors import UserError, reason_of
 from milena.up import channel, locks, nodes_file, ports, private_files, processes, tier_place, topics
 from milena.up.plan import nodes_of, read_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from milena.errors import UserError
+from milena import install_hint
+from milena.command_line.errors import UserError
 from milena.up.plan import tier_properties
 
 TYPE_CHECKING = False
@@ -54,7 +55,7 @@ def _check_store(url: str, brokers: int) -> None:
     from importlib.util import find_spec
 
     if find_spec("fsspec") is None:
-        raise UserError(f"the remote tier {url} needs the package fsspec: install milena[fsspec]")
+        raise UserError(f"the remote tier {url} needs the package fsspec: pip install {install_hint('fsspec')}")
     from fsspec import get_filesystem_class
 
     for part in url.split("::"):

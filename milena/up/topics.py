@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
 
 
 def create(bootstrap: str, name: str, partitions: str, replicas: str) -> list[str]:
     """Create a topic, unless there is one of this name. Returns warnings, as of one that is of another size. Raises
     UserError with what the command said."""
-    command = [sys.executable, "-I", "-m", "milena", "topic", "create", name, "--bootstrap-server", bootstrap]
+    command = [sys.executable, "-P", "-m", "milena", "topic", "create", name, "--bootstrap-server", bootstrap]
     command += ["--partitions", partitions, "--replicas", replicas, "--if-not-exists", "--quiet"]
     reading, writing = os.pipe2(os.O_CLOEXEC)
     actions = [(os.POSIX_SPAWN_DUP2, writing, 1), (os.POSIX_SPAWN_DUP2, writing, 2)]

@@ -8,10 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = (
-    "benchmarks", "broker", "controller", "lab", "milena", "node", "pipeline", "protocol", "runtime", "storage",
-    "tests", "tiered",
-)  # fmt: skip
+PACKAGES = ("benchmarks", "milena", "tests")
 
 
 @cache
@@ -24,7 +21,13 @@ def tracked() -> tuple[Path, ...]:
         text=True,
         check=True,
     )
-    return tuple(sorted(Path(name) for name in set(listing.stdout.split("\0")) if name and (ROOT / name).is_file()))
+    return tuple(
+        sorted(
+            Path(name)
+            for name in set(listing.stdout.split("\0"))
+            if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink()
+        )
+    )
 
 
 def modules() -> list[Path]:

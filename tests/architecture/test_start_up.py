@@ -9,16 +9,16 @@ import pytest
 
 HEAVY = (
     "aiokafka", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "fsspec", "ftplib", "http",
-    "hypothesis", "importlib.metadata", "kafka", "lab", "multiprocessing", "pipeline", "pydoc", "pytest",
+    "hypothesis", "importlib.metadata", "kafka", "milena.lab", "milena.pipeline", "multiprocessing", "pydoc", "pytest",
     "rich", "setuptools", "structlog.dev", "tests", "unittest", "urllib.request", "xml",
 )  # fmt: skip
 """Top modules (with what lies below them) that no role of a running node needs."""
 
 
 def imported_by(statement: str) -> set[str]:
-    """Names of the modules in a fresh interpreter after ``statement``, as nodes are started (-I)."""
+    """Names of the modules in a fresh interpreter after ``statement``, as nodes are started (-P)."""
     listing = subprocess.run(
-        [sys.executable, "-I", "-c", f"{statement}\nimport sys\nprint(' '.join(sorted(sys.modules)))"],
+        [sys.executable, "-P", "-c", f"{statement}\nimport sys\nprint(' '.join(sorted(sys.modules)))"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -33,15 +33,23 @@ def heavy(loaded: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["milena.node", "controller.server", "broker.server", "runtime.process", "runtime.tcp", "runtime.files"]
+    "module",
+    [
+        "milena.commands.node",
+        "milena.controller.server",
+        "milena.broker.server",
+        "milena.runtime.process",
+        "milena.runtime.tcp",
+        "milena.runtime.files",
+    ],
 )
 def test_a_node_imports_nothing_it_does_not_need(module: str) -> None:
     assert heavy(imported_by(f"import {module}")) == []
 
 
 def test_the_controller_imports_no_broker_and_the_broker_no_controller() -> None:
-    assert not [name for name in imported_by("import controller.server") if name.split(".")[0] == "broker"]
-    assert not [name for name in imported_by("import broker.server") if name.split(".")[0] == "controller"]
+    assert not [name for name in imported_by("import milena.controller.server") if name.split(".")[0] == "broker"]
+    assert not [name for name in imported_by("import milena.broker.server") if name.split(".")[0] == "controller"]
 
 
 def test_the_supervisor_needs_no_event_loop() -> None:

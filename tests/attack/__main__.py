@@ -17,13 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import UUID
 
-from milena.local_cluster import LocalCluster, Node
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.protocol.schemas.registry import Role
+from milena.testing.local_cluster import LocalCluster, Node
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.headers import parse_response_header, request_header
-from protocol.registry import Role
 from tests.attack.abuses import Victim, abuses
 from tests.attack.barrage import Barrage
 from tests.attack.bystander import Bystander

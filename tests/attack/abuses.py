@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Final
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.headers import request_header
-from protocol.records import Record, build_batch
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import request_header
 from tests.attack.tally import Tally
 from tests.wire.raw import connected, frame, receive_frame
 
@@ -129,7 +129,7 @@ def fetch_with_many_partitions(victim: Victim, tally: Tally) -> None:
 
 def decompression_bombs(victim: Victim, tally: Tally) -> None:
     """A batch that is small on the wire and large when it is opened."""
-    from protocol.batch import Codec
+    from milena.protocol.records.batch import Codec
 
     value = bytes(victim.many(200 * MIB))
     for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY):

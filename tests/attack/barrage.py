@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from protocol import messages
-from protocol.headers import parse_response_header
-from protocol.primitives import DecodeError
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header
+from milena.protocol.schemas.primitives import DecodeError
 from tests.attack.mutations import mutate
 from tests.attack.requests import Api, Requests
 from tests.attack.tally import Tally, errors_in

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.headers import parse_response_header, request_header
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header, request_header
 from tests.attack.tally import Tally
 from tests.wire.raw import connected, frame, receive_frame
 

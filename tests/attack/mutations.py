@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from protocol.crc import crc32c
+from milena.protocol.records.crc import crc32c
 
 INTERESTING: Final = (0, 1, 0x7F, 0x80, 0xFE, 0xFF)
 LENGTHS: Final = (-(2**31), -2, -1, 0, 1, 1000, 65_536, 2**24, 2**31 - 1)

@@ -10,12 +10,12 @@ from types import UnionType
 from typing import Any, Final, NamedTuple, get_args, get_origin
 from uuid import UUID
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec
-from protocol.headers import request_header
-from protocol.records import Record, build_batch
-from protocol.registry import Role, served
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.records.batch import Codec
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import request_header
+from milena.protocol.schemas.registry import Role, served
 
 INTEGERS: Final = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "int64": 63}
 CLIENT: Final = "attack"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from protocol.errors import ErrorCode
+from milena.protocol.errors import ErrorCode
 from tests.wire.memory import MIB, descriptors, resident
 
 SHOWN_CODES = 6

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaProducer
 
-from lab.histories.events import FinalLog, Outcome, Poll, Send
+from milena.lab.histories.events import FinalLog, Outcome, Poll, Send
 from tests.chaos.journal import Journal
 
 PACE = 0.005

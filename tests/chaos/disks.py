@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lab.histories.events import Outcome, Send
-from milena.local_cluster import MILENA, LocalCluster
+from milena.lab.histories.events import Outcome, Send
+from milena.testing.local_cluster import MILENA, LocalCluster
 from tests.chaos.faults import Turn
 from tests.chaos.journal import Fault, Journal
 from tests.wire.waiting import wait_until

@@ -10,12 +10,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from lab.group_workload import GroupWorkload
-from lab.histories.events import Event, Outcome, Poll
-from lab.histories.group_events import OffsetCommit
-from node.client.cluster import Cluster
-from runtime.process import real_runtime
-from runtime.randomness import Randomness
+from milena.lab.histories.events import Event, Outcome, Poll
+from milena.lab.histories.group_events import OffsetCommit
+from milena.lab.load.group_workload import GroupWorkload
+from milena.node.client.cluster import Cluster
+from milena.runtime.process import real_runtime
+from milena.runtime.randomness import Randomness
 from tests.chaos.clients import records
 from tests.chaos.journal import Journal
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from lab.histories.events import Event, Outcome, Send, to_line
+from milena.lab.histories.events import Event, Outcome, Send, to_line
 
 
 @dataclass(frozen=True)

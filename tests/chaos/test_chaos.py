@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.histories.checker import check
-from lab.histories.events import Outcome, Send
-from lab.histories.group_events import OffsetCommit, Settled, Trouble
-from milena.local_cluster import LocalCluster
+from milena.lab.histories.checker import check
+from milena.lab.histories.events import Outcome, Send
+from milena.lab.histories.group_events import OffsetCommit, Settled, Trouble
+from milena.testing.local_cluster import LocalCluster
 from tests.chaos.clients import ConfluentWriter, KafkaPythonWriter, Load, Reader, Writer, final_logs
 from tests.chaos.faults import Faults
 from tests.chaos.groups import GROUP, RawGroups, ReadingMember

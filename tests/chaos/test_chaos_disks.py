@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.histories.checker import check
-from milena.local_cluster import LocalCluster
+from milena.lab.histories.checker import check
+from milena.testing.local_cluster import LocalCluster
 from tests.chaos.clients import ConfluentWriter, Load, Reader, final_logs
 from tests.chaos.disks import DiskFaults
 from tests.chaos.journal import Journal

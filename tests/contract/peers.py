@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from runtime.network import Connection, FrameError, Listener
+from milena.runtime.network import Connection, FrameError, Listener
 from tests.contract.worlds import Surroundings
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.disk import File
-from runtime.network import FileRange
+from milena.runtime.disk import File
+from milena.runtime.network import FileRange
 from tests.contract.peers import Peer, connected
 from tests.contract.worlds import Surroundings, on_all_networks
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from node.outgoing import Channel, ChannelError
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from runtime.network import Connection, Listener
+from milena.node.links.outgoing import Channel, ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.runtime.network import Connection, Listener
 from tests.contract.peers import Chunks
 from tests.contract.worlds import Surroundings, on_all_networks
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from node.links import Direction, Links
-from protocol.api_keys import ApiKey
-from protocol.headers import request_header
+from milena.node.links.links import Direction, Links
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests.headers import request_header
 from tests.contract.peers import Peer, connected
 from tests.contract.worlds import Surroundings, in_both_worlds
 

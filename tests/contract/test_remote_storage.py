@@ -8,6 +8,14 @@ from uuid import UUID
 
 import pytest
 
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.store.remote_storage import (
+    ORPHAN_AGE_MS,
+    IndexType,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 from tests.contract.tiers import (
     CONTENTS,
     HOME,
@@ -24,14 +32,6 @@ from tests.contract.tiers import (
     segment,
     simulated_folder,
 )
-from tiered.remote_storage import (
-    ORPHAN_AGE_MS,
-    IndexType,
-    RemoteResourceNotFound,
-    RemoteStorageError,
-    RetriableRemoteStorageError,
-)
-from tiered.segment_metadata import RemoteLogSegmentMetadata
 
 WRITES_OF_A_COPY = 5
 """So many steps, or kinds of steps, of a copy are made to fail one after the other."""

@@ -12,24 +12,24 @@ from uuid import UUID
 import pytest
 from fsspec.core import url_to_fs
 
-from lab.disk import SimulatedDisk
-from protocol.types import LeaderEpoch, NodeId, Offset
-from protocol.uuids import to_text
-from runtime.clock import Clock, Timer
-from runtime.context import Runtime
-from runtime.disk import Disk
-from storage.epoch_cache import EpochEntry
-from tests.contract.worlds import Scenario, Surroundings, on_asyncio, simulated
-from tiered.fsspec_system import FileSystem
-from tiered.fsspec_tier import FsspecSettings, FsspecTier
-from tiered.local_tier import LocalTier
-from tiered.remote_storage import RemoteStorage, SegmentFiles
-from tiered.segment_metadata import (
+from milena.lab.world.disk import SimulatedDisk
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.protocol.uuids import to_text
+from milena.runtime.clock import Clock, Timer
+from milena.runtime.context import Runtime
+from milena.runtime.disk import Disk
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
 )
+from milena.tiered.store.fsspec_system import FileSystem
+from milena.tiered.store.fsspec_tier import FsspecSettings, FsspecTier
+from milena.tiered.store.local_tier import LocalTier
+from milena.tiered.store.remote_storage import RemoteStorage, SegmentFiles
+from tests.contract.worlds import Scenario, Surroundings, on_asyncio, simulated
 
 PARTITION = TopicIdPartition(UUID(int=1 << 64 | 2), "top-ic", 3)
 HOME = "kafka-tiered-storage/top-ic-3-AAAAAAAAAAEAAAAAAAAAAg"

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 
-from lab.world import Machine, World, simulate
-from runtime.context import Runtime
-from runtime.files import RealDisk
-from runtime.process import real_runtime
-from runtime.tcp import TcpNetwork
+from milena.lab.world.world import Machine, World, simulate
+from milena.runtime.context import Runtime
+from milena.runtime.files import RealDisk
+from milena.runtime.process import real_runtime
+from milena.runtime.tcp import TcpNetwork
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from argparse import ArgumentParser, RawTextHelpFormatter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
 from tests.attack.tally import failures_logged, table

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle import kafka
 from tests.oracle.tools import Tools
 

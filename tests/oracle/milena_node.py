@@ -13,7 +13,7 @@ from pathlib import Path
 @contextmanager
 def running_milena(file: Path) -> Iterator[subprocess.Popen[str]]:
     """A node that serves, and stops in order at the end."""
-    command = [sys.executable, "-I", "-m", "milena", "node", str(file)]
+    command = [sys.executable, "-P", "-m", "milena", "node", str(file)]
     # KAFKA_* are configuration to a node, also the tests' KAFKA_LIBS.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
     said = file.with_name("milena.err")

@@ -10,26 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from node.client import admin
-from node.client.cluster import Cluster, TopicView
-from node.client.consumer import Consumer
-from node.client.group_consumer import GroupConsumer
-from node.client.producer import Producer
-from node.image import TOPIC_RESOURCE
-from node.loader import MetadataLoader
-from node.observer import Observer, ObserverOptions
-from node.outgoing import Channel
-from node.raft_fetch import Quorum
-from node.snapshot_fetch import fetch_snapshot
-from node.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
-from node.snapshots import SnapshotStore, load_image, parse_file_name
-from protocol.batch import Codec
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, NodeId
-from runtime.config.node_config import NodeConfig
-from runtime.config.topic_config import TopicConfig
-from runtime.process import real_runtime
-from storage.partition_log import PartitionLog
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster, TopicView
+from milena.node.client.consumer import Consumer
+from milena.node.client.group_consumer import GroupConsumer
+from milena.node.client.producer import Producer
+from milena.node.links.outgoing import Channel
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.node.metadata.loader import MetadataLoader
+from milena.node.metadata.observer import Observer, ObserverOptions
+from milena.node.metadata.raft_fetch import Quorum
+from milena.node.metadata.snapshot_fetch import fetch_snapshot
+from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
+from milena.node.metadata.snapshots import SnapshotStore, load_image, parse_file_name
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import Codec
+from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, NodeId
+from milena.runtime.process import real_runtime
+from milena.storage.log.partition_log import PartitionLog
 from tests.oracle.kafka_node import CLUSTER_ID, KafkaNode, running_kafka
 from tests.wire.command import milena, refused
 

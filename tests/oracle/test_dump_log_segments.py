@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.tools import DUMP, TOPICS, Tools
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")

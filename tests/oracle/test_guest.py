@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
 from milena.up.ports import free
-from protocol import messages
-from protocol.api_keys import ApiKey
 from tests.oracle.differential.conftest import FEATURES
 from tests.oracle.differential.sides import Line, Side
 from tests.oracle.kafka_cluster import HOST, running_kafka_cluster, write_properties

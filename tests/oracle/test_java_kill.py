@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.conftest import RECORDS, REPLICATED
 from tests.oracle.kafka import java
 from tests.oracle.tools import VERIFIABLE_CONSUMER, VERIFIABLE_PRODUCER

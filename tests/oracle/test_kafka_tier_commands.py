@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.kafka_node import running_kafka
 from tests.oracle.tier_settings import tier_settings
 from tests.wire.admin import create_topic

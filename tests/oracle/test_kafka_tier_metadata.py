@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.producer import Producer
-from protocol.types import NodeId
-from protocol.uuids import to_text
-from runtime.process import real_runtime
-from tests.oracle.kafka_node import KafkaNode, running_kafka
-from tests.oracle.tier_settings import tier_settings
-from tiered.segment_metadata import (
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.producer import Producer
+from milena.protocol.types import NodeId
+from milena.protocol.uuids import to_text
+from milena.runtime.process import real_runtime
+from milena.tiered.metadata.settings import MetadataTopicSettings
+from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
+from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
-from tiered.topic_metadata.manager import TopicMetadataManager
-from tiered.topic_metadata.settings import MetadataTopicSettings
+from tests.oracle.kafka_node import KafkaNode, running_kafka
+from tests.oracle.tier_settings import tier_settings
 
 SETTINGS = MetadataTopicSettings(partitions=5, replication_factor=1, min_isr=1)
 CONFIGS = {"remote.storage.enable": "true", "internal.segment.bytes": "20000", "local.retention.bytes": "1"}

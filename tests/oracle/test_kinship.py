@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from milena.up.ports import free
 from tests.oracle import kafka
 from tests.oracle.kafka_node import wait_until_listening

@@ -6,9 +6,10 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from protocol.batch import BatchView, Codec, TimestampType, iter_batches
-from protocol.consumer_protocol import Subscription, TopicPartitions, encode_consumer_message
-from protocol.control_records import (
+from milena.protocol.metadata_records import encode_record, record_types
+from milena.protocol.records.batch import BatchView, Codec, TimestampType, iter_batches
+from milena.protocol.records.consumer_protocol import Subscription, TopicPartitions, encode_consumer_message
+from milena.protocol.records.control_records import (
     CommitMarker,
     ControlRecord,
     KRaftVersion,
@@ -21,7 +22,7 @@ from protocol.control_records import (
     encode_control_key,
     encode_control_value,
 )
-from protocol.coordinator_records import (
+from milena.protocol.records.coordinator_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -29,9 +30,8 @@ from protocol.coordinator_records import (
     encode_key,
     encode_value,
 )
-from protocol.metadata_records import encode_record, record_types
-from protocol.records import Record, build_batch, iter_records, offset_of, timestamp_of
-from protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.protocol.records.records import Record, build_batch, iter_records, offset_of, timestamp_of
+from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from tests.oracle.kafka import java
 from tests.unit.protocol.schema_samples import samples
 

@@ -14,10 +14,10 @@ from uuid import uuid4
 
 import pytest
 
-from milena.local_cluster import LocalCluster
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.differential.conftest import FEATURES
 from tests.oracle.differential.sides import CLOSED, Line, Side
 from tests.oracle.kafka_cluster import CONTROLLER, running_kafka_cluster

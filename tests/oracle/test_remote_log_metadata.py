@@ -13,20 +13,24 @@ from uuid import UUID
 
 import pytest
 
-from milena.local_cluster import LocalCluster
-from protocol.types import LeaderEpoch, NodeId, Offset
-from runtime.process import real_runtime
-from storage.epoch_cache import EpochEntry
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.runtime.process import real_runtime
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.testing.local_cluster import LocalCluster
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
+from milena.tiered.metadata.serialization import MetadataEvent, serialize
+from milena.tiered.metadata.settings import MetadataTopicSettings
+from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
+from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from tests.oracle.kafka import java
 from tests.oracle.tools import DUMP, Tools
 from tests.unit.tiered.segments import EPOCHS_OF_KIP405_5, KIP405_5, epochs, segment, update
-from tiered.lineage import filtered, is_within_leader_epochs
-from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
-from tiered.topic_metadata.manager import TopicMetadataManager
-from tiered.topic_metadata.serialization import MetadataEvent, serialize
-from tiered.topic_metadata.settings import MetadataTopicSettings
 
 PROGRAM: Final = Path(__file__).with_name("RemoteLogOracle.java")
 AT_ONCE: Final = 100

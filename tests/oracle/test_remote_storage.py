@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from protocol.uuids import to_text
-from runtime.context import Runtime
-from runtime.files import RealDisk
-from runtime.process import real_runtime
+from milena.protocol.uuids import to_text
+from milena.runtime.context import Runtime
+from milena.runtime.files import RealDisk
+from milena.runtime.process import real_runtime
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.store.index_cache import RemoteIndexCache
+from milena.tiered.store.local_tier import LocalTier
+from milena.tiered.store.remote_storage import IndexType, SegmentFiles
 from tests.contract.tiers import CONTENTS, LOG, PARTITION, segment
 from tests.oracle.kafka import java
-from tiered.index_cache import RemoteIndexCache
-from tiered.local_tier import LocalTier
-from tiered.remote_storage import IndexType, SegmentFiles
-from tiered.segment_metadata import RemoteLogSegmentMetadata
 
 T = TypeVar("T")
 

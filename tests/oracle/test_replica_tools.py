@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from milena.local_cluster import LocalCluster
-from protocol import messages
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle import kafka
 from tests.oracle.differential.sides import Line, Side
 from tests.oracle.test_dump_log_segments import COMPLAINTS

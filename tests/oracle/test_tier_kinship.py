@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.test_dump_log_segments import COMPLAINTS
 from tests.oracle.test_kinship import KAFKA, JoiningKafka, joined_kafka
 from tests.oracle.tier_settings import tier_settings

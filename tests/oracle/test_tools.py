@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.tools import (
     ACLS,
     API_VERSIONS,

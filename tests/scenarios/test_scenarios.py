@@ -8,9 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from lab.scenarios.script import PROCESSES, SIMULATION, all_scenarios, load, script_of, source, variants, worlds
-from lab.scenarios.simulated import play_simulated
-from milena.scenario_processes import play_on_processes
+from milena.lab.scenarios.script import (
+    PROCESSES,
+    SIMULATION,
+    all_scenarios,
+    load,
+    script_of,
+    source,
+    variants,
+    worlds,
+)
+from milena.lab.scenarios.simulated import play_simulated
+from milena.testing.scenario_processes import play_on_processes
 from tests.scenarios.peers import PEERS
 
 
@@ -20,7 +29,7 @@ def runs(world: str) -> list[tuple[str, str]]:
     return [(scenario, variant) for scenario in found for variant in variants(scenario)]
 
 
-PEER_COMMANDS = {name: (sys.executable, "-I", "-m", "tests.scenarios.peers", name) for name in PEERS}
+PEER_COMMANDS = {name: (sys.executable, "-P", "-m", "tests.scenarios.peers", name) for name in PEERS}
 
 
 def named(run: tuple[str, str], world: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.scenarios.script import script_of, source
-from lab.scenarios.simulated import play_simulated
-from lab.scenarios.stage import ScenarioFailed
+from milena.lab.scenarios.script import script_of, source
+from milena.lab.scenarios.simulated import play_simulated
+from milena.lab.scenarios.stage import ScenarioFailed
 from tests.scenarios.peers import PEERS
 
 LAST = "A comes back, truncates below its own high watermark in two rounds, and has what B has"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_NOT_OURS = tuple(str(Path(__file__).parents[2] / room) + os.sep for room in ("lab", "tests"))
+_NOT_OURS = tuple(str(Path(__file__).parents[2] / room) + os.sep for room in ("milena/lab", "tests"))
 """The simulated world's own work is not the nodes'."""
 
 

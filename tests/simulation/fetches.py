@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lab.cluster import host_of
-from node.client.cluster import Cluster
-from protocol.api_keys import ApiKey
-from protocol.batch import iter_batches
-from protocol.errors import ErrorCode
-from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
-from protocol.fetch_response import FetchedPartition, FetchResponse, decode_fetch_response
-from protocol.records import iter_records
+from milena.lab.cluster import host_of
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import iter_records
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.requests.fetch_response import FetchedPartition, FetchResponse, decode_fetch_response
 
 VERSION = 12
 TopicPartition = tuple[str, int]

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from protocol import messages
-from protocol.headers import parse_response_header
-from runtime.network import Connection, ConnectionHandler, Framer, Listener, Network, Part
-from runtime.randomness import Randomness
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header
+from milena.runtime.network import Connection, ConnectionHandler, Framer, Listener, Network, Part
+from milena.runtime.randomness import Randomness
 
 INTEGERS: Final = (-(2**63), -(2**31), -2, -1, 0, 1, 5, 12_345, 2**15 - 1, 2**16 - 1, 2**31 - 1, 2**63 - 1)
 TEXTS: Final = ("", "\0", "a..b", "h" * 64, "x" * 30_000, "\n")

@@ -8,7 +8,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
-from protocol import messages
+from milena.protocol.requests import messages
 
 Path = tuple[str, ...]
 """The names of arrays, from the request's own to one inside of it."""

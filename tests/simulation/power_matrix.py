@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from lab.cluster import CONTROLLER, SimulatedCluster, host_of
-from lab.disk import Storage
-from lab.world import World, simulate
-from node.client import admin, replicas
-from node.client.cluster import Cluster
-from node.client.consumer import Consumer
-from node.client.offsets import EARLIEST, LATEST, find_offset
-from node.client.producer import Producer
-from protocol.records import Record, build_batch
-from storage.partition_log import PartitionLog
+from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of
+from milena.lab.world.disk import Storage
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin, replicas
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.node.client.producer import Producer
+from milena.protocol.records.records import Record, build_batch
+from milena.storage.log.partition_log import PartitionLog
 from tests.simulation.steps import DIRS, OF_BROKERS, batches_in, partition_image, until
 from tests.simulation.tiered_topics import TIERED, WITH_TIER
 

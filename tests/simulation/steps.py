@@ -6,20 +6,25 @@ import asyncio
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from lab.cluster import SimulatedCluster, host_of
-from lab.disk import Storage
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.consumer import Consumer
-from node.client.producer import Producer
-from node.image import BrokerImage, PartitionImage
-from node.outgoing import Channel
-from protocol.api_keys import ApiKey
-from protocol.batch import BatchView, iter_batches
-from protocol.errors import ErrorCode
-from protocol.produce import ProducedPartition, ProduceRequest, decode_produce_response, encode_produce_request
-from protocol.records import Record, build_batch
-from protocol.types import NodeId
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.lab.world.disk import Storage
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.client.producer import Producer
+from milena.node.links.outgoing import Channel
+from milena.node.metadata.image import BrokerImage, PartitionImage
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import BatchView, iter_batches
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests.produce import (
+    ProducedPartition,
+    ProduceRequest,
+    decode_produce_response,
+    encode_produce_request,
+)
+from milena.protocol.types import NodeId
 
 DIRS = ("/data-1", "/data-2")
 METADATA_DIR = "/metadata"

@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 
 import pytest
 
-from broker.lifecycle import BrokerState
-from broker.purgatory import OffsetReached
-from broker.server import Broker
-from lab.cluster import NodeEnded, SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.offsets import EARLIEST, find_offset
-from node.client.producer import Producer
-from node.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from protocol.records import Record, build_batch
+from milena.broker.controller_link.lifecycle import BrokerState
+from milena.broker.server import Broker
+from milena.broker.waiting.purgatory import OffsetReached
+from milena.lab.cluster import NodeEnded, SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.offsets import EARLIEST, find_offset
+from milena.node.client.producer import Producer
+from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
 
 T = TypeVar("T")
 

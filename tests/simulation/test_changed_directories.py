@@ -7,13 +7,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client.cluster import Cluster
-from protocol.api_keys import ApiKey
-from protocol.features import ELR_VERSION
-from protocol.types import NodeId
-from storage.meta_properties import MetaProperties, decode_meta_properties, encode_meta_properties
+from milena.lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.features import ELR_VERSION
+from milena.protocol.types import NodeId
+from milena.storage.files.meta_properties import (
+    MetaProperties,
+    decode_meta_properties,
+    encode_meta_properties,
+)
 from tests.simulation.steps import (
     OF_BROKERS,
     QUICK,

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.consumer import ConsumedRecord, Consumer
-from node.client.group_consumer import GroupConsumer
-from node.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
-from node.client.producer import OutcomeUnknown, Producer
-from node.outgoing import ChannelError
-from protocol.batch import Codec
-from protocol.errors import ErrorCode, KafkaError
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import ConsumedRecord, Consumer
+from milena.node.client.group_consumer import GroupConsumer
+from milena.node.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
+from milena.node.client.producer import OutcomeUnknown, Producer
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import Codec
 
 T = TypeVar("T")
 

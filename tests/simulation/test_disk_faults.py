@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.producer import OutcomeUnknown, Producer
-from node.outgoing import ChannelError
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from milena.lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.producer import OutcomeUnknown, Producer
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.steps import (
     DIRS,
     METADATA_DIR,

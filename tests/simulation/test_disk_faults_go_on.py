@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.client.cluster import Cluster
-from node.image import TOPIC_RESOURCE
-from protocol.api_keys import ApiKey
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.protocol.api_keys import ApiKey
 from tests.simulation.steps import (
     DIRS,
     METADATA_DIR,

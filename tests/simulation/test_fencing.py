@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lab.cluster import CONTROLLER, SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client.cluster import Cluster
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
 from tests.simulation.steps import (
     QUICK,
     broker_image,

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from lab.cluster import CONTROLLER, SimulatedCluster, host_of
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.producer import Producer
-from protocol.records import Record, build_batch
+from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.producer import Producer
+from milena.protocol.records.records import Record, build_batch
 from tests.simulation.steps import create, partition_image, until, values, write
 from tests.simulation.test_replicas import (
     BROKERS,

@@ -10,18 +10,18 @@ from functools import partial
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin, replicas
-from node.client.cluster import Cluster
-from node.client.consumer import Consumer
-from node.client.group_consumer import GroupConsumer
-from node.client.offsets import LATEST, find_offset
-from node.client.producer import Producer
-from node.image import TOPIC_RESOURCE
-from node.outgoing import ChannelError
-from protocol.errors import KafkaError
-from runtime.randomness import Randomness
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin, replicas
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.client.group_consumer import GroupConsumer
+from milena.node.client.offsets import LATEST, find_offset
+from milena.node.client.producer import Producer
+from milena.node.links.outgoing import ChannelError
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.protocol.errors import KafkaError
+from milena.runtime.randomness import Randomness
 from tests.simulation.hostile import MISDEEDS, HostileNetwork
 from tests.simulation.steps import create, values, write
 

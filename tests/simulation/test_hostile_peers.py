@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from broker.server import Broker
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.client.cluster import Cluster
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
-from runtime.config.node_config import NodeConfig
-from runtime.context import Runtime
-from runtime.randomness import Randomness
+from milena.broker.server import Broker
+from milena.config.node_config import NodeConfig
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import KafkaError
+from milena.runtime.context import Runtime
+from milena.runtime.randomness import Randomness
 from tests.simulation.hostile import (
     MISDEEDS,
     HostileNetwork,

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.invariants.broken import InvariantBroken
-from lab.world import World, simulate
-from node.image import TopicImage
-from protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
-from storage.partition_log import PartitionLog
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.invariants.broken import InvariantBroken
+from milena.lab.world.world import World, simulate
+from milena.node.metadata.image import TopicImage
+from milena.protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
+from milena.storage.log.partition_log import PartitionLog
 from tests.simulation.steps import QUICK, create, partition_image, until, write
 
 RECORDS = 5

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lab.cluster import CONTROLLER, SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin, replicas
-from node.client.cluster import Cluster
-from node.client.producer import Producer
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin, replicas
+from milena.node.client.cluster import Cluster
+from milena.node.client.producer import Producer
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.steps import NO_CONFIGS, broker_image, create, partition_image, until, values
 
 UNCLEAN = "unclean.leader.election.enable"

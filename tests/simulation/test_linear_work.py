@@ -9,18 +9,18 @@ from uuid import UUID
 
 import pytest
 
-import broker.apis.fetch
-import broker.apis.produce
-import controller.apis.fetch
-from lab.cluster import SimulatedCluster, start_cluster
-from lab.world import World, simulate
-from node.api import Caller, RequestContext
-from node.dispatch import Dispatcher
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.headers import parse_request_header, request_header
-from protocol.records import Record, build_batch
-from protocol.registry import Role, served
+from milena.broker.apis import fetch as broker_fetch
+from milena.broker.apis import produce as broker_produce
+from milena.controller.apis import fetch as controller_fetch
+from milena.lab.cluster import SimulatedCluster, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.api import Caller, RequestContext
+from milena.node.serving.dispatch import Dispatcher
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_request_header, request_header
+from milena.protocol.schemas.registry import Role, served
 from tests.simulation.counted_work import Work
 from tests.simulation.many_elements import Elements, Path, array_paths, body
 
@@ -192,9 +192,9 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
         monkeypatch.setattr(module, name, lambda *args: counted.watched(decode(*args)))
 
     watch(messages, "decode_request")
-    watch(broker.apis.produce, "decode_produce_request")
-    watch(broker.apis.fetch, "decode_fetch_request")
-    watch(controller.apis.fetch, "decode_fetch_request")
+    watch(broker_produce, "decode_produce_request")
+    watch(broker_fetch, "decode_fetch_request")
+    watch(controller_fetch, "decode_fetch_request")
     yield counted
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker.partition import Partition
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client.cluster import Cluster
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch
-from protocol.types import LeaderEpoch
+from milena.broker.replica.partition import Partition
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import LeaderEpoch
 from tests.simulation.steps import (
     DIRS,
     OF_BROKERS,

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.client.cluster import Cluster
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec, iter_batches
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from protocol.records import Record, build_batch
-from protocol.types import Offset, ProducerEpoch, ProducerId
-from storage.partition_log import PartitionLog
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.records.batch import Codec, iter_batches
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from milena.protocol.types import Offset, ProducerEpoch, ProducerId
+from milena.storage.log.partition_log import PartitionLog
 
 COUNT = 6000
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
-from lab.disk import Storage
-from lab.power import Inode
-from lab.world import World, simulate
 from milena.__main__ import run as command
-from node.client.cluster import Cluster
-from node.committed_offset import FILE_NAME as COMMITTED
-from storage.names import EPOCHS
+from milena.lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
+from milena.lab.world.disk import Storage
+from milena.lab.world.power import Inode
+from milena.lab.world.world import World, simulate
+from milena.node.client.cluster import Cluster
+from milena.node.metadata.committed_offset import FILE_NAME as COMMITTED
+from milena.storage.files.names import EPOCHS
 from tests.simulation.steps import QUICK, broker_image, create, partition_image, until, values, write
 
 FOLDER = "/data/__cluster_metadata-0"

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client.cluster import Cluster
-from node.client.group_consumer import GroupConsumer
-from node.client.producer import Producer
-from protocol.errors import ErrorCode
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client.cluster import Cluster
+from milena.node.client.group_consumer import GroupConsumer
+from milena.node.client.producer import Producer
+from milena.protocol.errors import ErrorCode
 from tests.fixtures.inventory import inventory
 from tests.fixtures.m1 import BROKER_DIRS, LONG, load, manifest
 from tests.fixtures.make_m1_data import BATCH_RECORDS, numbered_batch

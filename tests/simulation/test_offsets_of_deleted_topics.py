@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from lab.cluster import CONTROLLER, CONTROLLER_PORT, start_cluster
-from lab.world import World, simulate
-from node.client.admin import delete_topics
-from node.client.cluster import Cluster
-from node.client.membership import find_coordinator
-from node.outgoing import Channel
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
+from milena.lab.cluster import CONTROLLER, CONTROLLER_PORT, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client.admin import delete_topics
+from milena.node.client.cluster import Cluster
+from milena.node.client.membership import find_coordinator
+from milena.node.links.outgoing import Channel
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import KafkaError
 from tests.simulation.steps import QUICK, create
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.outgoing import Channel
-from protocol.api_keys import ApiKey
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.links.outgoing import Channel
+from milena.protocol.api_keys import ApiKey
 from tests.simulation.steps import create
 
 LATE = 0.3

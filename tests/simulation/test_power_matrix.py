@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import NodeEnded
-from lab.disk import SimulatedFile
-from protocol.errors import KafkaError
-from runtime.randomness import Randomness
+from milena.lab.cluster import NodeEnded
+from milena.lab.world.disk import SimulatedFile
+from milena.protocol.errors import KafkaError
+from milena.runtime.randomness import Randomness
 from tests.fixtures.properties import EXPLORE
 from tests.simulation.power_matrix import Call, Losers, run
 from tests.simulation.steps import DIRS

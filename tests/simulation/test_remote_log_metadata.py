@@ -9,22 +9,26 @@ from uuid import UUID
 
 import pytest
 
-from lab.cluster import BROKER_PORT, SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.consumer import ConsumedRecord, Consumer
-from node.client.producer import Producer
-from protocol.types import NodeId, Offset
+from milena.lab.cluster import BROKER_PORT, SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import ConsumedRecord, Consumer
+from milena.node.client.producer import Producer
+from milena.protocol.types import NodeId, Offset
+from milena.tiered.metadata.metadata_manager import MetadataNotReady, RemoteLogMetadataError
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
+from milena.tiered.metadata.serialization import serialize
+from milena.tiered.metadata.settings import MetadataTopicSettings
+from milena.tiered.metadata.snapshot import FILE_NAME, Snapshot, encode_snapshot
+from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from tests.simulation.steps import QUICK, until
 from tests.unit.tiered.segments import KIP405_5, segment, update
-from tiered.metadata_manager import MetadataNotReady, RemoteLogMetadataError
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
-from tiered.topic_metadata.manager import TopicMetadataManager
-from tiered.topic_metadata.serialization import serialize
-from tiered.topic_metadata.settings import MetadataTopicSettings
-from tiered.topic_metadata.snapshot import FILE_NAME, Snapshot, encode_snapshot
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 SETTINGS = MetadataTopicSettings(partitions=3)

@@ -6,8 +6,12 @@ import asyncio
 
 import pytest
 
-from lab.cluster import host_of
-from runtime.randomness import Randomness
+from milena.lab.cluster import host_of
+from milena.runtime.randomness import Randomness
+from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
+from milena.tiered.metadata.serialization import MetadataEvent
+from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.simulation.steps import until
 from tests.simulation.test_remote_log_metadata import (
     DELETED,
@@ -20,10 +24,6 @@ from tests.simulation.test_remote_log_metadata import (
     of,
 )
 from tests.unit.tiered.segments import update
-from tiered.metadata_manager import RemoteLogMetadataError
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from tiered.topic_metadata.manager import TopicMetadataManager
-from tiered.topic_metadata.serialization import MetadataEvent
 
 MANAGERS = (1, 2)
 ROUNDS = 6

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.partition import Partition
-from lab.cluster import BROKER_PORT, CONTROLLER, SimulatedCluster, host_of, start_cluster
-from lab.world import World, simulate
-from node.client.cluster import Cluster
-from node.client.consumer import Consumer
-from protocol.api_keys import ApiKey
-from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
-from protocol.fetch_response import decode_fetch_response
-from runtime.config.node_rules import RACK_AWARE_SELECTOR
+from milena.broker.replica.partition import Partition
+from milena.config.node_rules import RACK_AWARE_SELECTOR
+from milena.lab.cluster import BROKER_PORT, CONTROLLER, SimulatedCluster, host_of, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.requests.fetch_response import decode_fetch_response
 from tests.simulation.steps import QUICK, broker_image, create, partition_image, until, values, write
 
 BROKERS = (1, 2, 3)

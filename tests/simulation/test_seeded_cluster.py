@@ -19,10 +19,18 @@ from typing import TypeGuard, cast
 
 import pytest
 
-from lab.histories.events import Event, Outcome, Poll, Send
-from lab.histories.group_events import GroupDelete, Heartbeat, Join, OffsetCommit, OffsetDelete, OffsetFetch, Sync
-from lab.seeded import has_groups, run_seed
-from lab.trace import quiet_logs
+from milena.lab.histories.events import Event, Outcome, Poll, Send
+from milena.lab.histories.group_events import (
+    GroupDelete,
+    Heartbeat,
+    Join,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Sync,
+)
+from milena.lab.load.seeded import has_groups, run_seed
+from milena.lab.world.trace import quiet_logs
 
 SEEDS = int(os.environ.get("MILENA_SEEDS", "200"))
 AT_ONCE = 10

@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 import pytest
 
-from lab.cluster import SimulatedCluster, start_cluster
-from lab.ending import final_logs, healthy
-from lab.invariants.broken import InvariantBroken
-from lab.nemesis import KINDS
-from lab.seeded import run_seed
-from lab.tier_losses import Losses
-from lab.tier_troubles import OF_TIER, TierTroubles
-from lab.tiering import FOLDER
-from lab.trace import Trace
-from lab.world import World, simulate
-from node.client import admin, replicas
-from node.client.cluster import Cluster
-from protocol.types import LeaderEpoch, NodeId, Offset
-from storage.epoch_cache import EpochEntry
+from milena.lab.cluster import SimulatedCluster, start_cluster
+from milena.lab.invariants.broken import InvariantBroken
+from milena.lab.load.ending import final_logs, healthy
+from milena.lab.load.nemesis import KINDS
+from milena.lab.load.seeded import run_seed
+from milena.lab.load.tier_losses import Losses
+from milena.lab.load.tier_troubles import OF_TIER, TierTroubles
+from milena.lab.world.tiering import FOLDER
+from milena.lab.world.trace import Trace
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin, replicas
+from milena.node.client.cluster import Cluster
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.storage.state.epoch_cache import EpochEntry
 from tests.simulation.steps import until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, WITH_TIER, bases, known_segments, log_of, replica, with_tier
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.histories import events
-from lab.histories.checker import check
-from lab.histories.events import FinalLog, Send
+from milena.lab.histories import events
+from milena.lab.histories.checker import check
+from milena.lab.histories.events import FinalLog, Send
 
 ROOT = Path(__file__).parents[2]
 

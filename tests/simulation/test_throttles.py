@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.producer import Producer
-from node.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.producer import Producer
+from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from tests.simulation.steps import directory_of, until
 from tests.simulation.test_log_dirs import fill, move, on_brokers, other_than
 from tests.simulation.test_replicas import BROKERS, content, in_sync, leader_of, on_three_brokers, replica

@@ -13,23 +13,23 @@ from uuid import UUID
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from lab.power import Inode
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.consumer import Consumer
-from node.client.producer import Producer
-from protocol.errors import ErrorCode
-from protocol.types import NodeId
-from storage.names import LOG, OFFSET_INDEX
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.lab.world.power import Inode
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.client.producer import Producer
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import NodeId
+from milena.storage.files.names import LOG, OFFSET_INDEX
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.serialization import serialize
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, RemoteLogSegmentUpdate
+from milena.tiered.store.tier_identity import IDENTITY
+from milena.tiered.store.tier_names import SUFFIXES, object_path
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import until, values, write
 from tests.simulation.tiered_topics import ROOT, TIER, bases, finished, in_tier, known_segments, log_of, with_tier
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
-from tiered.segment_metadata import RemoteLogSegmentState, RemoteLogSegmentUpdate
-from tiered.tier_identity import IDENTITY
-from tiered.tier_names import SUFFIXES, object_path
-from tiered.topic_metadata.serialization import serialize
 
 TOPIC = "kafka_server_brokertopicmetrics"
 COPY_FAILED = "remote log: copy failed"

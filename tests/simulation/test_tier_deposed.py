@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.applier import AT_ONCE
-from broker.partition import Partition
-from lab.cluster import CONTROLLER, SimulatedCluster, host_of
-from node.client import admin
-from node.client.cluster import Cluster
-from node.image import TOPIC_RESOURCE
-from node.outgoing import ChannelError
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
+from milena.broker.hosting.applier import AT_ONCE
+from milena.broker.replica.partition import Partition
+from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.links.outgoing import ChannelError
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import KafkaError
 from tests.simulation.steps import partition_image, until, values, write
 from tests.simulation.tiered_topics import bases, finished, in_tier, log_of, replica, with_tier
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import NodeEnded, SimulatedCluster, host_of
-from node.client import admin, replicas
-from node.client.cluster import Cluster
-from node.image import TOPIC_RESOURCE
-from protocol.types import NodeId, Offset
-from storage.partition_log import PartitionLog
+from milena.lab.cluster import NodeEnded, SimulatedCluster, host_of
+from milena.node.client import admin, replicas
+from milena.node.client.cluster import Cluster
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.protocol.types import NodeId, Offset
+from milena.storage.log.partition_log import PartitionLog
 from tests.simulation.steps import partition_image, storage_of, until, write
 from tests.simulation.test_tier_trouble import REPLICATED, leader_of, readable
 from tests.simulation.tiered_topics import (

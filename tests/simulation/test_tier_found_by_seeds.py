@@ -10,15 +10,21 @@ from uuid import UUID
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from lab.power import Inode
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.consumer import Consumer
-from node.client.producer import Producer
-from node.image import TOPIC_RESOURCE
-from protocol.types import Offset
-from protocol.uuids import to_text
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.lab.world.power import Inode
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.client.producer import Producer
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.protocol.types import Offset
+from milena.protocol.uuids import to_text
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+)
+from milena.tiered.work.deletion import update_of
 from tests.simulation.steps import storage_of, until, values, write
 from tests.simulation.test_tier_followers import add_replica, joined, records, state_of
 from tests.simulation.test_tier_trouble import leader_of
@@ -34,8 +40,6 @@ from tests.simulation.tiered_topics import (
     with_tier,
     with_unclean_elections,
 )
-from tiered.deletion import update_of
-from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentState, RemoteLogSegmentUpdate
 
 A, B = 1, 2
 

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client import admin
-from node.client.cluster import Cluster
-from node.image import TOPIC_RESOURCE
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.tiered.store.tier_identity import IDENTITY, encode
 from tests.simulation.steps import until, write
 from tests.simulation.test_tier_trouble import REPLICATED, all_in_sync, leader_of, readable
 from tests.simulation.tiered_topics import ROOT, TIER, bases, in_tier, known_segments, log_of, with_tier
-from tiered.tier_identity import IDENTITY, encode
 
 PATH = f"{TIER}/{IDENTITY}"
 COPY_FAILED = "remote log: copy failed"

@@ -14,11 +14,12 @@ from uuid import UUID
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client import admin
-from node.client.cluster import Cluster
-from node.image import TOPIC_RESOURCE
-from storage.names import LOG
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.storage.files.names import LOG
+from milena.tiered.metadata.snapshot import FILE_NAME
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import batches_in, storage_of, until, values, write
 from tests.simulation.tiered_topics import (
@@ -31,7 +32,6 @@ from tests.simulation.tiered_topics import (
     replica,
     with_tier,
 )
-from tiered.topic_metadata.snapshot import FILE_NAME
 
 BY_HAND: dict[str, Any] = {
     "remote_log_manager_task_interval_ms": 600_000,

@@ -8,19 +8,21 @@ from collections import Counter
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client import admin
-from node.client.cluster import Cluster
-from node.client.consumer import Consumer
-from node.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from node.verbs import VerbError
-from protocol.remote_log_records import (
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from milena.node.serving.verbs import VerbError
+from milena.protocol.records.remote_log_records import (
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
     decode_remote_log_record,
 )
-from protocol.types import Offset
-from storage.partition_log import PartitionLog
+from milena.protocol.types import Offset
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from tests.simulation.steps import broker_image, partition_image, until, values, write
 from tests.simulation.tiered_topics import (
     COPIES,
@@ -38,8 +40,6 @@ from tests.simulation.tiered_topics import (
     stored,
     with_tier,
 )
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
-from tiered.segment_metadata import RemoteLogSegmentState
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 SEGMENT = 4

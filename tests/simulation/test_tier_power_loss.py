@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client.cluster import Cluster
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client.cluster import Cluster
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tests.simulation.steps import partition_image, storage_of, until, write
 from tests.simulation.test_tier_trouble import REPLICATED, all_in_sync, leader_of, readable
 from tests.simulation.tiered_topics import (
@@ -22,7 +23,6 @@ from tests.simulation.tiered_topics import (
     role_of,
     with_tier,
 )
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 
 COPIED = list(range(20))
 SEEN: dict[str, Any] = {"configs": {"min.insync.replicas": "2"}, **REPLICATED}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client import admin, replicas
-from node.client.cluster import Cluster
-from node.image import BROKER_RESOURCE
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client import admin, replicas
+from milena.node.client.cluster import Cluster
+from milena.node.metadata.image import BROKER_RESOURCE
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import partition_image, until
 from tests.simulation.test_tier_reads import EXPIRED, HANGS, counted, filled, filled_twice, timed

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client import admin, replicas
-from node.client.cluster import Cluster
-from node.client.consumer import Consumer
-from node.client.offsets import find_offset
-from protocol.errors import ErrorCode, KafkaError
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client import admin, replicas
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.client.offsets import find_offset
+from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import create, partition_image, until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, bases, finished, log_of, with_tier

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client.cluster import Cluster
-from protocol.batch import iter_batches
-from protocol.records import iter_records
-from storage.names import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client.cluster import Cluster
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import iter_records
+from milena.storage.files.names import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from milena.tiered.store.tier_names import object_path
 from tests.simulation.steps import (
     DIRS,
     OF_BROKERS,
@@ -34,7 +35,6 @@ from tests.simulation.tiered_topics import (
     with_tier,
     with_unclean_elections,
 )
-from tiered.tier_names import object_path
 
 REPLICATED: dict[str, Any] = {
     "rlmm_config_remote_log_metadata_topic_replication_factor": 3,

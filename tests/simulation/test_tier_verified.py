@@ -7,18 +7,18 @@ import errno
 from collections.abc import Set
 from functools import partial
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client import admin
-from node.client.cluster import Cluster
-from node.image import TOPIC_RESOURCE
-from protocol.types import Offset
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.protocol.types import Offset
+from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier
+from milena.tiered.rescue.metadata_folders import MetadataHistory, metadata_folders, read_history
+from milena.tiered.rescue.verification import Finding, Verification, confirmed, in_order, verify
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from milena.tiered.store.local_tier import LocalTier
 from tests.simulation.steps import partition_image, until, write
 from tests.simulation.tiered_topics import TIER, bases, finished, in_tier, log_of, replica, with_tier
-from tiered.local_tier import LocalTier
-from tiered.log_lineage import Lineage, lineage_of_replicas, lineage_of_tier
-from tiered.metadata_folders import MetadataHistory, metadata_folders, read_history
-from tiered.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from tiered.verification import Finding, Verification, confirmed, in_order, verify
 
 PAUSE = 1.0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lab.cluster import SimulatedCluster, host_of
-from node.client.cluster import Cluster
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client.cluster import Cluster
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.snapshot import FILE_NAME
 from tests.simulation.steps import until, write
 from tests.simulation.tiered_topics import finished, with_tier
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
-from tiered.topic_metadata.snapshot import FILE_NAME
 
 BROKERS = (1, 2, 3)
 

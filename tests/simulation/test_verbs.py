@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import SimulatedCluster, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.verbs import VerbError
+from milena.lab.cluster import SimulatedCluster, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.serving.verbs import VerbError
 from tests.simulation.steps import QUICK, create, write
 
 

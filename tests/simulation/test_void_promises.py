@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from lab.cluster import SimulatedCluster, host_of, start_cluster
-from lab.ending import final_logs
-from lab.histories.checker import Anomaly, check
-from lab.histories.events import Event, Outcome, Send, Void
-from lab.tier_losses import Losses
-from lab.world import World, simulate
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
+from milena.lab.histories.checker import Anomaly, check
+from milena.lab.histories.events import Event, Outcome, Send, Void
+from milena.lab.load.ending import final_logs
+from milena.lab.load.tier_losses import Losses
+from milena.lab.world.world import World, simulate
 from tests.simulation.steps import QUICK, create, until, write
 
 T0 = ("t", 0)

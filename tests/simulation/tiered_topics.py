@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from broker.partition import Partition
-from lab.cluster import SimulatedCluster, start_cluster
-from lab.world import World, simulate
-from node.client import admin
-from node.client.cluster import Cluster
-from protocol.records import iter_records, offset_of
-from storage.names import LOG
-from storage.partition_log import PartitionLog
+from milena.broker.replica.partition import Partition
+from milena.lab.cluster import SimulatedCluster, start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.protocol.records.records import iter_records, offset_of
+from milena.storage.files.names import LOG
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.serialization import MetadataEvent, deserialize
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+from milena.tiered.store.tier_config import LOCAL
+from milena.tiered.store.tier_identity import IDENTITY
+from milena.tiered.store.tier_names import COPYING
+from milena.tiered.work.roles import Role
 from tests.simulation.steps import QUICK, batches_in, storage_of, until
-from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
-from tiered.roles import Role
-from tiered.segment_metadata import RemoteLogSegmentState
-from tiered.tier_config import LOCAL
-from tiered.tier_identity import IDENTITY
-from tiered.tier_names import COPYING
-from tiered.topic_metadata.serialization import MetadataEvent, deserialize
 
 TIER = "/tier"
 ROOT = f"{TIER}/kafka-tiered-storage"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from milena.local_cluster import LIMIT, MILENA
+from milena.testing.local_cluster import LIMIT, MILENA
 
 
 class Said(NamedTuple):

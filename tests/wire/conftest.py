@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.clients import WireClient, all_clients
 
 RECORDS = int(os.environ.get("MILENA_RECORDS", "5000"))

@@ -10,7 +10,7 @@ import struct
 import termios
 from collections.abc import Callable, Mapping, Sequence
 
-from milena.local_cluster import LIMIT
+from milena.testing.local_cluster import LIMIT
 from tests.wire.waiting import Deadline
 
 TOKEN = re.compile(r"\x1b\[(\d*)([A-Za-z])|(\r?\n)|(\r)|([^\x1b\r\n]+)")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.memory import MIB, descriptors, resident
 from tests.wire.raw import answers, api_versions, connected, frame, is_closed, receive_frame, request
 

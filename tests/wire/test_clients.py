@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.clients import CODECS, Record, WireClient
 from tests.wire.conftest import REPLICATED

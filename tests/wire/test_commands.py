@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LIMIT, MILENA, LocalCluster
+from milena.testing.local_cluster import LIMIT, MILENA, LocalCluster
 from milena.up.ports import free
 from tests.wire.command import milena, refused
 from tests.wire.waiting import Deadline

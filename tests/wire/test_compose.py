@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from milena.local_cluster import LIMIT
+from milena.testing.local_cluster import LIMIT
 from milena.up.ports import free
 from tests.wire.command import milena, without_kafka
 

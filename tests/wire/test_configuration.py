@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
+from milena.storage.files.meta_properties import decode_meta_properties
 from milena.up.ports import free
-from storage.meta_properties import decode_meta_properties
 from tests.wire.command import Node, milena, node, refused, without_kafka
 from tests.wire.properties import combined, variables, write
 from tests.wire.raw import answers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LIMIT, MILENA
+from milena.testing.local_cluster import LIMIT, MILENA
 from milena.up.ports import free
 from tests.wire.command import Node, milena, node, refused
 from tests.wire.properties import combined, write

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from milena.local_cluster import MILENA, LocalCluster
+from milena.testing.local_cluster import MILENA, LocalCluster
 from tests.wire import data_folder
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"

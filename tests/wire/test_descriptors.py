@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec
-from protocol.errors import ErrorCode
-from protocol.headers import parse_response_header, request_header
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from protocol.records import Record, build_batch
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import Codec
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
 from tests.wire.command import node
 from tests.wire.properties import combined, write
 from tests.wire.raw import connected, receive_frame

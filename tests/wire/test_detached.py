@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from milena.local_cluster import LIMIT, MILENA
+from milena.testing.local_cluster import LIMIT, MILENA
 from milena.up.ports import free
 from milena.up.processes import runs
 from tests.wire.command import milena, refused

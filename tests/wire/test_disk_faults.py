@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from node.client.cluster import Cluster
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch
-from runtime.process import real_runtime
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.records import Record, build_batch
+from milena.runtime.process import real_runtime
 from tests.simulation.steps import batches_in, create, send_batch, values, write
 from tests.wire.command import Node, node
 from tests.wire.properties import combined

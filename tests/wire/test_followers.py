@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import Places, create_topic
 from tests.wire.conftest import REPLICATED
 from tests.wire.load import PARTITIONS, Load, read_all

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import Places, coordinator_of, create_topic, place_topic
 from tests.wire.clients import CODECS, Record, WireClient
 from tests.wire.conftest import RECORDS, REPLICATED

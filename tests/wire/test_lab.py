@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from milena.errors import UserError
-from milena.local_cluster import LocalCluster
+from milena.command_line.errors import UserError
 from milena.steering.command import OF_NODES
+from milena.testing.local_cluster import LocalCluster
 from milena.up import channel, nodes_file
 from milena.up.layout import ClusterDir
 from tests.wire.admin import create_topic

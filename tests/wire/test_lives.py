@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LIMIT, MILENA, LocalCluster
+from milena.testing.local_cluster import LIMIT, MILENA, LocalCluster
 from milena.up.processes import runs
 from tests.wire.command import milena, node, refused
 from tests.wire.raw import answers
@@ -202,7 +202,9 @@ def test_a_node_of_a_cluster_runs_without_its_supervisor(tmp_path: Path) -> None
 
 def test_a_cluster_ends_with_the_process_that_used_it(tmp_path: Path) -> None:
     """As with a test run that is killed: nobody calls ``stop``."""
-    program = "import os, sys, milena.local_cluster as m; m.LocalCluster.start(sys.argv[1]); os.kill(os.getpid(), 9)"
+    program = (
+        "import os, sys, milena.testing.local_cluster as m; m.LocalCluster.start(sys.argv[1]); os.kill(os.getpid(), 9)"
+    )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=LIMIT, check=False)
     assert killed.returncode == -signal.SIGKILL
     subprocess.run([*MILENA, "down", "--dir", str(tmp_path)], timeout=LIMIT, check=True)

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from milena.node.client.cluster import Cluster
+from milena.node.client.producer import Producer
+from milena.runtime.process import real_runtime
 from milena.up.ports import free
-from node.client.cluster import Cluster
-from node.client.producer import Producer
-from runtime.process import real_runtime
 from tests.fixtures.inventory import inventory
 from tests.fixtures.m1 import LONG, manifest, unpack
 from tests.wire.command import node

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LIMIT
+from milena.testing.local_cluster import LIMIT
 from milena.up.processes import runs
 
 FOREIGN = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.chaos.clients import final_logs
 from tests.wire.admin import Places, create_topic
 from tests.wire.waiting import wait_until

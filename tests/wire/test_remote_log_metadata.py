@@ -10,14 +10,14 @@ from uuid import UUID
 
 import pytest
 
-from milena.local_cluster import LocalCluster
-from protocol.types import NodeId
-from runtime.process import real_runtime
+from milena.protocol.types import NodeId
+from milena.runtime.process import real_runtime
+from milena.testing.local_cluster import LocalCluster
+from milena.tiered.metadata.metadata_manager import RemoteLogMetadataManager
+from milena.tiered.metadata.settings import MetadataTopicSettings
+from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
 from tests.unit.tiered.segments import segment, update
-from tiered.metadata_manager import RemoteLogMetadataManager
-from tiered.segment_metadata import RemoteLogSegmentState, TopicIdPartition
-from tiered.topic_metadata.manager import TopicMetadataManager
-from tiered.topic_metadata.settings import MetadataTopicSettings
 
 PARTITIONS = [TopicIdPartition(UUID(int=77), "t", number) for number in range(4)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LIMIT, LocalCluster
+from milena.testing.local_cluster import LIMIT, LocalCluster
 from tests.wire.command import milena, refused
 from tests.wire.waiting import wait_until
 

@@ -8,7 +8,7 @@ import re
 import signal
 from pathlib import Path
 
-from milena.local_cluster import MILENA
+from milena.testing.local_cluster import MILENA
 from milena.up.ports import free
 from tests.wire.command import without_kafka
 from tests.wire.screen import Terminal

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from milena.local_cluster import LocalCluster
-from protocol.batch import iter_batches
+from milena.protocol.records.batch import iter_batches
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import Places, create_topic
 from tests.wire.command import refused
 from tests.wire.properties import combined, write

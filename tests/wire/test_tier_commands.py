@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Producer
 
 from milena.__main__ import run
-from milena.errors import UserError
-from milena.local_cluster import LocalCluster
+from milena.command_line.errors import UserError
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.clients import Record, all_clients
 from tests.wire.command import milena, refused

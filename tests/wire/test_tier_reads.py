@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.clients import Record, WireClient, all_clients
 from tests.wire.command import milena, refused

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.errors import TransactionalIdAuthorizationFailedError
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 
 LIMIT = 60.0
 """Seconds that a client may try. Where the error is not final, it does, and ends with another one."""

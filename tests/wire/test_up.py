@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from milena.errors import UserError
-from milena.local_cluster import LIMIT, MILENA, LocalCluster
+from milena.command_line.errors import UserError
+from milena.testing.local_cluster import LIMIT, MILENA, LocalCluster
 from milena.up.ports import free
 from tests.wire.command import Said, milena, refused, without_kafka
 from tests.wire.raw import answers

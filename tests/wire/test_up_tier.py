@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from milena.local_cluster import LocalCluster
+from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.command import milena, refused
 

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from protocol.batch import HEADER_SIZE
-from protocol.crc import crc32c
-from protocol.records import Record, build_batch
+from milena.protocol.records.batch import HEADER_SIZE
+from milena.protocol.records.crc import crc32c
+from milena.protocol.records.records import Record, build_batch
 
 THEN: Final = 1_000_000_000
 """Milliseconds since 1970: far from now, so that it is compared."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from milena.local_cluster import LocalCluster
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sides import Side
 from tests.oracle.kafka_node import running_kafka

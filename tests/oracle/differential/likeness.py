@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from protocol.batch import HEADER_SIZE, Codec, iter_batches
-from protocol.records import iter_records
+from milena.protocol.records.batch import HEADER_SIZE, Codec, iter_batches
+from milena.protocol.records.records import iter_records
 from tests.oracle.differential.sides import Side
 
 _HOUR_MS: Final = 3_600_000

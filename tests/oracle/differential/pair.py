@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.registry import REGISTRY
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
+from milena.protocol.schemas.registry import REGISTRY
 from tests.oracle.differential.likeness import differences, normal
 from tests.oracle.differential.sides import CLIENT_ID, Line, Name, Side
 

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from protocol import messages
-from protocol.headers import parse_response_header, request_header
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header, request_header
 from tests.wire.raw import frame, receive_frame
 
 LIMIT: Final = 20.0

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
 from tests.oracle.differential.pair import Pair, eventually, versions
 from tests.oracle.differential.sides import CLOSED
 

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec
-from protocol.errors import ErrorCode
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import Codec
 from tests.oracle.differential.batches import batch, records
 from tests.oracle.differential.pair import Answers, Pair, versions
 from tests.oracle.differential.sides import Name

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.pair import Pair, versions
 from tests.oracle.differential.sides import Name
 from tests.oracle.differential.test_groups import enter, join, settle

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from milena.local_cluster import LocalCluster
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.differential.conftest import CONFIG, FEATURES, make_ready
 from tests.oracle.differential.pair import Pair
 from tests.oracle.differential.sides import Name, Side

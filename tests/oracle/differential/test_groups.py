@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.pair import Answers, Pair, eventually, versions
 from tests.oracle.differential.sides import Name
 

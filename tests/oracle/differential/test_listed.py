@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec, iter_batches
-from protocol.errors import ErrorCode
-from protocol.records import iter_records
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import Codec, iter_batches
+from milena.protocol.records.records import iter_records
 from tests.oracle.differential.batches import THEN, batch, forged, records
 from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sides import Name

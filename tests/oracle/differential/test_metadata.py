@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
 from tests.oracle.differential.pair import Pair, versions
 
 NO_TOPIC_ID = UUID(int=0)

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec
-from protocol.records import Record
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.records.batch import Codec
+from milena.protocol.records.records import Record
 from tests.oracle.differential.batches import THEN, batch
 from tests.oracle.differential.pair import Answers, Pair, versions
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec, TimestampType
-from protocol.errors import ErrorCode
-from protocol.records import Record
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import Codec, TimestampType
+from milena.protocol.records.records import Record
 from tests.oracle.differential.batches import THEN, batch, forged, old_message, records, with_body
 from tests.oracle.differential.pair import Answers, Pair, versions
 from tests.oracle.differential.sides import Name

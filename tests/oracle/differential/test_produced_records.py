@@ -12,11 +12,11 @@ from typing import Final
 import cramjam
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.batch import HEADER_SIZE, Codec
-from protocol.compression import compress
-from protocol.errors import ErrorCode
-from protocol.records import Record
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import HEADER_SIZE, Codec
+from milena.protocol.records.compression import compress
+from milena.protocol.records.records import Record
 from tests.oracle.differential.batches import THEN, batch, forged, records, with_body
 from tests.oracle.differential.pair import Answers, Pair
 

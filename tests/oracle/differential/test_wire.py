@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.registry import REGISTRY, Role, served
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.schemas.registry import REGISTRY, Role, served
 from tests.oracle.differential.pair import Pair, versions
 from tests.oracle.differential.sides import CLOSED
 from tests.wire.raw import frame

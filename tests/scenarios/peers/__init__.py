@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from broker.server import Broker
-from controller.server import SUPPORTED_FEATURES, Controller
-from node.api import ApiTable
-from protocol.api_keys import ApiKey
-from protocol.api_versions import ApiVersionsAnswers
-from protocol.registry import Role, VersionRange, served
-from runtime.config.node_config import NodeConfig
-from runtime.context import Runtime
+from milena.broker.server import Broker
+from milena.config.node_config import NodeConfig
+from milena.controller.server import SUPPORTED_FEATURES, Controller
+from milena.node.api import ApiTable
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.schemas.api_versions import ApiVersionsAnswers
+from milena.protocol.schemas.registry import Role, VersionRange, served
+from milena.runtime.context import Runtime
 from tests.scenarios.peers import tier_rules
 from tests.scenarios.peers.alter_partition_behind import Behind
 
@@ -50,9 +50,9 @@ def counts_diverging_leader(runtime: Runtime, config: NodeConfig) -> Broker:
 def behind_controller(runtime: Runtime, config: NodeConfig, *, fences: bool = False) -> Controller:
     """Answers its first AlterPartition as it would have before the last change of leader."""
     modules = {key: key.name.lower() for key in served(Role.CONTROLLER)}
-    modules[ApiKey.API_VERSIONS] = "node.apis.api_versions"
+    modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
     modules[ApiKey.ALTER_PARTITION] = "tests.scenarios.peers.alter_partition_behind"
-    return Behind(runtime, config, ApiTable("controller.apis", modules), fences=fences)
+    return Behind(runtime, config, ApiTable("milena.controller.apis", modules), fences=fences)
 
 
 class _Older(ApiVersionsAnswers):
@@ -64,9 +64,9 @@ class _Older(ApiVersionsAnswers):
 
 def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]) -> Broker:
     modules = {key: key.name.lower() for key in served(Role.BROKER)}
-    modules[ApiKey.API_VERSIONS] = "node.apis.api_versions"
+    modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
     modules |= {key: f"tests.scenarios.peers.{name}" for key, name in replaced.items()}
-    return Broker(runtime, config, apis=ApiTable("broker.apis", modules))
+    return Broker(runtime, config, apis=ApiTable("milena.broker.apis", modules))
 
 
 def _with_rules(**rounds: tier_rules.Round | None) -> Callable[[Runtime, NodeConfig], Broker]:

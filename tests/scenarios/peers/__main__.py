@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from broker.server import Broker
-from controller.server import Controller
-from milena.node import COMMAND, join_supervisor, read_config
-from milena.options import Values
-from milena.serving import Serving
+from milena.broker.server import Broker
+from milena.command_line.options import Values
+from milena.commands.node import COMMAND, join_supervisor, read_config
+from milena.commands.serving import Serving
+from milena.config.node_config import NodeConfig
+from milena.controller.server import Controller
+from milena.runtime.context import Runtime
+from milena.runtime.process import run_node
 from milena.up.layout import ClusterDir, cluster_of
-from runtime.config.node_config import NodeConfig
-from runtime.context import Runtime
-from runtime.process import run_node
 from tests.scenarios.peers import PEERS
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.alter_partition import Proposal, check
-from controller.apis import alter_partition
-from controller.server import Controller
-from node.api import Answer, ApiTable, RequestContext
-from protocol.errors import ErrorCode
-from protocol.types import LeaderEpoch, NodeId
-from runtime.config.node_config import NodeConfig
-from runtime.context import Runtime
+from milena.config.node_config import NodeConfig
+from milena.controller.apis import alter_partition
+from milena.controller.commands.alter_partition import Proposal, check
+from milena.controller.server import Controller
+from milena.node.api import Answer, ApiTable, RequestContext
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import LeaderEpoch, NodeId
+from milena.runtime.context import Runtime
 
 
 class Behind(Controller):

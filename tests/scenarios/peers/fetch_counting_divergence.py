@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.apis import fetch
-from broker.server import Broker
-from node.api import RequestContext
-from protocol.fetch_request import decode_fetch_request
-from protocol.types import BrokerEpoch, NodeId, Offset
+from milena.broker.apis import fetch
+from milena.broker.server import Broker
+from milena.node.api import RequestContext
+from milena.protocol.requests.fetch_request import decode_fetch_request
+from milena.protocol.types import BrokerEpoch, NodeId, Offset
 
 RAW: Final = True
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.apis import fetch
-from broker.server import Broker
-from node.api import RequestContext
-from protocol.fetch_request import decode_fetch_request, encode_fetch_request
+from milena.broker.apis import fetch
+from milena.broker.server import Broker
+from milena.node.api import RequestContext
+from milena.protocol.requests.fetch_request import decode_fetch_request, encode_fetch_request
 
 RAW: Final = True
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.server import Broker
-from node.api import RequestContext
-from protocol.types import LeaderEpoch
+from milena.broker.server import Broker
+from milena.node.api import RequestContext
+from milena.protocol.types import LeaderEpoch
 
 UNKNOWN: Final = -1
 

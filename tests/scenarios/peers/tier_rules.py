@@ -6,20 +6,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from broker.server import Broker
-from protocol.types import LeaderEpoch, Offset
-from runtime.config.node_config import NodeConfig
-from runtime.context import Runtime
-from storage import tiering
-from storage.epoch_cache import EpochEntry
-from tiered.deletion import delete_segment
-from tiered.expiration import view_of
-from tiered.lineage_offsets import Listing
-from tiered.retention import Validity, Verdict, decide
-from tiered.roles import Role
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from tiered.tier import Tier
-from tiered.tier_manager import Job, RemoteLogManager
+from milena.broker.server import Broker
+from milena.config.node_config import NodeConfig
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.context import Runtime
+from milena.storage.log import tiering
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.tiered_offsets import Listing
+from milena.tiered.shared.tier import Tier
+from milena.tiered.work.deletion import delete_segment
+from milena.tiered.work.expiration import view_of
+from milena.tiered.work.retention import Validity, Verdict, decide
+from milena.tiered.work.roles import Role
+from milena.tiered.work.tier_manager import Job, RemoteLogManager
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]

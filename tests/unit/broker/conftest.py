@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from runtime import logging
+from milena.runtime import logging
 from tests.unit.broker.fixtures import Bench
 
 

@@ -10,33 +10,33 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from broker.answer_cache import AnswerCache
-from broker.expected_followers import ExpectedFollowers
-from broker.fetch_sessions import FetchSessions
-from broker.isr_proposals import Altered, Proposal
-from broker.meters import BrokerMeters, IsrMeters
-from broker.partition import Partition
-from broker.partitions import PartitionSet
-from broker.purgatory import Purgatory
-from broker.replication import Replication
-from broker.replication_quotas import ReplicationQuotas
-from broker.sliced_work import SlicedWork
-from node.api import Caller, RequestContext, ServedApi
-from node.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
-from node.metrics import Counter, Metrics, Timing
-from protocol import messages
-from protocol.errors import ErrorCode
-from protocol.headers import RequestHeader, parse_response_header
-from protocol.records import Record, build_batch
-from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
-from runtime.config.node_config import NodeConfig
-from runtime.config.topic_config import TopicConfig
-from runtime.containment import Containment
-from runtime.files import RealDisk
-from runtime.network import FileRange
-from runtime.randomness import Randomness
-from runtime.tasks import Tasks
-from storage.partition_log import PartitionLog
+from milena.broker.metadata.answer_cache import AnswerCache
+from milena.broker.replica.expected_followers import ExpectedFollowers
+from milena.broker.replica.fetch_sessions import FetchSessions
+from milena.broker.replica.isr_proposals import Altered, Proposal
+from milena.broker.replica.meters import BrokerMeters, IsrMeters
+from milena.broker.replica.partition import Partition
+from milena.broker.replica.partitions import PartitionSet
+from milena.broker.replica.replication import Replication
+from milena.broker.replica.replication_quotas import ReplicationQuotas
+from milena.broker.waiting.purgatory import Purgatory
+from milena.broker.waiting.sliced_work import SlicedWork
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
+from milena.node.api import Caller, RequestContext, ServedApi
+from milena.node.metadata.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
+from milena.node.metrics import Counter, Metrics, Timing
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import RequestHeader, parse_response_header
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from milena.runtime.containment import Containment
+from milena.runtime.files import RealDisk
+from milena.runtime.network import FileRange
+from milena.runtime.randomness import Randomness
+from milena.runtime.tasks import Tasks
+from milena.storage.log.partition_log import PartitionLog
 from tests.unit.broker.hand_clock import HandClock
 
 ME = NodeId(1)

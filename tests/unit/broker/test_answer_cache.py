@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.answer_cache import AnswerCache
+from milena.broker.metadata.answer_cache import AnswerCache
 
 
 def test_large_requests_with_small_answers_do_not_pile_up() -> None:

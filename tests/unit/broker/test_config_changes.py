@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from broker import config_changes
-from broker.apis import alter_configs, incremental_alter_configs
-from broker.own_changes import OwnChanges
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.headers import parse_request_header, response_header
-from runtime import logging
-from runtime.log_levels import COMPONENTS, current_levels
+from milena.broker.apis import alter_configs, incremental_alter_configs
+from milena.broker.controller_link import config_changes
+from milena.broker.metadata.own_changes import OwnChanges
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_request_header, response_header
+from milena.runtime import logging
+from milena.runtime.log_levels import COMPONENTS, current_levels
 from tests.unit.broker.fixtures import ME, Bench, Request
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
@@ -171,6 +171,5 @@ async def test_levels_that_cannot_be_are_refused_and_change_nothing(
 
 def test_every_component_that_logs_has_a_level() -> None:
     root = Path(__file__).parents[3]
-    rooms = ("broker", "controller", "milena", "node", "runtime", "storage", "tiered")
-    text = "".join(file.read_text() for room in rooms for file in (root / room).rglob("*.py"))
+    text = "".join(file.read_text() for file in (root / "milena").rglob("*.py"))
     assert set(re.findall(r'get_logger\(\s*"([^"]+)"', text)) == set(COMPONENTS)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.apis.fetch import handle
-from broker.fetching import FEW_FILES, MOST_FILES, SMALL_RANGE
-from protocol.api_keys import ApiKey
-from protocol.batch import iter_batches
-from protocol.errors import ErrorCode
-from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
-from protocol.fetch_response import FetchResponse, decode_fetch_response
-from protocol.records import iter_records
-from runtime.network import FileRange
+from milena.broker.apis.fetch import handle
+from milena.broker.reading.fetching import FEW_FILES, MOST_FILES, SMALL_RANGE
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import iter_records
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.requests.fetch_response import FetchResponse, decode_fetch_response
+from milena.runtime.network import FileRange
 from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
 
 

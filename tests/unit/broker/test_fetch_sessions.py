@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from broker.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, Session, Wanted
-from protocol.errors import ErrorCode, KafkaError
-from runtime.randomness import Randomness
+from milena.broker.replica.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, Session, Wanted
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.runtime.randomness import Randomness
 from tests.unit.broker.hand_clock import HandClock
 
 

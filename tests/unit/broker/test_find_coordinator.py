@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker.apis import find_coordinator
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.broker.apis import find_coordinator
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 
 KEY = ApiKey.FIND_COORDINATOR

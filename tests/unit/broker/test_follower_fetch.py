@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from broker.apis.fetch import handle
-from broker.apis.produce import handle as handle_produce
-from broker.partition import Partition
-from node.image import BrokerImage, ListenerImage
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
-from protocol.fetch_response import FetchedPartition, FetchResponse, decode_fetch_response
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from protocol.types import LeaderEpoch, NodeId
+from milena.broker.apis.fetch import handle
+from milena.broker.apis.produce import handle as handle_produce
+from milena.broker.replica.partition import Partition
+from milena.node.metadata.image import BrokerImage, ListenerImage
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.requests.fetch_response import FetchedPartition, FetchResponse, decode_fetch_response
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from milena.protocol.types import LeaderEpoch, NodeId
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 from tests.unit.broker.test_leading import REPLICAS, append, led, register
 

@@ -6,9 +6,9 @@ import json
 from io import StringIO
 from typing import Any
 
-from broker.config_store import ConfigStore
-from broker.partition import Partition
-from node.image import TOPIC_RESOURCE
+from milena.broker.hosting.config_store import ConfigStore
+from milena.broker.replica.partition import Partition
+from milena.node.metadata.image import TOPIC_RESOURCE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
 from tests.unit.broker.test_leading import REPLICAS, append, fetch, led, shrink
 

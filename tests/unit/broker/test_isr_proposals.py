@@ -13,13 +13,13 @@ from uuid import UUID
 
 import pytest
 
-from broker.isr_proposals import MAX_IN_REQUEST, Altered, IsrProposals, Proposal
-from lab.world import World, simulate
-from node.outgoing import ChannelError
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from milena.broker.replica.isr_proposals import MAX_IN_REQUEST, Altered, IsrProposals, Proposal
+from milena.lab.world.world import World, simulate
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 
 TOPIC = UUID(int=7)
 MEMBERS = ((NodeId(1), BrokerEpoch(11)), (NodeId(2), BrokerEpoch(22)))

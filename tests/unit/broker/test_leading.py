@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.apis import delete_records
-from broker.isr import Committed, PendingExpand, Reaction, reaction
-from broker.partition import ACKS_ALL, Partition
-from node.image import BrokerImage
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import BrokerEpoch, NodeId, Offset
+from milena.broker.apis import delete_records
+from milena.broker.replica.isr import Committed, PendingExpand, Reaction, reaction
+from milena.broker.replica.partition import ACKS_ALL, Partition
+from milena.node.metadata.image import BrokerImage
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.types import BrokerEpoch, NodeId, Offset
 from tests.fixtures.properties import examples
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from broker.isr import Committed, PendingExpand
-from broker.isr_proposals import Altered
-from broker.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.types import LeaderEpoch, Offset, PartitionEpoch
+from milena.broker.replica.isr import Committed, PendingExpand
+from milena.broker.replica.isr_proposals import Altered
+from milena.broker.replica.partition import Partition
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import LeaderEpoch, Offset, PartitionEpoch
 from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
 from tests.unit.broker.test_leading import LAG, REPLICAS, THIRD, append, fetch, led, register, state_of
 

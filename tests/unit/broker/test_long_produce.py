@@ -9,17 +9,17 @@ from uuid import UUID
 
 import pytest
 
-from broker.apis.produce import handle
-from broker.partition import ACKS_ALL, Partition
-from broker.sliced_work import AT_ONCE, LARGE, MAX_HELD, SlicedWork
-from node.image import TopicImage
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec, iter_batches
-from protocol.errors import ErrorCode
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from protocol.types import Offset
-from runtime.config.topic_config import TopicConfig
-from storage.partition_log import PartitionLog
+from milena.broker.apis.produce import handle
+from milena.broker.replica.partition import ACKS_ALL, Partition
+from milena.broker.waiting.sliced_work import AT_ONCE, LARGE, MAX_HELD, SlicedWork
+from milena.config.topic_config import TopicConfig
+from milena.node.metadata.image import TopicImage
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import Codec, iter_batches
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from milena.protocol.types import Offset
+from milena.storage.log.partition_log import PartitionLog
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 from tests.unit.broker.hand_clock import HandClock
 
@@ -130,7 +130,7 @@ async def test_rubbish_is_refused_and_the_next_partition_is_not(bench: Bench) ->
 
 
 def batch_with_crc(data: memoryview) -> memoryview:
-    from protocol.crc import crc32c
+    from milena.protocol.records.crc import crc32c
 
     data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
     return data

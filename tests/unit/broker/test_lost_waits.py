@@ -8,19 +8,27 @@ from typing import Any, cast
 
 import pytest
 
-from broker.apis import delete_records, fetch, join_group, list_offsets, offset_commit, produce, sync_group
-from broker.fetching import Fetch
-from broker.groups.model import JoinAnswer, Once
-from broker.partition import ACKS_ALL, Partition
-from broker.producing import Uncommitted
-from broker.remote_reads import RemoteReads
-from controller.long_poll import LongPolls
-from node.api import RequestContext
-from node.metrics import Metrics
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.primitives import DecodeError
-from protocol.types import Offset
+from milena.broker.apis import (
+    delete_records,
+    fetch,
+    join_group,
+    list_offsets,
+    offset_commit,
+    produce,
+    sync_group,
+)
+from milena.broker.groups.model import JoinAnswer, Once
+from milena.broker.reading.fetching import Fetch
+from milena.broker.reading.producing import Uncommitted
+from milena.broker.reading.remote_reads import RemoteReads
+from milena.broker.replica.partition import ACKS_ALL, Partition
+from milena.controller.log.long_poll import LongPolls
+from milena.node.api import RequestContext
+from milena.node.metrics import Metrics
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.types import Offset
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 from tests.unit.broker.groups.served import Groups
 from tests.unit.broker.test_fetch import fetch as fetching

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.apis import describe_cluster, describe_topic_partitions, list_config_resources, metadata
-from broker.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import ZERO_UUID
+from milena.broker.apis import describe_cluster, describe_topic_partitions, list_config_resources, metadata
+from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.types import ZERO_UUID
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 
 

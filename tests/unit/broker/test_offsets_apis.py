@@ -8,14 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from broker.apis import delete_records, describe_configs, describe_producers, list_offsets, offset_for_leader_epoch
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, Offset
-from runtime.config.node_config import NodeConfig
-from runtime.system_clock import SystemClock
-from storage.partition_log import PartitionLog
+from milena.broker.apis import (
+    delete_records,
+    describe_configs,
+    describe_producers,
+    list_offsets,
+    offset_for_leader_epoch,
+)
+from milena.config.node_config import NodeConfig
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.system_clock import SystemClock
+from milena.storage.log.partition_log import PartitionLog
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
 LATEST_TIERED, PENDING = -5, -6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from broker.own_changes import OwnChanges
-from protocol.api_keys import ApiKey
+from milena.broker.metadata.own_changes import OwnChanges
+from milena.protocol.api_keys import ApiKey
 from tests.unit.broker.hand_clock import HandClock
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.partition import ACKS_ALL, Partition
-from broker.read_result import ReadResult
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, Offset
-from storage.append_info import InvalidRecords, Origin
+from milena.broker.replica.partition import ACKS_ALL, Partition
+from milena.broker.replica.read_result import ReadResult
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log.append_info import InvalidRecords, Origin
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
 

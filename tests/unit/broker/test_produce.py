@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.apis.produce import ADMIN_CLIENT, handle
-from broker.partition import ACKS_ALL
-from protocol.api_keys import ApiKey
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from milena.broker.apis.produce import ADMIN_CLIENT, handle
+from milena.broker.replica.partition import ACKS_ALL
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.compression import Codec
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from broker import deadlines as deadlines_module
-from broker.deadlines import Deadlines
-from broker.purgatory import AT_ONCE, LOOKS, SHARE, OffsetReached, Purgatory
-from runtime.containment import Containment
+from milena.broker.waiting import deadlines as deadlines_module
+from milena.broker.waiting.deadlines import Deadlines
+from milena.broker.waiting.purgatory import AT_ONCE, LOOKS, SHARE, OffsetReached, Purgatory
+from milena.runtime.containment import Containment
 from tests.unit.broker.hand_clock import HandClock
 
 

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from broker.fetch_sessions import Wanted
-from broker.fetching import Fetch, FetchLimits, Found, InTier
-from broker.partition import Partition
-from broker.read_result import ReadResult
-from broker.remote_reads import RemoteReads, RemoteSlice
-from protocol.errors import ErrorCode
-from protocol.types import Offset
+from milena.broker.reading.fetching import Fetch, FetchLimits, Found, InTier
+from milena.broker.reading.remote_reads import RemoteReads, RemoteSlice
+from milena.broker.replica.fetch_sessions import Wanted
+from milena.broker.replica.partition import Partition
+from milena.broker.replica.read_result import ReadResult
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import Offset
+from milena.tiered.reading.remote_reader import RemoteRecords
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
-from tiered.remote_reader import RemoteRecords
 
 WANTED = Wanted("t", None, 0, 0, 100, 0, None)
 RECORDS = RemoteRecords(b"records", 7, None)

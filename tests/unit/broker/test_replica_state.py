@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replica_state import NEVER, ReplicaState, Visits
-from protocol.types import BrokerEpoch, Offset
+from milena.broker.replica.replica_state import NEVER, ReplicaState, Visits
+from milena.protocol.types import BrokerEpoch, Offset
 
 LAG = 30_000
 

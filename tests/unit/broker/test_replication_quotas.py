@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.partition import Partition
-from broker.replication_quotas import Quota, ReplicationQuotas
-from node.metrics import Metrics
-from protocol.types import NodeId
-from runtime.config.node_config import NodeConfig, check_dynamic
-from runtime.config.topic_config import TopicConfig
-from runtime.config.values import ConfigError
+from milena.broker.replica.partition import Partition
+from milena.broker.replica.replication_quotas import Quota, ReplicationQuotas
+from milena.config.node_config import NodeConfig, check_dynamic
+from milena.config.topic_config import TopicConfig
+from milena.config.values import ConfigError
+from milena.node.metrics import Metrics
+from milena.protocol.types import NodeId
 from tests.unit.broker.fixtures import ME, Bench
 from tests.unit.broker.hand_clock import HandClock
 from tests.unit.broker.test_follower_fetch import fetch, records, response, result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.session import LEAST_FRESHNESS, Session
+from milena.broker.controller_link.session import LEAST_FRESHNESS, Session
 from tests.unit.broker.hand_clock import HandClock
 
 TIMEOUT = 9.0

@@ -6,18 +6,23 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from controller.brokers import Registration, register
-from controller.heartbeats import Heartbeat, HeartbeatReply, heartbeat
-from controller.result import Result
-from controller.sessions import Sessions
-from controller.state import ControllerState
-from controller.topics import NewTopic, create_topics
-from node.image import ListenerImage, PartitionImage
-from protocol.features import RANGES
-from protocol.metadata_records import FeatureLevelRecord, PartitionChangeRecord, decode_record, encode_record
-from protocol.types import BrokerEpoch, LeaderEpoch, NodeId
-from runtime.config.node_config import NodeConfig
-from runtime.randomness import Randomness
+from milena.config.node_config import NodeConfig
+from milena.controller.commands.brokers import Registration, register
+from milena.controller.commands.heartbeats import Heartbeat, HeartbeatReply, heartbeat
+from milena.controller.commands.topics import NewTopic, create_topics
+from milena.controller.state.result import Result
+from milena.controller.state.sessions import Sessions
+from milena.controller.state.state import ControllerState
+from milena.node.metadata.image import ListenerImage, PartitionImage
+from milena.protocol.features import RANGES
+from milena.protocol.metadata_records import (
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    decode_record,
+    encode_record,
+)
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId
+from milena.runtime.randomness import Randomness
 
 CLUSTER_ID = "Some1Cluster2Id3Here4Q"
 SESSION = 9.0

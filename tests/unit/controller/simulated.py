@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from controller.formatting import Formatting
-from controller.server import Controller
-from lab.world import Machine, World
-from node.outgoing import Channel
-from protocol.api_keys import ApiKey
-from protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
-from protocol.fetch import decode_fetch_response as decode
-from protocol.fetch import encode_fetch_request as encode
-from protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID
-from runtime.config.node_config import NodeConfig
-from runtime.context import Runtime
+from milena.config.node_config import NodeConfig
+from milena.controller.log.formatting import Formatting
+from milena.controller.server import Controller
+from milena.lab.world.world import Machine, World
+from milena.node.links.outgoing import Channel
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from milena.protocol.requests.fetch import decode_fetch_response as decode
+from milena.protocol.requests.fetch import encode_fetch_request as encode
+from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from milena.runtime.context import Runtime
 from tests.unit.controller.cluster import CLUSTER_ID, directory, incarnation
 
 HOST, PORT = "c1", 9093

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from controller.alter_partition import Outcome, Proposal, alter_partitions
-from controller.brokers import unregister
-from lab.world import simulate
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.metadata_records import PartitionChangeRecord
-from protocol.types import NodeId
+from milena.controller.commands.alter_partition import Outcome, Proposal, alter_partitions
+from milena.controller.commands.brokers import unregister
+from milena.lab.world.world import simulate
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import PartitionChangeRecord
+from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster
 from tests.unit.controller.simulated import Site, scenario
 

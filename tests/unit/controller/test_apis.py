@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from lab.world import simulate
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.api_versions import decode_api_versions_response
-from protocol.errors import ErrorCode
-from protocol.headers import parse_response_header, request_header
-from protocol.registry import Role, served
-from protocol.types import METADATA_TOPIC
+from milena.lab.world.world import simulate
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.protocol.schemas.api_versions import decode_api_versions_response
+from milena.protocol.schemas.registry import Role, served
+from milena.protocol.types import METADATA_TOPIC
 from tests.unit.controller.cluster import CLUSTER_ID, directory
 from tests.unit.controller.simulated import HOST, PORT, Site, scenario
 

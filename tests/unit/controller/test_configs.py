@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from controller.configs import Change, Op, alter_incrementally, replace
-from node.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
-from protocol.errors import ErrorCode, KafkaError
+from milena.controller.commands.configs import Change, Op, alter_incrementally, replace
+from milena.node.metadata.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from milena.protocol.errors import ErrorCode, KafkaError
 from tests.unit.controller.cluster import Cluster
 
 TOPIC = (TOPIC_RESOURCE, "t")

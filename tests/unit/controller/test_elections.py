@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from controller.elections import Candidates, Elected, Election, acceptance, initial_isr
-from node.image import NO_LEADER, BrokerImage, PartitionImage
-from protocol.types import LOST_DIR, BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from milena.controller.rules.leader_choice import Candidates, Elected, Election, acceptance, initial_isr
+from milena.node.metadata.image import NO_LEADER, BrokerImage, PartitionImage
+from milena.protocol.types import LOST_DIR, BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 
 A_DIR = UUID(int=1 << 70)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from controller.directories import assign
-from controller.features import FeatureUpdate, Upgrade, update_features
-from controller.producer_ids import allocate
-from node.image import BROKER_RESOURCE
-from protocol.errors import ErrorCode, KafkaError
-from protocol.features import RANGES, metadata_version_names, metadata_version_of
-from protocol.types import NodeId
+from milena.controller.commands.directories import assign
+from milena.controller.commands.features import FeatureUpdate, Upgrade, update_features
+from milena.controller.commands.producer_ids import allocate
+from milena.node.metadata.image import BROKER_RESOURCE
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.features import RANGES, metadata_version_names, metadata_version_of
+from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster, directory
 
 UP, DOWN, UNSAFE = Upgrade.UPGRADE, Upgrade.SAFE_DOWNGRADE, Upgrade.UNSAFE_DOWNGRADE

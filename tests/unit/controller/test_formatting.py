@@ -6,11 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from controller.followers import Follower, Followers
-from controller.formatting import Formatting
-from controller.quorum_state import CorruptQuorumState, QuorumState, decode_quorum_state, encode_quorum_state
-from protocol.types import LeaderEpoch, NodeId, Offset
-from runtime.config.values import ConfigError
+from milena.config.values import ConfigError
+from milena.controller.log.followers import Follower, Followers
+from milena.controller.log.formatting import Formatting
+from milena.controller.log.quorum_state import (
+    CorruptQuorumState,
+    QuorumState,
+    decode_quorum_state,
+    encode_quorum_state,
+)
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
 
 DIRECTORY = UUID(int=5 << 70)
 

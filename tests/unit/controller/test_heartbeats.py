@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.heartbeats import expire_one
-from protocol.errors import ErrorCode, KafkaError
+from milena.controller.commands.heartbeats import expire_one
+from milena.protocol.errors import ErrorCode, KafkaError
 from tests.unit.controller.cluster import Cluster, directory
 
 

@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
-from controller import leader_elections
-from controller.leader_elections import ElectionType, Swept, balance, elect_leaders, elect_unclean
-from lab.world import simulate
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.metadata_records import ConfigRecord, PartitionChangeRecord
+from milena.controller.commands import leader_elections
+from milena.controller.commands.leader_elections import (
+    ElectionType,
+    Swept,
+    balance,
+    elect_leaders,
+    elect_unclean,
+)
+from milena.lab.world.world import simulate
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import ConfigRecord, PartitionChangeRecord
 from tests.unit.controller.cluster import Cluster
 from tests.unit.controller.simulated import Site, scenario
 

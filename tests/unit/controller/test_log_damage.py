@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from lab.power import PAGE
-from lab.world import World, simulate
-from node.committed_offset import FILE_NAME as COMMITTED
-from node.snapshot_keeper import SnapshotKeeper
-from protocol.batch import BatchView, iter_batches
-from storage.log_dir import DirectoryError
-from storage.segment_swap import SET_ASIDE
+from milena.lab.world.power import PAGE
+from milena.lab.world.world import World, simulate
+from milena.node.metadata.committed_offset import FILE_NAME as COMMITTED
+from milena.node.metadata.snapshot_keeper import SnapshotKeeper
+from milena.protocol.records.batch import BatchView, iter_batches
+from milena.storage.log.segment_swap import SET_ASIDE
+from milena.storage.manager.log_dir import DirectoryError
 from tests.unit.controller.simulated import HOST, Site
 
 FOLDER = "/data/__cluster_metadata-0"

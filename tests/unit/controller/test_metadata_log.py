@@ -7,24 +7,24 @@ import json
 
 import pytest
 
-from controller.formatting import BOOTSTRAP_FILE, Formatting, read_bootstrap
-from controller.metadata_log import MetadataLog
-from lab.world import World, simulate
-from node.snapshots import batch_records
-from protocol.batch import iter_batches
-from protocol.control_records import LeaderChange
-from protocol.errors import KafkaError
-from protocol.metadata_records import (
+from milena.config.values import ConfigError
+from milena.controller.log.formatting import BOOTSTRAP_FILE, Formatting, read_bootstrap
+from milena.controller.log.metadata_log import MetadataLog
+from milena.lab.world.world import World, simulate
+from milena.node.metadata.snapshots import batch_records
+from milena.protocol.errors import KafkaError
+from milena.protocol.metadata_records import (
     BeginTransactionRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     NoOpRecord,
     RegisterControllerRecord,
 )
-from protocol.types import Offset
-from runtime.config.values import ConfigError
-from storage.log_dir import DirectoryError
-from storage.meta_properties import decode_meta_properties
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.control_records import LeaderChange
+from milena.protocol.types import Offset
+from milena.storage.files.meta_properties import decode_meta_properties
+from milena.storage.manager.log_dir import DirectoryError
 from tests.unit.controller.cluster import CLUSTER_ID
 from tests.unit.controller.simulated import HOST, Site, scenario
 

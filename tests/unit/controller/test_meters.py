@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.meters import ElectionMeters
-from lab.world import simulate
-from node.metrics import Metrics
-from protocol.api_keys import ApiKey
+from milena.controller.meters import ElectionMeters
+from milena.lab.world.world import simulate
+from milena.node.metrics import Metrics
+from milena.protocol.api_keys import ApiKey
 from tests.unit.controller.cluster import Cluster
 from tests.unit.controller.simulated import Site, scenario
 

@@ -8,10 +8,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.elections import Election
-from controller.partition_change import RECOVERING, PartitionChangeBuilder
-from node.image import NO_LEADER, PartitionImage
-from protocol.types import LeaderEpoch, NodeId, PartitionEpoch
+from milena.controller.rules.leader_choice import Election
+from milena.controller.rules.partition_change import RECOVERING, PartitionChangeBuilder
+from milena.node.metadata.image import NO_LEADER, PartitionImage
+from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
 
 DIRS = tuple(UUID(int=(n + 1) << 70) for n in range(8))
 

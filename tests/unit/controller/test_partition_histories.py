@@ -9,13 +9,13 @@ from typing import Any, Final
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.alter_partition import Proposal, alter_partitions
-from controller.leader_elections import ElectionType, balance, elect_leaders, elect_unclean
-from controller.reassignment import Target, alter_reassignments
-from node.image import PartitionImage
-from protocol.errors import ErrorCode
-from protocol.metadata_records import ConfigRecord, PartitionChangeRecord
-from protocol.types import NodeId
+from milena.controller.commands.alter_partition import Proposal, alter_partitions
+from milena.controller.commands.leader_elections import ElectionType, balance, elect_leaders, elect_unclean
+from milena.controller.commands.reassignment import Target, alter_reassignments
+from milena.node.metadata.image import PartitionImage
+from milena.protocol.errors import ErrorCode
+from milena.protocol.metadata_records import ConfigRecord, PartitionChangeRecord
+from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster
 
 BROKERS: Final = (1, 2, 3, 4)

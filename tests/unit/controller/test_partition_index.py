@@ -7,10 +7,10 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.partition_index import PartitionIndex, PartitionKey
-from controller.topic_deletion import DoomedTopic, delete_topics
-from node.image import MetadataImage
-from protocol.errors import KafkaError
+from milena.controller.commands.topic_deletion import DoomedTopic, delete_topics
+from milena.controller.state.partition_index import PartitionIndex, PartitionKey
+from milena.node.metadata.image import MetadataImage
+from milena.protocol.errors import KafkaError
 from tests.unit.controller.cluster import Cluster, directory
 
 BROKERS = (1, 2, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.world import simulate
+from milena.lab.world.world import simulate
 from tests.unit.controller.simulated import Site, scenario
 
 SESSION = 9.0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.placement import UsableBroker, place
-from protocol.errors import ErrorCode, KafkaError
-from runtime.randomness import Randomness
+from milena.controller.rules.placement import UsableBroker, place
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.runtime.randomness import Randomness
 
 
 def brokers(count: int, *, racks: int = 1, fenced: tuple[int, ...] = ()) -> list[UsableBroker]:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from lab.world import World, simulate
-from node.framing import KafkaFramer
-from node.outgoing import Channel
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.frames import ReceiveBuffers
-from protocol.memory_budget import MemoryBudget
-from runtime.context import Runtime
-from runtime.network import Connection, ConnectionHandler, Framer, Listener
+from milena.lab.world.world import World, simulate
+from milena.node.framing import KafkaFramer
+from milena.node.links.outgoing import Channel
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.frames import ReceiveBuffers
+from milena.protocol.requests.memory_budget import MemoryBudget
+from milena.runtime.context import Runtime
+from milena.runtime.network import Connection, ConnectionHandler, Framer, Listener
 from tests.unit.controller.cluster import CLUSTER_ID, directory, incarnation
 from tests.unit.controller.simulated import HOST, PORT, RANGES, Site
 

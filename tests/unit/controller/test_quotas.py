@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller import quotas
-from controller.quotas import Change
-from node.access_views import ANY, EXACT, describe_quotas, entity_of
-from node.image import MetadataImage
-from node.image_records import to_records
-from node.replay import Replayer
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, Offset
+from milena.controller.commands import quotas
+from milena.controller.commands.quotas import Change
+from milena.node.metadata.access_views import ANY, EXACT, describe_quotas, entity_of
+from milena.node.metadata.image import MetadataImage
+from milena.node.metadata.image_records import to_records
+from milena.node.metadata.replay import Replayer
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import LeaderEpoch, Offset
 from tests.unit.controller.cluster import Cluster
 
 RATE = "producer_byte_rate"

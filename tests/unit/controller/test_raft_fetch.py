@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from lab.world import simulate
-from protocol.api_keys import ApiKey
-from protocol.batch import iter_batches
-from protocol.errors import ErrorCode
-from protocol.fetch import EpochEndOffset, SnapshotId
-from protocol.leaders import CurrentLeader, NodeEndpoint
-from protocol.metadata_records import NoOpRecord
-from protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from milena.lab.world.world import simulate
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.metadata_records import NoOpRecord
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.requests.fetch import EpochEndOffset, SnapshotId
+from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from tests.unit.controller.simulated import HOST, PORT, Site, scenario
 
 LEADER = CurrentLeader(1000, 1)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from controller.brokers import unregister
-from controller.reassignment import Target, alter_reassignments, ongoing
-from lab.world import simulate
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.metadata_records import ConfigRecord, PartitionChangeRecord
-from protocol.types import NodeId
+from milena.controller.commands.brokers import unregister
+from milena.controller.commands.reassignment import Target, alter_reassignments, ongoing
+from milena.lab.world.world import simulate
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.metadata_records import ConfigRecord, PartitionChangeRecord
+from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster
 from tests.unit.controller.simulated import Site, scenario
 from tests.unit.controller.test_alter_partition import propose

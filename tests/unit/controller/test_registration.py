@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from controller.brokers import unregister
-from node.image import ListenerImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.features import RANGES
-from protocol.metadata_records import PartitionChangeRecord
-from protocol.types import UNASSIGNED_DIR, NodeId
+from milena.controller.commands.brokers import unregister
+from milena.node.metadata.image import ListenerImage
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.features import RANGES
+from milena.protocol.metadata_records import PartitionChangeRecord
+from milena.protocol.types import UNASSIGNED_DIR, NodeId
 from tests.unit.controller.cluster import Cluster, directory, incarnation
 
 

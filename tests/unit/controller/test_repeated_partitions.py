@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from controller.alter_partition import Proposal, alter_partitions
-from controller.leader_elections import elect_leaders
-from controller.reassignment import Target, alter_reassignments
-from protocol.errors import ErrorCode
-from protocol.metadata_records import PartitionChangeRecord
-from protocol.types import NodeId
+from milena.controller.commands.alter_partition import Proposal, alter_partitions
+from milena.controller.commands.leader_elections import elect_leaders
+from milena.controller.commands.reassignment import Target, alter_reassignments
+from milena.protocol.errors import ErrorCode
+from milena.protocol.metadata_records import PartitionChangeRecord
+from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster
 
 

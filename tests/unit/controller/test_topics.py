@@ -9,12 +9,18 @@ from uuid import UUID
 
 import pytest
 
-from controller.topic_deletion import DoomedTopic, delete_topics
-from controller.topics import CreatedTopic, NewPartitions, NewTopic, create_partitions, create_topics
-from node.image import TOPIC_RESOURCE
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import METADATA_TOPIC, NodeId
-from runtime.randomness import Randomness
+from milena.controller.commands.topic_deletion import DoomedTopic, delete_topics
+from milena.controller.commands.topics import (
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    create_partitions,
+    create_topics,
+)
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import METADATA_TOPIC, NodeId
+from milena.runtime.randomness import Randomness
 from tests.unit.controller.cluster import Cluster, directory
 
 

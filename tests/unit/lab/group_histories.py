@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
 
-from lab.histories.events import Event
-from lab.histories.group_events import (
+from milena.lab.histories.events import Event
+from milena.lab.histories.group_events import (
     GroupDelete,
     Heartbeat,
     Join,

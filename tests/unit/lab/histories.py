@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from lab.histories.events import Event, FinalLog, Outcome, Poll, Send
+from milena.lab.histories.events import Event, FinalLog, Outcome, Poll, Send
 
 PARTITION = ("t", 0)
 

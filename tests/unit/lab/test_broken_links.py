@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from lab.world import World, simulate
-from runtime.context import Runtime
+from milena.lab.world.world import World, simulate
+from milena.runtime.context import Runtime
 from tests.contract.peers import Peer
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.histories import events
-from lab.histories.checker import Anomaly, check, counts
-from lab.histories.events import Event, FinalTopic, TopicChange, Void
-from lab.histories.group_events import (
+from milena.lab.histories import events
+from milena.lab.histories.checker import Anomaly, check, counts
+from milena.lab.histories.events import Event, FinalTopic, TopicChange, Void
+from milena.lab.histories.group_events import (
     Expiry,
     GroupDelete,
     Heartbeat,

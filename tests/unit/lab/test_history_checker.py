@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.histories import events
-from lab.histories.checker import Anomaly, Checker, Violation, check, counts
-from lab.histories.events import (
+from milena.lab.histories import events
+from milena.lab.histories.checker import Anomaly, Checker, Violation, check, counts
+from milena.lab.histories.events import (
     Deletion,
     Event,
     FinalLog,

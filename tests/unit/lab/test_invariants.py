@@ -1,4 +1,4 @@
-"""The rules of lab/invariants: what they let pass, and each violation planted."""
+"""The rules of milena/lab/invariants: what they let pass, and each violation planted."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from uuid import UUID
 
 import pytest
 
-from lab.disk import Storage
-from lab.invariants.broken import InvariantBroken
-from lab.invariants.images import ImageRules
-from lab.invariants.ledger import CommittedBatch, Ledger
-from lab.invariants.promises import Promises
-from lab.invariants.replicas import Replica, ReplicaRules
-from lab.invariants.tiers import TierRules
-from node.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
-from runtime.config.node_config import NodeConfig
-from runtime.config.topic_config import TopicConfig
-from runtime.randomness import Randomness
-from storage.partition_log import PartitionLog
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
+from milena.lab.invariants.broken import InvariantBroken
+from milena.lab.invariants.images import ImageRules
+from milena.lab.invariants.ledger import CommittedBatch, Ledger
+from milena.lab.invariants.promises import Promises
+from milena.lab.invariants.replicas import Replica, ReplicaRules
+from milena.lab.invariants.tiers import TierRules
+from milena.lab.world.disk import Storage
+from milena.node.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from milena.runtime.randomness import Randomness
+from milena.storage.log.partition_log import PartitionLog
 
 TOPIC = UUID(int=1000)
 KEY = (TOPIC, 0)

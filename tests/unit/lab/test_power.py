@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from lab.disk import SimulatedDisk, Storage
-from lab.life import Life, SimulatedClock
-from runtime.randomness import Randomness
+from milena.lab.world.disk import SimulatedDisk, Storage
+from milena.lab.world.life import Life, SimulatedClock
+from milena.runtime.randomness import Randomness
 
 SEEDS = range(40)
 

@@ -8,7 +8,7 @@ from itertools import chain, combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.histories.registers import EVER, Read, Value, Write, Wrong, judge
+from milena.lab.histories.registers import EVER, Read, Value, Write, Wrong, judge
 from tests.fixtures.properties import examples
 
 NODES = ("a", "b", "")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from lab.disk import Storage
-from lab.invariants.ledger import Ledger
-from lab.invariants.log_cursor import batches_in
-from lab.invariants.remains import remains
-from lab.power import Inode
-from protocol.batch import BatchView
-from protocol.records import BatchBuilder
-from protocol.types import LeaderEpoch, Offset
-from runtime.randomness import Randomness
+from milena.lab.invariants.ledger import Ledger
+from milena.lab.invariants.log_cursor import batches_in
+from milena.lab.invariants.remains import remains
+from milena.lab.world.disk import Storage
+from milena.lab.world.power import Inode
+from milena.protocol.records.batch import BatchView
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.randomness import Randomness
 
 FOLDER = "/data/t-0"
 COMMITTED = 6

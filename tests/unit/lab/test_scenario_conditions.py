@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from lab.scenarios.conditions import missing
-from lab.scenarios.script import Script
-from lab.scenarios.stage import ScenarioFailed, Stage
-from lab.scenarios.tables import TableError
-from lab.world import World, simulate
-from node.verbs import VerbError
-from runtime.context import Runtime
+from milena.lab.scenarios.conditions import missing
+from milena.lab.scenarios.script import Script
+from milena.lab.scenarios.stage import ScenarioFailed, Stage
+from milena.lab.scenarios.tables import TableError
+from milena.lab.world.world import World, simulate
+from milena.node.serving.verbs import VerbError
+from milena.runtime.context import Runtime
 
 
 class Told:

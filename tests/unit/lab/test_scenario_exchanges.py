@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.scenarios.exchanges import differences, mismatch, renumbered
+from milena.lab.scenarios.exchanges import differences, mismatch, renumbered
 
 FOUND: dict[str, Any] = {
     "api": "OFFSET_FOR_LEADER_EPOCH",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.scenarios.script import ScriptError, all_scenarios, load, node_id, script_of, variants
+from milena.lab.scenarios.script import ScriptError, all_scenarios, load, node_id, script_of, variants
 
 DATA: dict[str, Any] = {
     "id": "some",

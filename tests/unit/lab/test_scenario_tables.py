@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.scenarios.tables import Renumbering, Table, TableError, side_by_side
+from milena.lab.scenarios.tables import Renumbering, Table, TableError, side_by_side
 
 DOCUMENT = Table.parse({"log": {0: ["B:0", 1], 1: ["B:1", 3]}, "epochs": {1: 0, 3: 1}, "committed": 1})
 

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from lab.disk import Storage
-from lab.invariants.broken import InvariantBroken
-from lab.invariants.ledger import CommittedBatch, Ledger
-from lab.invariants.tiers import TierRules
-from runtime.randomness import Randomness
-from storage.partition_log import PartitionLog
+from milena.lab.invariants.broken import InvariantBroken
+from milena.lab.invariants.ledger import CommittedBatch, Ledger
+from milena.lab.invariants.tiers import TierRules
+from milena.lab.world.disk import Storage
+from milena.runtime.randomness import Randomness
+from milena.storage.log.partition_log import PartitionLog
 
 KEY = (UUID(int=1), 0)
 BATCH = 100

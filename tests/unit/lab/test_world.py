@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from lab.loop import Stalled
-from lab.world import World, simulate
+from milena.lab.world.loop import Stalled
+from milena.lab.world.world import World, simulate
 from tests.contract.peers import Peer
 
 
@@ -47,7 +47,7 @@ def test_a_seed_has_one_history() -> None:
 
 def test_a_seed_has_one_history_in_any_process() -> None:
     lines = [
-        "from lab.world import simulate",
+        "from milena.lab.world.world import simulate",
         "from tests.unit.lab.test_world import chatter",
         "print(simulate(chatter, seed=3))",
     ]

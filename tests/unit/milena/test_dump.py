@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from milena.__main__ import run
-from milena.dump import Damage, Wanted, dump
-from milena.errors import UsageError, UserError
-from protocol.records import Record, build_batch
-from protocol.types import Offset
-from storage.checkpoints import encode_offsets, encode_partition_metadata
+from milena.command_line.errors import UsageError, UserError
+from milena.commands.dump import Damage, Wanted, dump
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import Offset
+from milena.storage.files.checkpoints import encode_offsets, encode_partition_metadata
 
 
 def batch(base: int, *values: bytes) -> bytes:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from milena.__main__ import run
-from milena.errors import UserError
-from node.committed_offset import CommittedOffset
-from node.snapshots import SnapshotId, snapshot_batches
-from protocol.batch import iter_batches
-from protocol.metadata_records import FeatureLevelRecord, encode_record
-from protocol.records import Record, build_batch
-from protocol.types import LeaderEpoch, NodeId, Offset
-from runtime.files import RealDisk
-from storage.meta_properties import MetaProperties, encode_meta_properties
+from milena.command_line.errors import UserError
+from milena.node.metadata.committed_offset import CommittedOffset
+from milena.node.metadata.snapshots import SnapshotId, snapshot_batches
+from milena.protocol.metadata_records import FeatureLevelRecord, encode_record
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.runtime.files import RealDisk
+from milena.storage.files.meta_properties import MetaProperties, encode_meta_properties
 
 COUNT = 10
 

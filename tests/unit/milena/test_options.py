@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from milena.errors import UsageError
-from milena.options import CommandLine, Option, Positional, key_value, nearest
+from milena.command_line.errors import UsageError
+from milena.command_line.options import CommandLine, Option, Positional, key_value, nearest
 
 COMMAND = CommandLine(
     "demo",

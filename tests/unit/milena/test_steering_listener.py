@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from milena.runtime.process import real_runtime
 from milena.steering.listener import VerbListener
-from runtime.process import real_runtime
 
 
 @pytest.fixture

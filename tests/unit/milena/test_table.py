@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from milena import broker
+from milena.commands import broker
 
 
 async def test_a_rack_with_a_line_break_is_one_line_of_the_list(

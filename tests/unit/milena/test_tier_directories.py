@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from milena.errors import UserError
-from milena.tier.command import main
-from milena.tier.directories import moved
-from runtime.files import RealDisk
+from milena.command_line.errors import UserError
+from milena.commands.tier.command import main
+from milena.commands.tier.directories import moved
+from milena.runtime.files import RealDisk
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tests.unit.tiered.whole_tier import write_segment
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 
 FEW = ["--brokers", "2", "--override", "rlmm.config.remote.log.metadata.topic.num.partitions=1"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from milena.errors import UsageError, UserError
-from milena.tier.command import main
-from runtime.files import RealDisk
+from milena.command_line.errors import UsageError, UserError
+from milena.commands.tier.command import main
+from milena.runtime.files import RealDisk
 from tests.unit.tiered.segments import PARTITION
 from tests.unit.tiered.whole_tier import log_bytes, write_segment
 

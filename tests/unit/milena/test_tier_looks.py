@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from milena.errors import UserError
-from milena.tier.command import main
-from milena.tier.listing import lines
-from runtime.files import RealDisk
+from milena.command_line.errors import UserError
+from milena.commands.tier.command import main
+from milena.commands.tier.listing import lines
+from milena.runtime.files import RealDisk
+from milena.tiered.store import tier_names
 from tests.unit.tiered.segments import PARTITION
 from tests.unit.tiered.whole_tier import write_segment
-from tiered import tier_names
 
 
 @pytest.fixture

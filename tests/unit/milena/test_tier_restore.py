@@ -9,15 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from milena.errors import UserError
-from milena.tier.command import main
-from node.image import NO_LEADER, MetadataImage
-from node.snapshots import SnapshotStore, load_image
-from protocol.batch import BatchView, pack_batch
-from protocol.types import ProducerEpoch, ProducerId
-from runtime.files import RealDisk
-from storage.producer_snapshot import encode_snapshot
-from storage.producer_state import ProducerState
+from milena.command_line.errors import UserError
+from milena.commands.tier.command import main
+from milena.node.metadata.image import NO_LEADER, MetadataImage
+from milena.node.metadata.snapshots import SnapshotStore, load_image
+from milena.protocol.records.batch import BatchView, pack_batch
+from milena.protocol.types import ProducerEpoch, ProducerId
+from milena.runtime.files import RealDisk
+from milena.storage.files.producer_snapshot import encode_snapshot
+from milena.storage.state.producer_state import ProducerState
 from tests.unit.tiered.segments import PARTITION
 from tests.unit.tiered.whole_tier import write_segment
 

@@ -11,11 +11,11 @@ from uuid import UUID
 
 import pytest
 
-from milena.tier.command import main
-from milena.tier.restore import parts_of_metadata
-from milena.tier.words import ranges
-from node.image import TOPIC_RESOURCE
-from protocol.metadata_records import (
+from milena.commands.tier.command import main
+from milena.commands.tier.restore import parts_of_metadata
+from milena.commands.tier.words import ranges
+from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.protocol.metadata_records import (
     LATEST_METADATA_VERSION,
     ConfigRecord,
     PartitionRecord,
@@ -23,12 +23,12 @@ from protocol.metadata_records import (
     TopicRecord,
     encode_record,
 )
-from protocol.records import BatchBuilder
-from protocol.types import LeaderEpoch, Offset
-from runtime.files import RealDisk
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.files import RealDisk
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tests.unit.tiered.segments import PARTITION
 from tests.unit.tiered.whole_tier import write_segment
-from tiered.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 
 THREE = ["--brokers", "2", "--override", "rlmm.config.remote.log.metadata.topic.num.partitions=3"]
 

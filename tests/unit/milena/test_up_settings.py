@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
+from milena.config.node_config import NodeConfig
+from milena.config.sources import from_properties
+from milena.tiered.metadata.settings import MetadataTopicSettings
+from milena.tiered.store.tier_config import FSSPEC, LOCAL
 from milena.up.command import COMMAND, topic
 from milena.up.layout import ClusterDir, cluster_of
 from milena.up.plan import escaped, nodes_of, write_properties
 from milena.up.settings import Settings, draw_cluster_id, load, save
-from runtime.config.node_config import NodeConfig
-from runtime.config.sources import from_properties
-from tiered.tier_config import FSSPEC, LOCAL
-from tiered.topic_metadata.settings import MetadataTopicSettings
 
 ENABLED = "remote.log.storage.system.enable"
 

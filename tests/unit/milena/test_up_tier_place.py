@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from milena.errors import UserError
+from milena.command_line.errors import UserError
+from milena.tiered.store import tier_names
 from milena.up.command import COMMAND
 from milena.up.layout import ClusterDir
 from milena.up.plan import NodePlan, nodes_of
 from milena.up.settings import Settings
 from milena.up.tier_place import COPYING, FOLDER, check, moved, place_of
-from tiered import tier_names
 
 
 def broker_of(folder: Path, *arguments: str) -> tuple[Settings, NodePlan]:

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from node.api import Answer, ApiTable, RequestContext
-from node.metrics import Metrics
-from node.rules import Rules
-from node.server import Server, ServerLimits
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.headers import parse_response_header, request_header
-from protocol.registry import Role
-from runtime.process import real_runtime
+from milena.node.api import Answer, ApiTable, RequestContext
+from milena.node.metrics import Metrics
+from milena.node.rules.rules import Rules
+from milena.node.serving.server import Server, ServerLimits
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.protocol.schemas.registry import Role
+from milena.runtime.process import real_runtime
 
 PACKAGE = "tests.unit.node.fake_apis"
 APIS = {

@@ -7,20 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from lab.world import World
-from node.api import Answer, ApiTable, RequestContext
-from node.loader import MetadataLoader
-from node.metrics import Metrics
-from node.observer import Observer, ObserverOptions
-from node.rules import Rules
-from node.server import Server, ServerLimits
-from node.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
-from node.snapshots import SnapshotId, SnapshotStore, snapshot_batches
-from protocol.api_keys import ApiKey
-from protocol.batch import BatchView, iter_batches
-from protocol.control_records import LeaderChange, control_batch
-from protocol.errors import ErrorCode
-from protocol.fetch import (
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
+from milena.lab.world.world import World
+from milena.node.api import Answer, ApiTable, RequestContext
+from milena.node.metadata.loader import MetadataLoader
+from milena.node.metadata.observer import Observer, ObserverOptions
+from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
+from milena.node.metadata.snapshots import SnapshotId, SnapshotStore, snapshot_batches
+from milena.node.metrics import Metrics
+from milena.node.rules.rules import Rules
+from milena.node.serving.server import Server, ServerLimits
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.metadata_records import FeatureLevelRecord, MetadataRecord, TopicRecord, encode_record
+from milena.protocol.records.batch import BatchView, iter_batches
+from milena.protocol.records.control_records import LeaderChange, control_batch
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests.fetch import (
     EpochEndOffset,
     FetchedPartition,
     FetchPartition,
@@ -28,16 +32,12 @@ from protocol.fetch import (
     decode_fetch_request,
     encode_fetch_response,
 )
-from protocol.fetch import SnapshotId as WireSnapshotId
-from protocol.leaders import CurrentLeader, NodeEndpoint
-from protocol.metadata_records import FeatureLevelRecord, MetadataRecord, TopicRecord, encode_record
-from protocol.records import Record, build_batch
-from protocol.registry import Role
-from protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, NodeId, Offset
-from runtime.config.node_config import NodeConfig
-from runtime.config.topic_config import TopicConfig
-from runtime.context import Runtime
-from storage.partition_log import PartitionLog
+from milena.protocol.requests.fetch import SnapshotId as WireSnapshotId
+from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+from milena.protocol.schemas.registry import Role
+from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, NodeId, Offset
+from milena.runtime.context import Runtime
+from milena.storage.log.partition_log import PartitionLog
 from tests.unit.node.peers import PACKAGE, Endpoint
 
 PORT = 9093

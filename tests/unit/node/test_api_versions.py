@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from node.api import ApiTable
-from node.metrics import Metrics
-from node.rules import Rules
-from node.server import Server, ServerLimits
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.api_versions import ApiVersionsAnswers
-from protocol.errors import ErrorCode
-from protocol.registry import Role, advertised
-from runtime.process import real_runtime
+from milena.node.api import ApiTable
+from milena.node.metrics import Metrics
+from milena.node.rules.rules import Rules
+from milena.node.serving.server import Server, ServerLimits
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
+from milena.protocol.schemas.api_versions import ApiVersionsAnswers
+from milena.protocol.schemas.registry import Role, advertised
+from milena.runtime.process import real_runtime
 from tests.unit.node.peers import Client, Endpoint, FakeNode, Running
 
 
@@ -37,7 +37,7 @@ async def client() -> AsyncIterator[tuple[Client, Running]]:
         node_id=1,
         role=Role.BROKER,
         endpoints=[Endpoint()],
-        apis=ApiTable("broker.apis", {ApiKey.API_VERSIONS: "node.apis.api_versions"}),
+        apis=ApiTable("milena.broker.apis", {ApiKey.API_VERSIONS: "milena.node.apis.api_versions"}),
         limits=ServerLimits(),
         metrics=metrics,
         rules=rules,

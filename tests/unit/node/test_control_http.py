@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from node.control_http import MAX_CONNECTIONS, ControlServer, health_page, metrics_page
-from runtime.process import real_runtime
+from milena.node.serving.control_http import MAX_CONNECTIONS, ControlServer, health_page, metrics_page
+from milena.runtime.process import real_runtime
 
 LAST = b"GET /metrics HTTP/1.0\r\n\r\n"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from node.api import Caller, Principal, RequestContext
-from node.embedded import run_embedded
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.headers import parse_response_header, request_header
+from milena.node.api import Caller, Principal, RequestContext
+from milena.node.serving.embedded import run_embedded
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header, request_header
 from tests.unit.node.peers import running
 
 CALLER = Caller("PLAINTEXT", "10.0.0.7", Principal("User", "alice"))

@@ -9,21 +9,21 @@ from dataclasses import replace
 
 import pytest
 
-from node.api import Answer, ApiTable, RequestContext
-from node.connection import DECODED, ServerConnection
-from node.framing import KafkaFramer
-from node.metrics import Metrics
-from node.rules import Rules
-from node.server import Server, ServerLimits
-from node.turns import SHARED_TURN, SLICE, TURN
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.headers import request_header
-from protocol.memory_budget import SILENCE
-from protocol.registry import Role
-from runtime.clock import Timer
-from runtime.network import HIGH_WATER, Part
-from runtime.process import real_runtime
+from milena.node.api import Answer, ApiTable, RequestContext
+from milena.node.framing import KafkaFramer
+from milena.node.metrics import Metrics
+from milena.node.rules.rules import Rules
+from milena.node.serving.connection import DECODED, ServerConnection
+from milena.node.serving.server import Server, ServerLimits
+from milena.node.serving.turns import SHARED_TURN, SLICE, TURN
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import request_header
+from milena.protocol.requests.memory_budget import SILENCE
+from milena.protocol.schemas.registry import Role
+from milena.runtime.clock import Timer
+from milena.runtime.network import HIGH_WATER, Part
+from milena.runtime.process import real_runtime
 from tests.unit.node.peers import APIS, PACKAGE, Endpoint, FakeNode
 
 FRAMING = 9

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node.server import ServerLimits
-from protocol.api_keys import ApiKey
-from runtime import tcp
+from milena.node.serving.server import ServerLimits
+from milena.protocol.api_keys import ApiKey
+from milena.runtime import tcp
 from tests.unit.node.peers import Client, Endpoint, Running, running, until
 
 INTERNAL = Endpoint("INTERNAL")

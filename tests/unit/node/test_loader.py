@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.image import Delta, MetadataImage
-from node.loader import difference
-from node.replay import apply
-from protocol import metadata_records as r
+from milena.node.metadata.image import Delta, MetadataImage
+from milena.node.metadata.loader import difference
+from milena.node.metadata.replay import apply
+from milena.protocol import metadata_records as r
 from tests.unit.node.quorum import topic
 
 NAMES = ("a", "b", "c")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from node.metrics import Metrics
+from milena.node.metrics import Metrics
 
 
 def test_counters_timings_and_gauges_render_as_prometheus_text() -> None:

@@ -8,10 +8,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lab.world import World, simulate
-from node.image import Delta, MetadataImage
-from node.snapshot_keeper import SnapshotPolicy
-from protocol.metadata_records import BeginTransactionRecord, EndTransactionRecord, NoOpRecord, TopicRecord
+from milena.lab.world.world import World, simulate
+from milena.node.metadata.image import Delta, MetadataImage
+from milena.node.metadata.snapshot_keeper import SnapshotPolicy
+from milena.protocol.metadata_records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+    TopicRecord,
+)
 from tests.unit.node.quorum import FOLDER, Follower, Leader, feature, follow, topic
 
 Scenario = Callable[[World], Awaitable[None]]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from node.api import RequestContext
-from node.outgoing import Channel, ChannelError
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from runtime.process import real_runtime
+from milena.node.api import RequestContext
+from milena.node.links.outgoing import Channel, ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.runtime.process import real_runtime
 from tests.unit.node.peers import Endpoint, Running, running, until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.raft_fetch import (
+from milena.node.metadata.raft_fetch import (
     Diverged,
     NeedsSnapshot,
     NewLeader,
@@ -15,12 +15,12 @@ from node.raft_fetch import (
     Stale,
     decide,
 )
-from node.snapshots import SnapshotId
-from protocol.errors import ErrorCode
-from protocol.fetch import EpochEndOffset, FetchedPartition, FetchResponse
-from protocol.fetch import SnapshotId as WireSnapshotId
-from protocol.leaders import CurrentLeader, NodeEndpoint
-from protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, NodeId, Offset
+from milena.node.metadata.snapshots import SnapshotId
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.fetch import EpochEndOffset, FetchedPartition, FetchResponse
+from milena.protocol.requests.fetch import SnapshotId as WireSnapshotId
+from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, NodeId, Offset
 
 KNOWN = Quorum(NodeId(1), LeaderEpoch(5))
 FROM_LEADER = FetchedPartition(0, high_watermark=9, current_leader=CurrentLeader(1, 5), records=b"abc")

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from lab.world import World, simulate
-from node.repeats import Repeats
-from node.slices import in_slices
-from protocol.errors import ErrorCode, KafkaError
+from milena.lab.world.world import World, simulate
+from milena.node.serving.repeats import Repeats
+from milena.node.serving.slices import in_slices
+from milena.protocol.errors import ErrorCode, KafkaError
 
 
 def test_what_is_told_once_is_not_bounded() -> None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.image import NO_LEADER, TOPIC_RESOURCE, Delta, MetadataImage
-from node.image_records import to_records
-from node.replay import Replayer, ReplayError, apply
-from protocol import metadata_records as r
-from protocol.metadata_records import access
-from protocol.types import MIGRATING_DIR, LeaderEpoch, Offset
+from milena.node.metadata.image import NO_LEADER, TOPIC_RESOURCE, Delta, MetadataImage
+from milena.node.metadata.image_records import to_records
+from milena.node.metadata.replay import Replayer, ReplayError, apply
+from milena.protocol import metadata_records as r
+from milena.protocol.metadata_records import access
+from milena.protocol.types import MIGRATING_DIR, LeaderEpoch, Offset
 
 TOPIC = UUID(int=7 << 64)
 DIR_1, DIR_2 = UUID(int=1 << 70), UUID(int=1 << 71)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from node.resting_image import read_image
-from node.snapshots import CorruptSnapshot, SnapshotId, SnapshotStore, snapshot_batches
-from protocol.metadata_records import LATEST_METADATA_VERSION, RemoveTopicRecord, encode_record
-from protocol.records import BatchBuilder
-from protocol.types import LeaderEpoch, Offset
-from runtime.files import RealDisk
+from milena.node.metadata.resting_image import read_image
+from milena.node.metadata.snapshots import CorruptSnapshot, SnapshotId, SnapshotStore, snapshot_batches
+from milena.protocol.metadata_records import LATEST_METADATA_VERSION, RemoveTopicRecord, encode_record
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.files import RealDisk
 from tests.unit.node.quorum import topic
 
 EPOCH = LeaderEpoch(3)

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from node.rules import is_peer, uuid_namer
-from node.verbs import VerbError, Verbs
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.node.rules.rules import is_peer, uuid_namer
+from milena.node.serving.verbs import VerbError, Verbs
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
 from tests.unit.node.peers import Client, Running, running, until
 
 

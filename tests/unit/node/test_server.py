@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from node.api import RequestContext
-from node.connection import MAX_PIPELINED
-from node.rules import Effect, Rule
-from node.server import ServerLimits
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.limits import max_elements
+from milena.node.api import RequestContext
+from milena.node.rules.rules import Effect, Rule
+from milena.node.serving.connection import MAX_PIPELINED
+from milena.node.serving.server import ServerLimits
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.limits import max_elements
 from tests.unit.node.peers import Client, Endpoint, running, until
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from node.image import Delta, MetadataImage
-from node.replay import apply
-from node.snapshots import (
+from milena.node.metadata.image import Delta, MetadataImage
+from milena.node.metadata.replay import apply
+from milena.node.metadata.snapshots import (
     BATCH_BYTES,
     CorruptSnapshot,
     SnapshotId,
@@ -19,11 +19,11 @@ from node.snapshots import (
     parse_file_name,
     read_records,
 )
-from protocol import metadata_records as r
-from protocol.batch import iter_batches
-from protocol.control_records import SnapshotFooter, SnapshotHeader
-from protocol.types import LeaderEpoch, Offset
-from runtime.files import RealDisk
+from milena.protocol import metadata_records as r
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.control_records import SnapshotFooter, SnapshotHeader
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.files import RealDisk
 from tests.unit.node.test_replay import EVERYTHING, entries
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol import messages
+from milena.protocol.requests import messages
 from tests.oracle.differential.sequences.generate import script
 from tests.oracle.differential.sequences.known import KNOWN, Known
 from tests.oracle.differential.sequences.run import GIVEN, Names, signature

@@ -17,7 +17,7 @@ from kio.serial._serialize import get_field_writer
 from kio.serial.writers import write_unsigned_varint
 from kio.static.primitive import uvarint
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 
 _INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 

@@ -1,4 +1,4 @@
-"""Samples of our schemas' entities, and kio's bytes for them: the oracle of ``protocol.schema``."""
+"""Samples of our schemas' entities, and kio's bytes for them: the oracle of ``protocol.schemas.schema``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kio.serial import entity_writer
 
-from protocol.schema import Entity
+from milena.protocol.schemas.schema import Entity
 
 E = TypeVar("E", bound=Entity)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.api_versions import (
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
+from milena.protocol.schemas.api_versions import (
     ApiVersionsAnswers,
     ClientSoftware,
     decode_api_versions_request,
@@ -14,9 +15,8 @@ from protocol.api_versions import (
     encode_api_versions_request,
     error_body,
 )
-from protocol.errors import ErrorCode
-from protocol.primitives import DecodeError
-from protocol.registry import Role, VersionRange, advertised
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.registry import Role, VersionRange, advertised
 
 FEATURES = {"metadata.version": VersionRange(7, 30), "transaction.version": VersionRange(0, 2)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.batch import (
+from milena.protocol.records.batch import (
     HEADER_SIZE,
     BatchView,
     Codec,
@@ -14,9 +14,9 @@ from protocol.batch import (
     iter_batches,
     pack_batch,
 )
-from protocol.crc import crc32c
-from protocol.records import Record, build_batch
-from protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.protocol.records.crc import crc32c
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 
 RECORDS = [Record(0, 0, b"k", b"v"), Record(1, 5, None, b"w"), Record(2, 3, b"k", None)]
 

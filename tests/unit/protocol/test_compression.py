@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batch import Codec, CorruptBatch
-from protocol.compression import DecompressionBomb, compress, decompress
+from milena.protocol.records.batch import Codec, CorruptBatch
+from milena.protocol.records.compression import DecompressionBomb, compress, decompress
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 LIMIT = 8 << 20
@@ -178,7 +178,7 @@ def test_a_snappy_block_that_claims_more_than_it_can_hold_is_refused_before_memo
 
 BOMB = """
 import resource, sys, zlib
-from protocol.compression import DecompressionBomb, Codec, decompress, compress
+from milena.protocol.records.compression import DecompressionBomb, Codec, decompress, compress
 size = 1 << 30
 codec = Codec[sys.argv[1]]
 if codec is Codec.GZIP:
@@ -215,7 +215,8 @@ def test_a_zstd_window_of_128_mib_takes_no_memory_for_its_claim() -> None:
 
 def test_cramjam_is_imported_on_first_use() -> None:
     script = (
-        "import sys; from protocol.records import Record, build_batch; from protocol.batch import Codec;"
+        "import sys; from milena.protocol.records.records import Record, build_batch;"
+        "from milena.protocol.records.batch import Codec;"
         "build_batch([Record(0, 0, None, b'v')], codec=Codec.GZIP); assert 'cramjam' not in sys.modules;"
         "build_batch([Record(0, 0, None, b'v')], codec=Codec.LZ4); assert 'cramjam' in sys.modules"
     )

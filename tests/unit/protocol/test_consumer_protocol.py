@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.consumer_protocol import (
+from milena.protocol.records.consumer_protocol import (
     Assignment,
     ConsumerMessage,
     Subscription,
@@ -14,7 +14,7 @@ from protocol.consumer_protocol import (
     encode_consumer_message,
     subscribed_topics,
 )
-from protocol.primitives import DecodeError
+from milena.protocol.schemas.primitives import DecodeError
 from tests.unit.protocol.schema_samples import kio_bytes, samples
 
 OWNED = (TopicPartitions(topic="t", partitions=(0, 1)),)

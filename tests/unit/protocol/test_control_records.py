@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from protocol.batch import BatchView, CorruptBatch, iter_batches
-from protocol.control_records import (
+from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
+from milena.protocol.records.control_records import (
     AbortMarker,
     CommitMarker,
     ControlRecord,
@@ -28,9 +28,9 @@ from protocol.control_records import (
     encode_control_key,
     encode_control_value,
 )
-from protocol.primitives import DecodeError
-from protocol.records import Record, iter_records
-from protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.protocol.records.records import Record, iter_records
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from tests.unit.protocol.schema_samples import samples
 
 TYPES: list[type[ControlRecord]] = [

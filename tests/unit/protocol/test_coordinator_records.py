@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from protocol.coordinator_records import (
+from milena.protocol.records.coordinator_records import (
     CoordinatorKey,
     CoordinatorValue,
     GroupMetadataKey,
@@ -21,7 +21,7 @@ from protocol.coordinator_records import (
     encode_key,
     encode_value,
 )
-from protocol.primitives import DecodeError
+from milena.protocol.schemas.primitives import DecodeError
 from tests.unit.protocol.schema_samples import kio_bytes, samples
 
 COMMIT = OffsetCommitKey(group="g", topic="t", partition=3)

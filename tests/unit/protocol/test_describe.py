@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batch import BatchView, Codec, TimestampType
-from protocol.control_records import (
+from milena.protocol.metadata_records import (
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    encode_record,
+)
+from milena.protocol.metadata_records.access import UserScramCredentialRecord
+from milena.protocol.records.batch import BatchView, Codec, TimestampType
+from milena.protocol.records.control_records import (
     CommitMarker,
     ControlRecord,
     KRaftVersion,
@@ -20,7 +29,7 @@ from protocol.control_records import (
     Voter,
     control_batch,
 )
-from protocol.coordinator_records import (
+from milena.protocol.records.coordinator_records import (
     CoordinatorKey,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -30,18 +39,9 @@ from protocol.coordinator_records import (
     encode_key,
     encode_value,
 )
-from protocol.describe import Content, describe_batch
-from protocol.metadata_records import (
-    MetadataRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    TopicRecord,
-    encode_record,
-)
-from protocol.metadata_records.access import UserScramCredentialRecord
-from protocol.records import Record, build_batch
-from protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.protocol.records.describe import Content, describe_batch
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 
 TOPIC_ID = UUID(int=(1 << 64) + 2)
 TOPIC_TEXT = "AAAAAAAAAAEAAAAAAAAAAg"

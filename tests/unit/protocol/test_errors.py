@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from protocol.errors import ErrorCode, KafkaError, error_name, retriable
+from milena.protocol.errors import ErrorCode, KafkaError, error_name, retriable
 
 
 def test_the_codes_are_kafkas() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.fetch import (
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.requests.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchedPartition,
@@ -25,9 +25,9 @@ from protocol.fetch import (
     encode_fetch_request,
     encode_fetch_response,
 )
-from protocol.frames import part_length
-from protocol.leaders import CurrentLeader, NodeEndpoint
-from protocol.primitives import DecodeError
+from milena.protocol.requests.frames import part_length
+from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+from milena.protocol.schemas.primitives import DecodeError
 from tests.fixtures.properties import examples
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
 

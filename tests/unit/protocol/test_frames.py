@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol.frames import (
+from milena.protocol.requests.frames import (
     FIRST_OWN_SIZE,
     SHARED_SIZE,
     SPARE_LIMIT,
@@ -19,7 +19,7 @@ from protocol.frames import (
     ReceiveBuffers,
     frame,
 )
-from protocol.memory_budget import MemoryBudget
+from milena.protocol.requests.memory_budget import MemoryBudget
 from tests.fixtures.properties import examples
 
 MAX_SIZE = 100 << 20

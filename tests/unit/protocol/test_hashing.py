@@ -7,7 +7,7 @@ from aiokafka.partitioner import murmur2 as reference_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.hashing import java_string_hash, murmur2, partition_for_group, partition_for_key
+from milena.protocol.records.hashing import java_string_hash, murmur2, partition_for_group, partition_for_key
 
 
 @pytest.mark.parametrize(

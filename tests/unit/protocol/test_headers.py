@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.api_keys import ApiKey
-from protocol.headers import (
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests.headers import (
     RequestHeader,
     parse_request_header,
     parse_response_header,
@@ -15,8 +15,8 @@ from protocol.headers import (
     request_header,
     response_header,
 )
-from protocol.primitives import DecodeError
-from protocol.registry import REGISTRY
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.registry import REGISTRY
 
 VERSIONS = [(api.key, version) for api in REGISTRY.values() for version in range(api.kafka.min, api.kafka.max + 1)]
 

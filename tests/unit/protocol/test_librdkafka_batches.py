@@ -9,11 +9,16 @@ from itertools import count
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from protocol.batch import BatchView, Codec, iter_batches
-from protocol.fetch import FetchPartition, FetchRequest, decode_fetch_response, encode_fetch_request
-from protocol.headers import parse_response_header, request_header
-from protocol.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from protocol.records import Record, build_batch, iter_records, offset_of, timestamp_of
+from milena.protocol.records.batch import BatchView, Codec, iter_batches
+from milena.protocol.records.records import Record, build_batch, iter_records, offset_of, timestamp_of
+from milena.protocol.requests.fetch import (
+    FetchPartition,
+    FetchRequest,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
 
 PRODUCE, PRODUCE_VERSION = 0, 9
 FETCH, FETCH_VERSION = 1, 11

@@ -6,14 +6,19 @@ from uuid import UUID
 
 import pytest
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.fetch import FetchPartition, FetchRequest, decode_fetch_request, encode_fetch_request
-from protocol.headers import parse_request_header
-from protocol.limits import MAX_ELEMENTS, MAX_PRODUCED, max_elements
-from protocol.primitives import DecodeError, Reader, TooManyElements, Writer
-from protocol.produce import ProduceRequest, decode_produce_request, encode_produce_request
-from protocol.registry import Role, served
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.limits import MAX_ELEMENTS, MAX_PRODUCED, max_elements
+from milena.protocol.requests import messages
+from milena.protocol.requests.fetch import (
+    FetchPartition,
+    FetchRequest,
+    decode_fetch_request,
+    encode_fetch_request,
+)
+from milena.protocol.requests.headers import parse_request_header
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_request, encode_produce_request
+from milena.protocol.schemas.primitives import DecodeError, Reader, TooManyElements, Writer
+from milena.protocol.schemas.registry import Role, served
 
 REAL = 100_000
 """Partitions that one request of a large cluster has."""

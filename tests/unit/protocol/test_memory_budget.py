@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.memory_budget import LEAST_GAIN, LOOK_INTERVAL, SILENCE, SPARE_SHARE, Holding, MemoryBudget, NoRoom
+from milena.protocol.requests.memory_budget import (
+    LEAST_GAIN,
+    LOOK_INTERVAL,
+    SILENCE,
+    SPARE_SHARE,
+    Holding,
+    MemoryBudget,
+    NoRoom,
+)
 
 MB = 10**6
 

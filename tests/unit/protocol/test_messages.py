@@ -14,12 +14,12 @@ import kio.schema
 import pytest
 from kio.serial import entity_reader
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.field_names import FIELD_NAMES
-from protocol.primitives import DecodeError, Reader, Writer
-from protocol.registry import REGISTRY, Api
-from protocol.structs import codec
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.schemas.field_names import FIELD_NAMES
+from milena.protocol.schemas.primitives import DecodeError, Reader, Writer
+from milena.protocol.schemas.registry import REGISTRY, Api
+from milena.protocol.schemas.structs import codec
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, noisy_bytes, sample
 
 HUGE_COUNT = b"\xff\xff\xff\xff\x07"
@@ -100,7 +100,7 @@ def test_the_list_of_field_names_is_kios() -> None:
         path for path in Path(kio.schema.__path__[0]).glob("*/v*/re*.py") if path.stem in ("request", "response")
     ]
     declared = {name for path in modules for name in re.findall(r"^    ([a-z]\w*): ", path.read_text(), re.MULTILINE)}
-    assert declared == FIELD_NAMES, "write protocol/field_names.py anew"
+    assert declared == FIELD_NAMES, "write milena/protocol/schemas/field_names.py anew"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_codec_reads_in_the_middle_of_other_bytes() -> None:
 
 def test_messages_import_neither_hypothesis_nor_kios_serializers() -> None:
     script = (
-        "import sys; from protocol import messages; messages.build_request(3, 12); "
+        "import sys; from milena.protocol.requests import messages; messages.build_request(3, 12); "
         "print('hypothesis' in sys.modules, 'kio.serial' in sys.modules, 'asyncio' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

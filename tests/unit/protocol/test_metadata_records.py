@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.metadata_records import (
+from milena.protocol.metadata_records import (
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -33,8 +33,8 @@ from protocol.metadata_records import (
     encode_record,
     record_types,
 )
-from protocol.metadata_records.access import ClientQuotaRecord, QuotaEntity
-from protocol.primitives import DecodeError
+from milena.protocol.metadata_records.access import ClientQuotaRecord, QuotaEntity
+from milena.protocol.schemas.primitives import DecodeError
 from tests.unit.protocol.schema_samples import kio_bytes, sample, samples
 
 T = UUID("11223344-5566-7788-99aa-bbccddeeff00")
@@ -231,7 +231,7 @@ def test_records_about_access_are_imported_when_one_is_met() -> None:
     framed = encode_record(quota)
     assert decode_record(framed) == quota
     script = (
-        "import sys; import protocol.metadata_records as m; lazy = 'protocol.metadata_records.access';"
+        "import sys; import milena.protocol.metadata_records as m; lazy = 'milena.protocol.metadata_records.access';"
         f"assert lazy not in sys.modules; m.decode_record(bytes.fromhex({framed.hex()!r})); assert lazy in sys.modules;"
         "assert not any(name.split('.')[0] in ('kio', 'hypothesis', 'asyncio') for name in sys.modules)"
     )

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import writers
 
-from protocol.api_keys import ApiKey
-from protocol.headers import parse_request_header
-from protocol.primitives import DecodeError, Reader, Writer
-from protocol.scan import text_at
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests.headers import parse_request_header
+from milena.protocol.requests.scan import text_at
+from milena.protocol.schemas.primitives import DecodeError, Reader, Writer
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

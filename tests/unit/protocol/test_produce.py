@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.leaders import CurrentLeader, NodeEndpoint
-from protocol.primitives import DecodeError
-from protocol.produce import (
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+from milena.protocol.requests.produce import (
     ProducedPartition,
     ProduceRequest,
     RecordError,
@@ -22,6 +21,7 @@ from protocol.produce import (
     encode_produce_request,
     encode_produce_response,
 )
+from milena.protocol.schemas.primitives import DecodeError
 from tests.fixtures.properties import examples
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol.batch import BatchView, Codec, CorruptBatch, pack_batch
-from protocol.compression import compress
-from protocol.record_scan import (
+from milena.protocol.records.batch import BatchView, Codec, CorruptBatch, pack_batch
+from milena.protocol.records.compression import compress
+from milena.protocol.records.record_scan import (
     STEP,
     RecordFacts,
     heads_of,
@@ -23,7 +23,7 @@ from protocol.record_scan import (
     scan_few_records,
     scan_records,
 )
-from protocol.records import Record, build_batch, iter_records
+from milena.protocol.records.records import Record, build_batch, iter_records
 
 BYTES = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), BYTES), max_size=80).map(tuple)
@@ -210,10 +210,10 @@ def test_renumbered_records_are_the_same_but_for_their_offsets(records: list[Rec
 
 BOMB = """
 import resource, sys
-from protocol.batch import BatchView, Codec, pack_batch
-from protocol.compression import compressed
-from protocol.record_scan import pieces_of, scan_records
-from protocol.varints import write_varint
+from milena.protocol.records.batch import BatchView, Codec, pack_batch
+from milena.protocol.records.compression import compressed
+from milena.protocol.records.record_scan import pieces_of, scan_records
+from milena.protocol.records.varints import write_varint
 
 codec, size = Codec[sys.argv[1]], 1 << 30
 fields, head = bytearray(3), bytearray()

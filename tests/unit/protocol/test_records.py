@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batch import BatchView, Codec, CorruptBatch, TimestampType, iter_batches, pack_batch
-from protocol.compression import DecompressionBomb
-from protocol.records import (
+from milena.protocol.records.batch import (
+    BatchView,
+    Codec,
+    CorruptBatch,
+    TimestampType,
+    iter_batches,
+    pack_batch,
+)
+from milena.protocol.records.compression import DecompressionBomb
+from milena.protocol.records.records import (
     BatchBuilder,
     Record,
     build_batch,
@@ -18,7 +25,7 @@ from protocol.records import (
     offset_of,
     timestamp_of,
 )
-from protocol.types import Offset, ProducerEpoch, ProducerId
+from milena.protocol.types import Offset, ProducerEpoch, ProducerId
 
 BYTES = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), BYTES), max_size=4).map(tuple)

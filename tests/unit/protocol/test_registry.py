@@ -11,9 +11,17 @@ from typing import Any
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.compatibility import renewed
-from protocol.registry import REGISTRY, Api, Role, VersionRange, advertised, is_flexible, served
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.schemas.compatibility import renewed
+from milena.protocol.schemas.registry import (
+    REGISTRY,
+    Api,
+    Role,
+    VersionRange,
+    advertised,
+    is_flexible,
+    served,
+)
 from tests.unit.protocol.kio_samples import kio_class
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compatibility.md"

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from protocol.remote_log_records import (
+from milena.protocol.records.remote_log_records import (
     RemoteLogRecord,
     RemoteLogSegmentIdEntry,
     RemoteLogSegmentMetadataRecord,
@@ -20,7 +20,7 @@ from protocol.remote_log_records import (
     decode_remote_log_record,
     encode_remote_log_record,
 )
-from protocol.types import Offset
+from milena.protocol.types import Offset
 
 PARTITION = TopicIdPartitionEntry(name="t", id=UUID("11223344-5566-7788-99aa-bbccddeeff00"), partition=3)
 SEGMENT = RemoteLogSegmentIdEntry(topic_id_partition=PARTITION, id=UUID(int=1 << 64 | 2))

@@ -1,6 +1,6 @@
 """Finding what is given twice."""
 
-from protocol.repeated import repeated_in
+from milena.protocol.requests.repeated import repeated_in
 
 
 def test_what_stands_twice_or_more_is_found_once() -> None:

@@ -7,11 +7,11 @@ import tracemalloc
 import cramjam
 import pytest
 
-from protocol import snappy_blocks
-from protocol.batch import Codec, CorruptBatch
-from protocol.decompression import XERIAL_HEADER, decompressed, memory_needed
-from protocol.snappy_blocks import AT_ONCE, LOOKS, PIECE, RATIO, STEP, WINDOW, opened
-from runtime.randomness import Randomness
+from milena.protocol.records import snappy_blocks
+from milena.protocol.records.batch import Codec, CorruptBatch
+from milena.protocol.records.decompression import XERIAL_HEADER, decompressed, memory_needed
+from milena.protocol.records.snappy_blocks import AT_ONCE, LOOKS, PIECE, RATIO, STEP, WINDOW, opened
+from milena.runtime.randomness import Randomness
 
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.uuids import from_text, is_reserved, to_text
+from milena.protocol.uuids import from_text, is_reserved, to_text
 
 
 def test_the_form_is_javas() -> None:

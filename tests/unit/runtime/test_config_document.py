@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.config.document import renewed
+from milena.config.document import renewed
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 

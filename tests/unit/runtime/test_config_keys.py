@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runtime.config.broker_config import INTERNAL, KEYS
-from runtime.config.definitions import Key, Required
-from runtime.config.topic_config import TOPIC_KEYS
-from runtime.config.unsupported import REMOVED, UNSUPPORTED
-from runtime.config.values import ConfigError, Type, parse, render
+from milena.config.broker_config import INTERNAL, KEYS
+from milena.config.definitions import Key, Required
+from milena.config.topic_config import TOPIC_KEYS
+from milena.config.unsupported import REMOVED, UNSUPPORTED
+from milena.config.values import ConfigError, Type, parse, render
 
 
 def rows(name: str) -> list[list[str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.config.sources import Settings, from_environment, from_overrides, from_properties
-from runtime.config.values import ConfigError
+from milena.config.sources import Settings, from_environment, from_overrides, from_properties
+from milena.config.values import ConfigError
 
 
 def values(settings: Settings) -> dict[str, str]:

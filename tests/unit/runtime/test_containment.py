@@ -7,9 +7,9 @@ import itertools
 
 import pytest
 
-from lab.world import World, simulate
-from runtime.containment import LOG_INTERVAL, Containment
-from runtime.task_scope import TaskScope
+from milena.lab.world.world import World, simulate
+from milena.runtime.containment import LOG_INTERVAL, Containment
+from milena.runtime.task_scope import TaskScope
 
 
 def of(world: World) -> Containment:

@@ -9,9 +9,9 @@ import resource
 import pytest
 from structlog.testing import CapturingLogger
 
-from lab.world import World, simulate
-from runtime import descriptors
-from runtime.descriptors import SAY_INTERVAL, DescriptorWatch
+from milena.lab.world.world import World, simulate
+from milena.runtime import descriptors
+from milena.runtime.descriptors import SAY_INTERVAL, DescriptorWatch
 
 
 def test_a_process_without_any_descriptor_left_has_all_of_them_open() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.disk import File
-from runtime.files import NOT_BY_SENDFILE, RealDisk
+from milena.runtime.disk import File
+from milena.runtime.files import NOT_BY_SENDFILE, RealDisk
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from runtime.limited_log import BURST, INTERVAL, KINDS, LimitedLog
-from runtime.logging import get_logger
-from runtime.printable import LONGEST, printable, shortened
+from milena.runtime.limited_log import BURST, INTERVAL, KINDS, LimitedLog
+from milena.runtime.logging import get_logger
+from milena.runtime.printable import LONGEST, printable, shortened
 
 
 class Site:

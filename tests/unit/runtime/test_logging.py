@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from runtime import logging
-from runtime.logging import get_logger
+from milena.runtime import logging
+from milena.runtime.logging import get_logger
 
 
 @pytest.fixture(autouse=True)

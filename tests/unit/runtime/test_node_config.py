@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.config.listeners import Endpoint
-from runtime.config.node_config import NodeConfig, check_dynamic
-from runtime.config.sources import from_properties, plain
-from runtime.config.values import ConfigError
+from milena.config.listeners import Endpoint
+from milena.config.node_config import NodeConfig, check_dynamic
+from milena.config.sources import from_properties, plain
+from milena.config.values import ConfigError
 
 CONTROLLER = {
     "process_roles": "controller",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.power_loss import LossyDisk
+from milena.runtime.power_loss import LossyDisk
 
 
 @pytest.fixture

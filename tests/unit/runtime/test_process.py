@@ -22,7 +22,7 @@ async def main(runtime, stop):
 """
 START = """
 import asyncio
-from runtime.process import run_node, settle_memory
+from milena.runtime.process import run_node, settle_memory
 {main}
 raise SystemExit(run_node(main))
 """
@@ -117,7 +117,7 @@ async def main(runtime, stop):
 
 def test_the_process_imports_nothing_heavy() -> None:
     code = (
-        "import sys, runtime.process, runtime.logging; runtime.logging.get_logger('x')\n"
+        "import sys, milena.runtime.process, milena.runtime.logging; milena.runtime.logging.get_logger('x')\n"
         "print([name for name in ('rich', 'hypothesis', 'http', 'email', 'kio', 'shutil') if name in sys.modules])"
     )
     output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout

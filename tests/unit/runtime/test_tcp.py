@@ -10,12 +10,12 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from runtime.clock import Timer
-from runtime.descriptors import kept, limit
-from runtime.network import Framer
-from runtime.system_clock import SystemClock
-from runtime.tcp import TcpNetwork
-from runtime.tcp_connection import TcpConnection
+from milena.runtime.clock import Timer
+from milena.runtime.descriptors import kept, limit
+from milena.runtime.network import Framer
+from milena.runtime.system_clock import SystemClock
+from milena.runtime.tcp import TcpNetwork
+from milena.runtime.tcp_connection import TcpConnection
 from tests.contract.peers import Peer
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.config.node_config import NodeConfig
-from runtime.config.sources import plain
-from runtime.config.topic_config import TopicConfig, validate_topic_config
-from runtime.config.values import ConfigError
+from milena.config.node_config import NodeConfig
+from milena.config.sources import plain
+from milena.config.topic_config import TopicConfig, validate_topic_config
+from milena.config.values import ConfigError
 
 TABLE = Path(__file__).parent / "kafka-4.3-tiered-topics.tsv"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.config.describe import Described, Source, describe_broker, describe_topic
-from runtime.config.node_config import NodeConfig
-from runtime.config.sources import plain
-from runtime.config.topic_config import TopicConfig, validate_topic_config
-from runtime.config.values import MAX_LONG, ConfigError
+from milena.config.describe import Described, Source, describe_broker, describe_topic
+from milena.config.node_config import NodeConfig
+from milena.config.sources import plain
+from milena.config.topic_config import TopicConfig, validate_topic_config
+from milena.config.values import MAX_LONG, ConfigError
 
 
 def test_a_topic_has_the_brokers_values_and_its_own_over_them() -> None:

@@ -8,18 +8,18 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Codec, iter_batches
-from protocol.control_records import AbortMarker, CommitMarker, control_batch
-from protocol.records import Record, build_batch, iter_records
-from protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
-from runtime.clock import Timer
-from runtime.config.node_config import NodeConfig
-from runtime.config.topic_config import TopicConfig
-from runtime.files import RealDisk
-from storage.append_info import AppendInfo, Origin
-from storage.context import LogContext
-from storage.loading import open_log
-from storage.partition_log import PartitionLog
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
+from milena.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Codec, iter_batches
+from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_batch
+from milena.protocol.records.records import Record, build_batch, iter_records
+from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.runtime.clock import Timer
+from milena.runtime.files import RealDisk
+from milena.storage.log.append_info import AppendInfo, Origin
+from milena.storage.log.context import LogContext
+from milena.storage.log.loading import open_log
+from milena.storage.log.partition_log import PartitionLog
 
 TOPIC_ID = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 START_MS = 1_700_000_000_000

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import sentinel
 
-from runtime.config.node_config import NodeConfig
-from runtime.config.topic_config import TopicConfig
-from runtime.containment import Containment
-from runtime.context import Runtime
-from runtime.files import RealDisk
-from runtime.randomness import Randomness
-from runtime.task_scope import TaskScope
-from storage.log_dir import LogDir
-from storage.log_manager import LogManager
-from storage.partition_log import PartitionLog
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
+from milena.runtime.containment import Containment
+from milena.runtime.context import Runtime
+from milena.runtime.files import RealDisk
+from milena.runtime.randomness import Randomness
+from milena.runtime.task_scope import TaskScope
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.log_dir import LogDir
+from milena.storage.manager.log_manager import LogManager
 from tests.unit.storage.logs import Events, HandClock, default_config
 
 CLUSTER = "5L6g3nShT-eMCtK--X86sw"

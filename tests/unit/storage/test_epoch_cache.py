@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import LeaderEpoch, Offset
-from storage.epoch_cache import LeaderEpochCache
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import LeaderEpochCache
 
 
 def cache_of(*entries: tuple[int, int]) -> LeaderEpochCache:

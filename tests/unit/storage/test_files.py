@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
-from storage.checkpoints import (
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
+from milena.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_clean_shutdown,
     decode_epochs,
@@ -20,14 +20,20 @@ from storage.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
-from storage.epoch_cache import EpochEntry
-from storage.meta_properties import (
+from milena.storage.files.meta_properties import (
     CorruptMetaProperties,
     MetaProperties,
     decode_meta_properties,
     encode_meta_properties,
 )
-from storage.names import FolderKind, marked_folder, offset_of_file, parse_partition_folder, partition_folder
+from milena.storage.files.names import (
+    FolderKind,
+    marked_folder,
+    offset_of_file,
+    parse_partition_folder,
+    partition_folder,
+)
+from milena.storage.state.epoch_cache import EpochEntry
 
 
 def test_offset_checkpoints() -> None:

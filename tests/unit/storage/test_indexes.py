@@ -10,13 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import Offset, ProducerId
-from runtime.files import RealDisk
-from storage.handle_cache import HandleCache
-from storage.index_file import CorruptIndex
-from storage.offset_index import OffsetIndex
-from storage.time_index import TimedOffset, TimeIndex
-from storage.txn_index import AbortedTxn, append_aborted, overlapping, read_aborted, truncate_aborted
+from milena.protocol.types import Offset, ProducerId
+from milena.runtime.files import RealDisk
+from milena.storage.files.handle_cache import HandleCache
+from milena.storage.files.index_file import CorruptIndex
+from milena.storage.files.offset_index import OffsetIndex
+from milena.storage.files.time_index import TimedOffset, TimeIndex
+from milena.storage.files.txn_index import (
+    AbortedTxn,
+    append_aborted,
+    overlapping,
+    read_aborted,
+    truncate_aborted,
+)
 
 BASE = 1000
 

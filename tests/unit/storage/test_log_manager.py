@@ -9,15 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import BrokerEpoch, Offset
-from runtime.disk import File
-from runtime.files import RealDisk
-from storage.checkpoints import decode_offsets
-from storage.log_dir import DirectoryError
-from storage.log_manager import LogManager
-from storage.names import RECOVERY_POINTS
-from storage.partition_log import PartitionLog
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import BrokerEpoch, Offset
+from milena.runtime.disk import File
+from milena.runtime.files import RealDisk
+from milena.storage.files.checkpoints import decode_offsets
+from milena.storage.files.names import RECOVERY_POINTS
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.log_dir import DirectoryError
+from milena.storage.manager.log_manager import LogManager
 from tests.unit.storage.logs import TOPIC_ID, append, default_config, values_of
 from tests.unit.storage.managers import CLUSTER, Manager
 

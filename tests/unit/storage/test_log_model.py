@@ -10,14 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lab.disk import SimulatedDisk, Storage
-from lab.life import Life, SimulatedClock
-from protocol.types import LeaderEpoch, Offset
-from runtime.randomness import Randomness
-from storage.context import LogContext
-from storage.epoch_cache import LeaderEpochCache
-from storage.loading import open_log
-from storage.partition_log import PartitionLog
+from milena.lab.world.disk import SimulatedDisk, Storage
+from milena.lab.world.life import Life, SimulatedClock
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.randomness import Randomness
+from milena.storage.log.context import LogContext
+from milena.storage.log.loading import open_log
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.state.epoch_cache import LeaderEpochCache
 from tests.fixtures.properties import examples
 from tests.unit.storage.logs import TOPIC_ID, HandClock, append, batch_of, default_config, values_of
 

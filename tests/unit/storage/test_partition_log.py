@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batch import BatchView, iter_batches
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, Offset
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import BatchView, iter_batches
+from milena.protocol.types import LeaderEpoch, Offset
 from tests.unit.storage.logs import TOPIC_ID, LogFolder, append, batch_of, values_of
 
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from lab.world import World, simulate
-from protocol.types import Offset
-from storage.partition_log import PartitionLog
+from milena.lab.world.world import World, simulate
+from milena.protocol.types import Offset
+from milena.storage.log.partition_log import PartitionLog
 from tests.unit.storage.logs import values_of
 from tests.unit.storage.test_upkeep import CONFIG, Node
 

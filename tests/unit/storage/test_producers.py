@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batch import BatchView
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
-from storage.append_info import AppendInfo, Origin
-from storage.partition_log import PartitionLog
-from storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from storage.producer_state import KeptBatch, ProducerEntry, ProducerState
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import BatchView
+from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from milena.storage.log.append_info import AppendInfo, Origin
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.state.producer_state import KeptBatch, ProducerEntry, ProducerState
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, marker, values_of
 
 LAST = (1 << 31) - 1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.types import LeaderEpoch, Offset
-from storage.append_info import Origin
-from storage.segment import MAX_RELATIVE_OFFSET
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log.append_info import Origin
+from milena.storage.log.segment import MAX_RELATIVE_OFFSET
 from tests.unit.storage.logs import LogFolder, append, batch_of, marker, values_of
 
 VALUES = [b"%03d" % number * 20 for number in range(20)]

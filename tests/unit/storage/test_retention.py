@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batch import NO_TIMESTAMP
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch, Offset
-from storage.partition_log import PartitionLog
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import NO_TIMESTAMP
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log.partition_log import PartitionLog
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 SIZE = 73

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import KafkaError
-from protocol.types import LeaderEpoch, Offset
-from storage import tiering
-from storage.epoch_cache import EpochEntry
-from storage.log_dir import LogDir
-from storage.partition_log import PartitionLog
-from storage.producer_snapshot import CorruptSnapshot, encode_snapshot
-from storage.producer_state import ProducerState
+from milena.protocol.errors import KafkaError
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.files.producer_snapshot import CorruptSnapshot, encode_snapshot
+from milena.storage.log import tiering
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.log_dir import LogDir
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.storage.state.producer_state import ProducerState
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 SIZE = 73

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batch import NO_TIMESTAMP, Codec
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import Offset
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import NO_TIMESTAMP, Codec
+from milena.protocol.types import Offset
 from tests.unit.storage.logs import START_MS, LogFolder, append
 
 

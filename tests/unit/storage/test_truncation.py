@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol.types import LeaderEpoch, Offset
-from storage.append_info import Origin
-from storage.checkpoints import decode_epochs
-from storage.epoch_cache import EpochEntry
-from storage.names import EPOCHS
-from storage.partition_log import PartitionLog
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.files.checkpoints import decode_epochs
+from milena.storage.files.names import EPOCHS
+from milena.storage.log.append_info import Origin
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.state.epoch_cache import EpochEntry
 from tests.unit.storage.logs import START_MS, LogFolder, append, marker, values_of
 
 VALUES = [b"%02d" % number * 30 for number in range(20)]

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from lab.world import Machine, World, simulate
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import Offset
-from runtime.config.node_config import NodeConfig
-from storage.checkpoints import decode_offsets
-from storage.flush import run_plans
-from storage.log_manager import LogManager
-from storage.partition_log import PartitionLog
-from storage.upkeep import SLICE, Upkeep, UpkeepTimes
+from milena.config.node_config import NodeConfig
+from milena.lab.world.world import Machine, World, simulate
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import Offset
+from milena.storage.files.checkpoints import decode_offsets
+from milena.storage.log.flush import run_plans
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.log_manager import LogManager
+from milena.storage.manager.upkeep import SLICE, Upkeep, UpkeepTimes
 from tests.unit.storage.logs import TOPIC_ID, Events, append, default_config, values_of
 from tests.unit.storage.managers import CLUSTER
 

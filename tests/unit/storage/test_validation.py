@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from protocol.batch import BatchView, Codec, TimestampType, iter_batches, pack_batch
-from protocol.compression import compress
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import Record, build_batch, iter_records
-from protocol.types import LeaderEpoch, Offset
-from storage.append_info import InvalidRecords, Origin
-from storage.partition_log import PartitionLog
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import BatchView, Codec, TimestampType, iter_batches, pack_batch
+from milena.protocol.records.compression import compress
+from milena.protocol.records.records import Record, build_batch, iter_records
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log.append_info import InvalidRecords, Origin
+from milena.storage.log.partition_log import PartitionLog
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 HOUR = 3_600_000

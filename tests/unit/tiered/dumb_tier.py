@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocol.types import LeaderEpoch, Offset
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 
 class DumbTier:
-    """Implements ``tiered.lineage_offsets.Listing``."""
+    """Implements ``tiered.segments.tiered_offsets.Listing``."""
 
     def __init__(self, *segments: RemoteLogSegmentMetadata) -> None:
         self._segments = segments

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from protocol.types import LeaderEpoch, NodeId, Offset
-from storage.epoch_cache import EpochEntry
-from tiered.segment_metadata import (
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,

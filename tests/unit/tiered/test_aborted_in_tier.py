@@ -3,15 +3,15 @@ meanwhile (kafka-behaviour A14)."""
 
 from __future__ import annotations
 
-from protocol.types import LeaderEpoch, Offset
-from storage.append_info import Origin
-from storage.partition_log import PartitionLog
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log.append_info import Origin
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.work.deletion import update_of
 from tests.unit.storage.logs import batch_of, marker
 from tests.unit.tiered.test_remote_reader import PARTITION, carry, lineage, lose_local, read, wanted, write
 from tests.unit.tiered.tiered_log import Bench
-from tiered.deletion import update_of
-from tiered.remote_reader import RemoteLogReader, RemoteRead
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 A, B, C = 7, 8, 9
 """Producers."""

@@ -7,24 +7,30 @@ from random import Random
 
 import pytest
 
-from protocol.batch import CorruptBatch
-from protocol.types import LeaderEpoch, Offset
-from storage.append_info import Origin
-from storage.epoch_cache import EpochEntry
-from storage.loading import open_log
-from storage.partition_log import PartitionLog
-from storage.producer_snapshot import decode_snapshot, encode_snapshot
-from storage.producer_state import ProducerState
-from storage.replay import replay_producers
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.files.producer_snapshot import decode_snapshot, encode_snapshot
+from milena.storage.log.append_info import Origin
+from milena.storage.log.loading import open_log
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.replay import replay_producers
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.storage.state.producer_state import ProducerState
+from milena.tiered.aux_state.aux_state import (
+    AuxState,
+    CorruptAuxState,
+    EndOfEpoch,
+    LocalStart,
+    build_aux_state,
+)
+from milena.tiered.metadata.metadata_manager import MetadataNotReady
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
+from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteStorageError
+from milena.tiered.work.copying import prepare
+from milena.tiered.work.deletion import update_of
 from tests.unit.storage.logs import batch_of, marker
 from tests.unit.tiered.segments import epochs
 from tests.unit.tiered.tiered_log import ROOT, TOPIC_ID, Bench, on_bench
-from tiered.aux_state import AuxState, CorruptAuxState, EndOfEpoch, LocalStart, build_aux_state
-from tiered.copying import prepare
-from tiered.deletion import update_of
-from tiered.metadata_manager import MetadataNotReady
-from tiered.remote_storage import RemoteResourceNotFound, RemoteStorageError
-from tiered.segment_metadata import RemoteLogSegmentState, TopicIdPartition
 
 PARTITION = TopicIdPartition(TOPIC_ID, "t", 0)
 NOBODY = encode_snapshot(ProducerState())

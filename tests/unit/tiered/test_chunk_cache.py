@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.world import World, simulate
-from runtime.context import Runtime
-from tiered.chunk_cache import FORSAKEN, ChunkCache
-from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from milena.lab.world.world import World, simulate
+from milena.runtime.context import Runtime
+from milena.tiered.store.chunk_cache import FORSAKEN, ChunkCache
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
 
 MIB = 1 << 20
 LATENCY = 0.05

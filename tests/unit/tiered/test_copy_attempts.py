@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from milena.tiered.shared.copy_attempts import CopyAttempts
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
 from tests.unit.broker.hand_clock import HandClock
-from tiered.copy_attempts import CopyAttempts
-from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError
 
 INTERVAL = 0.5
 

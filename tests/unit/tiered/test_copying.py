@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.errors import KafkaError
-from protocol.types import LeaderEpoch, Offset
-from storage.append_info import Origin
+from milena.protocol.errors import KafkaError
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log.append_info import Origin
+from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+from milena.tiered.store.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
+from milena.tiered.work.copying import CustomMetadataTooLarge, copy_round
+from milena.tiered.work.deletion import update_of
+from milena.tiered.work.expiration import expire_round
+from milena.tiered.work.roles import Role
 from tests.unit.storage.logs import append, marker
 from tests.unit.tiered.tiered_log import Bench, on_bench
-from tiered.copying import CustomMetadataTooLarge, copy_round
-from tiered.deletion import update_of
-from tiered.expiration import expire_round
-from tiered.metadata_manager import RemoteLogMetadataError
-from tiered.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
-from tiered.roles import Role
-from tiered.segment_metadata import RemoteLogSegmentState
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 WHOLE_COPY = ["COPY_SEGMENT_STARTED 0", "COPY_SEGMENT_FINISHED 0"]

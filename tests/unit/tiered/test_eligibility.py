@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import Offset
-from tiered.eligibility import candidates
+from milena.protocol.types import Offset
+from milena.tiered.segments.eligibility import candidates
 
 LAST = 1 << 40
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.errors import KafkaError
-from protocol.types import LeaderEpoch, Offset
-from storage import tiering
+from milena.protocol.errors import KafkaError
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log import tiering
+from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
+from milena.tiered.store.index_cache import DELETE_DELAY
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from milena.tiered.work.copying import copy_round
+from milena.tiered.work.expiration import erase, expire_round, follow_round
+from milena.tiered.work.roles import Role
 from tests.unit.tiered.tiered_log import Bench, on_bench, open_tiered
-from tiered.copying import copy_round
-from tiered.expiration import erase, expire_round, follow_round
-from tiered.index_cache import DELETE_DELAY
-from tiered.metadata_manager import RemoteLogMetadataError
-from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError
-from tiered.roles import Role
 
 GONE = ["DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED"]
 RETENTION_MS = 1000

@@ -12,16 +12,16 @@ from typing import Any, ClassVar, cast
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.contract.tiers import CONTENTS, LOG, object_path, segment
-from tests.contract.worlds import Surroundings, on_asyncio
-from tiered.fsspec_system import FileSystem, is_object_store, library_errors, modified_ms
-from tiered.fsspec_tier import FsspecSettings, FsspecTier
-from tiered.remote_storage import (
+from milena.tiered.store.fsspec_system import FileSystem, is_object_store, library_errors, modified_ms
+from milena.tiered.store.fsspec_tier import FsspecSettings, FsspecTier
+from milena.tiered.store.remote_storage import (
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
     SegmentFiles,
 )
+from tests.contract.tiers import CONTENTS, LOG, object_path, segment
+from tests.contract.worlds import Surroundings, on_asyncio
 
 
 class Recording(MemoryFileSystem):  # type: ignore[misc]

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from protocol.types import LeaderEpoch, Offset
-from runtime.clock import Clock, Timer
-from storage import tiering
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.clock import Clock, Timer
+from milena.storage.log import tiering
+from milena.tiered.shared.pool import Pool
+from milena.tiered.work.copying import copy_round
+from milena.tiered.work.expiration import expire_round
+from milena.tiered.work.gauges import TierGauges
+from milena.tiered.work.roles import Role
 from tests.unit.storage.logs import batch_of
 from tests.unit.tiered.test_remote_reader import lineage
 from tests.unit.tiered.tiered_log import Bench, HandReplica, on_bench
-from tiered.copying import copy_round
-from tiered.expiration import expire_round
-from tiered.gauges import TierGauges
-from tiered.pool import Pool
-from tiered.roles import Role
 
 MANAGER = "kafka_log_remote_remotelogmanager"
 

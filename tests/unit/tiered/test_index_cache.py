@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from lab.disk import SimulatedDisk
-from lab.world import Machine, World, simulate
-from protocol.uuids import to_text
-from runtime.context import Runtime
-from storage.txn_index import AbortedTxn
-from tests.unit.tiered.segments import segment
-from tiered.index_cache import DELETE_DELAY, CorruptRemoteIndex, RemoteIndexCache
-from tiered.remote_storage import (
+from milena.lab.world.disk import SimulatedDisk
+from milena.lab.world.world import Machine, World, simulate
+from milena.protocol.uuids import to_text
+from milena.runtime.context import Runtime
+from milena.storage.files.txn_index import AbortedTxn
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.store.index_cache import DELETE_DELAY, CorruptRemoteIndex, RemoteIndexCache
+from milena.tiered.store.remote_storage import (
     IndexType,
     RemoteRange,
     RemoteResourceNotFound,
@@ -26,7 +26,7 @@ from tiered.remote_storage import (
     SegmentFiles,
     StoredSegment,
 )
-from tiered.segment_metadata import RemoteLogSegmentMetadata
+from tests.unit.tiered.segments import segment
 
 FOLDER = "/data/remote-log-index-cache"
 ABORTED = AbortedTxn(5, 1001, 1003, 1004)  # type: ignore[arg-type]

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import Offset
+from milena.protocol.types import Offset
+from milena.tiered.segments.lineage import (
+    epoch_at,
+    filtered,
+    is_within_leader_epochs,
+    servable,
+    serving_range,
+)
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from tests.unit.tiered.segments import (
     EPOCHS_OF_KIP405_3,
     EPOCHS_OF_KIP405_5,
@@ -18,8 +26,6 @@ from tests.unit.tiered.segments import (
     epochs,
     segment,
 )
-from tiered.lineage import epoch_at, filtered, is_within_leader_epochs, servable, serving_range
-from tiered.segment_metadata import RemoteLogSegmentMetadata
 
 Starts = Mapping[int, int]
 

@@ -12,13 +12,13 @@ from uuid import UUID
 
 import pytest
 
-from lab.world import Machine, World, simulate
-from runtime.context import Runtime
+from milena.lab.world.world import Machine, World, simulate
+from milena.runtime.context import Runtime
+from milena.tiered.store.local_tier import ABANDONED_AGE_MS, PIECE, LocalTier
+from milena.tiered.store.remote_storage import SegmentFiles
 from tests.contract.worlds import Surroundings, on_asyncio
 from tests.unit.tiered.segments import PARTITION
 from tests.unit.tiered.tier_folder import COPYING, FOLDER, complete, contents, everything, files, numbered
-from tiered.local_tier import ABANDONED_AGE_MS, PIECE, LocalTier
-from tiered.remote_storage import SegmentFiles
 
 COPIES = 6
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lab.world import World, simulate
-from runtime.context import Runtime
+from milena.lab.world.world import World, simulate
+from milena.runtime.context import Runtime
+from milena.tiered.store.local_tier import LocalTier
+from milena.tiered.store.remote_storage import RemoteStorageError
+from milena.tiered.store.tier_names import parse_object
 from tests.unit.tiered.tier_folder import FOLDER, complete, contents, everything, files, numbered
-from tiered.local_tier import LocalTier
-from tiered.remote_storage import RemoteStorageError
-from tiered.tier_names import parse_object
 
 Step = Callable[[LocalTier, Runtime], Coroutine[Any, Any, None]]
 Stop = Callable[[World], None]

@@ -12,8 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import LeaderEpoch, Offset
-from storage.epoch_cache import EpochEntry
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.lineage import is_within_leader_epochs, servable
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+)
 from tests.unit.tiered.segments import (
     EPOCHS_OF_KIP405_3,
     EPOCHS_OF_KIP405_5,
@@ -23,9 +30,6 @@ from tests.unit.tiered.segments import (
     segment,
     update,
 )
-from tiered.lineage import is_within_leader_epochs, servable
-from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, RemoteLogSegmentUpdate
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 LOG_END = Offset(1000)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from protocol.control_records import AbortMarker, control_batch
-from protocol.records import BatchBuilder
-from protocol.types import LeaderEpoch, Offset
-from runtime.disk import Disk
-from storage.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
+from milena.protocol.records.control_records import AbortMarker, control_batch
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.disk import Disk
+from milena.storage.files.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
+from milena.tiered.metadata.serialization import serialize
+from milena.tiered.rescue.epoch_history import lineage_of_replicas
+from milena.tiered.rescue.metadata_folders import read_history
 from tests.unit.tiered.segments import PARTITION, epochs, segment
 from tests.unit.tiered.whole_tier import FIRST_TIME, WholeTier, log_bytes, on_a_tier
-from tiered.log_lineage import lineage_of_replicas
-from tiered.metadata_folders import read_history
-from tiered.topic_metadata.serialization import serialize
 
 
 def batch(*numbers: int, base: int) -> bytes:

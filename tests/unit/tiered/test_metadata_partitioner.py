@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from tiered.metadata_partitioner import metadata_partition
-from tiered.segment_metadata import TopicIdPartition
+from milena.tiered.metadata.metadata_partitioner import metadata_partition
+from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 T = UUID("11223344-5566-7788-99aa-bbccddeeff00")
 NUMBERS = (0, 1, 2, 7, 100)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from protocol.types import Offset
+from milena.protocol.types import Offset
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.progress import OUTDATED_AFTER, FollowedPartition, MetadataPartition
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from tests.unit.tiered.segments import PARTITION, segment, update
-from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.segment_metadata import RemoteLogSegmentState
-from tiered.topic_metadata.progress import OUTDATED_AFTER, FollowedPartition, MetadataPartition
 
 ONE = segment(1, 0, 9, {0: 0})
 FINISHED = update(ONE, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)

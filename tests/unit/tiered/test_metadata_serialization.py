@@ -7,17 +7,17 @@ from uuid import UUID
 
 import pytest
 
-from protocol.remote_log_records import (
+from milena.protocol.records.remote_log_records import (
     RemotePartitionDeleteMetadataRecord,
     TopicIdPartitionEntry,
     UnreadableRemoteLogRecord,
     encode_remote_log_record,
 )
-from protocol.types import Offset
+from milena.protocol.types import Offset
+from milena.tiered.metadata.partition_names import partition_bytes, peek_partition
+from milena.tiered.metadata.serialization import MetadataEvent, deserialize, serialize
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
 from tests.unit.tiered.segments import KIP405_5, PARTITION, segment, update
-from tiered.segment_metadata import RemoteLogSegmentState, TopicIdPartition
-from tiered.topic_metadata.partition_names import partition_bytes, peek_partition
-from tiered.topic_metadata.serialization import MetadataEvent, deserialize, serialize
 
 WITH_ALL = replace(segment(7, 6, 9, {2: 6, 3: 8}, txn_index_empty=False), custom_metadata=b"at")
 EVENTS: list[MetadataEvent] = [*KIP405_5, WITH_ALL, *(update(WITH_ALL, state) for state in RemoteLogSegmentState)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.config.values import ConfigError
-from tiered.topic_metadata.settings import MetadataTopicSettings
+from milena.config.values import ConfigError
+from milena.tiered.metadata.settings import MetadataTopicSettings
 
 TOPIC = "remote.log.metadata.topic"
 

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from protocol.types import LeaderEpoch, Offset
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.snapshot import CorruptSnapshot, Snapshot, decode_snapshot, encode_snapshot
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
 from tests.unit.tiered.segments import KIP405_5, PARTITION, segment, update
-from tiered.metadata_cache import RemoteLogMetadataCache
-from tiered.segment_metadata import RemoteLogSegmentState, TopicIdPartition
-from tiered.topic_metadata.snapshot import CorruptSnapshot, Snapshot, decode_snapshot, encode_snapshot
 
 METADATA_TOPIC = UUID(int=5)
 

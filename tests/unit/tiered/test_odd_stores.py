@@ -11,6 +11,10 @@ from typing import Any, Final, cast
 
 import pytest
 
+from milena.tiered.reading.reader_pool import ReaderPool
+from milena.tiered.store.fsspec_system import FileSystem
+from milena.tiered.store.fsspec_tier import FsspecTier
+from milena.tiered.store.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
 from tests.contract.tiers import PARTITION, segment
 from tests.contract.worlds import Surroundings
 from tests.unit.tiered.test_chunk_cache import Bench as ChunkBench
@@ -18,10 +22,6 @@ from tests.unit.tiered.test_chunk_cache import in_simulation
 from tests.unit.tiered.test_fsspec_tier import Recording, RecordingStore, really, settings, sources
 from tests.unit.tiered.test_reader_pool import Store, Waiter, with_pool
 from tests.unit.tiered.tiered_log import Bench, on_bench
-from tiered.fsspec_system import FileSystem
-from tiered.fsspec_tier import FsspecTier
-from tiered.reader_pool import ReaderPool
-from tiered.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
 
 RAISED: Final = (
     json.JSONDecodeError("a proxy's page", "<html>", 0),

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab.disk import SimulatedDisk
-from lab.world import World, simulate
-from runtime.context import Runtime
-from runtime.disk import P, T
-from tiered.open_logs import MOST_OPEN, REOPEN_AFTER, CutLog, OpenLogs
+from milena.lab.world.disk import SimulatedDisk
+from milena.lab.world.world import World, simulate
+from milena.runtime.context import Runtime
+from milena.runtime.disk import P, T
+from milena.tiered.store.open_logs import MOST_OPEN, REOPEN_AFTER, CutLog, OpenLogs
 
 MIB = 1 << 20
 SIZE = 40 * MIB

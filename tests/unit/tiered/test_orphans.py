@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from lab.disk import SimulatedDisk
-from protocol.uuids import to_text
+from milena.lab.world.disk import SimulatedDisk
+from milena.protocol.uuids import to_text
+from milena.tiered.store.remote_storage import ORPHAN_AGE_MS, RetriableRemoteStorageError
+from milena.tiered.work.copying import copy_round
+from milena.tiered.work.expiration import SWEEP_INTERVAL, expire_round
 from tests.unit.tiered.tiered_log import ROOT, TOPIC_ID, Bench, on_bench
-from tiered.copying import copy_round
-from tiered.expiration import SWEEP_INTERVAL, expire_round
-from tiered.remote_storage import ORPHAN_AGE_MS, RetriableRemoteStorageError
 
 HOME = f"{ROOT}/t-0-{to_text(TOPIC_ID)}"
 AGE = ORPHAN_AGE_MS / 1000

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tiered.pool import Pool
+from milena.tiered.shared.pool import Pool
 
 
 class Workers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiered.quota import RateQuota
+from milena.tiered.shared.quota import RateQuota
 
 
 def test_nothing_waits_below_the_limit() -> None:

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from node.metrics import Metrics
-from protocol.errors import ErrorCode, KafkaError
-from runtime.containment import Containment
-from runtime.task_scope import TaskScope
+from milena.node.metrics import Metrics
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.runtime.containment import Containment
+from milena.runtime.task_scope import TaskScope
+from milena.tiered.reading.reader_pool import ReaderPool
+from milena.tiered.store.remote_storage import RemoteStorageError
 from tests.unit.broker.hand_clock import HandClock
 from tests.unit.tiered.tiered_log import Bench, on_bench
-from tiered.reader_pool import ReaderPool
-from tiered.remote_storage import RemoteStorageError
 
 POOL = "kafka_log_remote_remotestoragethreadpool_remotelogreader"
 

@@ -8,16 +8,16 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from lab.power import Inode
-from protocol.batch import CorruptBatch, iter_batches
-from protocol.errors import KafkaError
-from protocol.types import LeaderEpoch
+from milena.lab.world.power import Inode
+from milena.protocol.errors import KafkaError
+from milena.protocol.records.batch import CorruptBatch, iter_batches
+from milena.protocol.types import LeaderEpoch
+from milena.tiered.reading.remote_reader import RemoteLogReader
+from milena.tiered.reading.remote_search import first_at_or_after
+from milena.tiered.store.remote_storage import RemoteStorageError
 from tests.unit.storage.logs import batch_of
 from tests.unit.tiered.test_remote_reader import PARTITION, carry, lose_local, read, served, wanted
 from tests.unit.tiered.tiered_log import ROOT, Bench
-from tiered.remote_reader import RemoteLogReader
-from tiered.remote_search import first_at_or_after
-from tiered.remote_storage import RemoteStorageError
 
 BATCHES, RECORDS = 6, 3
 """Batches of a segment, and records of a batch."""

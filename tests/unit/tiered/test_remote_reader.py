@@ -9,22 +9,26 @@ from typing import Any
 
 import pytest
 
-from protocol.batch import CorruptBatch, iter_batches
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import iter_records
-from protocol.types import LeaderEpoch, Offset
-from runtime.network import FileRange
-from storage.append_info import Origin
-from storage.loading import open_log
-from storage.partition_log import PartitionLog
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch, iter_batches
+from milena.protocol.records.records import iter_records
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.network import FileRange
+from milena.storage.log.append_info import Origin
+from milena.storage.log.loading import open_log
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
+from milena.tiered.reading.remote_search import first_at_or_after
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from milena.tiered.store.remote_storage import RemoteRange, RemoteResourceNotFound, RemoteStorageError
+from milena.tiered.work.copying import prepare
+from milena.tiered.work.deletion import update_of
 from tests.unit.storage.logs import batch_of, marker
 from tests.unit.tiered.tiered_log import ROOT, TOPIC_ID, Bench, on_bench
-from tiered.copying import prepare
-from tiered.deletion import update_of
-from tiered.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
-from tiered.remote_search import first_at_or_after
-from tiered.remote_storage import RemoteRange, RemoteResourceNotFound, RemoteStorageError
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
 PARTITION = TopicIdPartition(TOPIC_ID, "t", 0)
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

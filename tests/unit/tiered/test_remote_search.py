@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol.records import Record, build_batch
-from protocol.types import LeaderEpoch, Offset
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.tiered.reading.remote_reader import RemoteLogReader
+from milena.tiered.reading.remote_search import first_at_or_after
 from tests.fixtures.properties import examples
 from tests.unit.tiered.test_remote_reader import PARTITION, carry, lose_local, read
 from tests.unit.tiered.tiered_log import Bench
-from tiered.remote_reader import RemoteLogReader
-from tiered.remote_search import first_at_or_after
 
 Batches = list[list[int]]
 """The timestamps of the records of each batch."""

@@ -10,15 +10,15 @@ from random import Random
 
 import pytest
 
-from protocol.types import Offset
-from protocol.uuids import to_text
+from milena.protocol.types import Offset
+from milena.protocol.uuids import to_text
+from milena.tiered.rescue.broker_logs import events_of
+from milena.tiered.rescue.cluster_restore import CannotRestore, RestoredLog, Wishes
+from milena.tiered.rescue.epoch_history import furthest
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.unit.tiered.segments import PARTITION, epochs, update
 from tests.unit.tiered.test_restoring import log_of, restored
 from tests.unit.tiered.whole_tier import WholeTier, lineage, on_a_tier
-from tiered.log_lineage import furthest
-from tiered.restored_logs import events_of
-from tiered.restoring import CannotRestore, RestoredLog, Wishes
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 COPYING = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocol.batch import BatchView
-from protocol.records import BatchBuilder
-from protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
-from storage.producer_snapshot import decode_snapshot, encode_snapshot
-from storage.producer_state import ProducerState
+from milena.protocol.records.batch import BatchView
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.storage.files.producer_snapshot import decode_snapshot, encode_snapshot
+from milena.storage.state.producer_state import ProducerState
+from milena.tiered.rescue.broker_logs import events_of
+from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from tests.unit.tiered.segments import PARTITION
 from tests.unit.tiered.test_restoring import restored
 from tests.unit.tiered.whole_tier import FIRST_TIME, WholeTier, lineage, on_a_tier
-from tiered.log_lineage import Lineage
-from tiered.restored_logs import events_of
-from tiered.segment_metadata import RemoteLogSegmentMetadata
 
 
 def put(tier: WholeTier, number: int, start: int, starts: dict[int, int], *producers: int) -> RemoteLogSegmentMetadata:

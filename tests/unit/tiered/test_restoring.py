@@ -11,23 +11,33 @@ from uuid import UUID
 
 import pytest
 
-from protocol.batch import BatchView, pack_batch
-from protocol.types import BrokerEpoch, Offset, ProducerEpoch, ProducerId
-from protocol.uuids import to_text
-from runtime.config.node_config import NodeConfig
-from runtime.config.sources import from_overrides
-from runtime.config.topic_config import TopicConfig
-from storage.log_manager import LogManager
-from storage.producer_snapshot import encode_snapshot
-from storage.producer_state import ProducerState
+from milena.config.node_config import NodeConfig
+from milena.config.sources import from_overrides
+from milena.config.topic_config import TopicConfig
+from milena.protocol.records.batch import BatchView, pack_batch
+from milena.protocol.types import BrokerEpoch, Offset, ProducerEpoch, ProducerId
+from milena.protocol.uuids import to_text
+from milena.storage.files.producer_snapshot import encode_snapshot
+from milena.storage.manager.log_manager import LogManager
+from milena.storage.state.producer_state import ProducerState
+from milena.tiered.rescue.broker_logs import (
+    Placed,
+    begin_in_tier,
+    metadata_batches,
+    metadata_topic,
+    write_broker,
+)
+from milena.tiered.rescue.cluster_restore import CannotRestore, Restoration, RestoredLog, Wishes, plan
+from milena.tiered.rescue.epoch_history import Lineage, lineage_of_tier
+from milena.tiered.rescue.metadata_folders import read_history
+from milena.tiered.rescue.rebuilt_metadata import UNKNOWN_BROKER
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from tests.unit.tiered.segments import PARTITION, epochs, update
 from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
-from tiered.log_lineage import Lineage, lineage_of_tier
-from tiered.metadata_folders import read_history
-from tiered.rebuilding import UNKNOWN_BROKER
-from tiered.restored_logs import Placed, begin_in_tier, metadata_batches, metadata_topic, write_broker
-from tiered.restoring import CannotRestore, Restoration, RestoredLog, Wishes, plan
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
 SECOND = replace(PARTITION, partition=1)
 TIERED = {"remote.storage.enable": "true"}

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import LeaderEpoch, Offset
-from storage.epoch_cache import EpochEntry, LeaderEpochCache
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
+from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.tiered_offsets import RemoteEnd, highest_remote, remote_log_start
+from milena.tiered.work.retention import LogView, Validity, Verdict, abandoned, decide
 from tests.unit.tiered.dumb_tier import DumbTier
 from tests.unit.tiered.segments import EPOCHS_OF_KIP405_3, KIP405_3, epochs, segment
-from tiered.lineage import filtered, is_within_leader_epochs
-from tiered.lineage_offsets import RemoteEnd, highest_remote, remote_log_start
-from tiered.retention import LogView, Validity, Verdict, abandoned, decide
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

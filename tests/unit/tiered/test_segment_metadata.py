@@ -7,9 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from protocol.types import LeaderEpoch, NodeId
+from milena.protocol.types import LeaderEpoch, NodeId
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+    allowed,
+)
 from tests.unit.tiered.segments import PARTITION, segment
-from tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentState, RemoteLogSegmentUpdate, allowed
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 SEGMENT = segment(1, 10, 20, {0: 10, 2: 15})

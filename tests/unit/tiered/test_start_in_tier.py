@@ -7,12 +7,12 @@ import os
 
 import pytest
 
-from protocol.batch import BatchView
-from protocol.errors import KafkaError
-from protocol.types import LeaderEpoch, Offset
-from storage import tiering
-from storage.producer_snapshot import encode_snapshot
-from storage.producer_state import ProducerState
+from milena.protocol.errors import KafkaError
+from milena.protocol.records.batch import BatchView
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.files.producer_snapshot import encode_snapshot
+from milena.storage.log import tiering
+from milena.storage.state.producer_state import ProducerState
 from tests.unit.storage.logs import batch_of
 from tests.unit.tiered.segments import epochs
 from tests.unit.tiered.tiered_log import Bench, on_bench, open_tiered

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from lab.world import World, simulate
-from runtime.config.values import ConfigError
-from tiered.fsspec_tier import FsspecTier
-from tiered.local_tier import LocalTier
-from tiered.remote_storage import RemoteStorage
-from tiered.tier_config import FSSPEC, LOCAL, remote_storage
+from milena.config.values import ConfigError
+from milena.lab.world.world import World, simulate
+from milena.tiered.store.fsspec_tier import FsspecTier
+from milena.tiered.store.local_tier import LocalTier
+from milena.tiered.store.remote_storage import RemoteStorage
+from milena.tiered.store.tier_config import FSSPEC, LOCAL, remote_storage
 
 
 def made(name: str | None, settings: Mapping[str, str]) -> RemoteStorage:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.world import World, simulate
-from tiered.fsspec_tier import FsspecSettings, FsspecTier
-from tiered.remote_storage import RemoteStorageError, RetriableRemoteStorageError
-from tiered.tier_identity import IDENTITY, Claim, encode, parse
+from milena.lab.world.world import World, simulate
+from milena.tiered.store.fsspec_tier import FsspecSettings, FsspecTier
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from milena.tiered.store.tier_identity import IDENTITY, Claim, encode, parse
 
 OWN = encode("mine")
 

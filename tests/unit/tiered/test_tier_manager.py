@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from protocol.types import Offset
+from milena.protocol.types import Offset
+from milena.tiered.metadata.metadata_manager import MetadataNotReady
+from milena.tiered.store.remote_storage import RemoteStorageError
+from milena.tiered.work.tier_manager import INITIAL_DELAY, RemoteLogManager
 from tests.unit.tiered.tiered_log import Bench, on_bench
-from tiered.metadata_manager import MetadataNotReady
-from tiered.remote_storage import RemoteStorageError
-from tiered.tier_manager import INITIAL_DELAY, RemoteLogManager
 
 INTERVAL = 30
 

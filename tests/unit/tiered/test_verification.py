@@ -9,20 +9,20 @@ from uuid import UUID
 
 import pytest
 
-from lab.world import World, simulate
-from protocol.types import Offset
-from tests.unit.tiered.segments import PARTITION, epochs, update
-from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
-from tiered import log_contents
-from tiered.restored_logs import events_of
-from tiered.segment_metadata import (
+from milena.lab.world.world import World, simulate
+from milena.protocol.types import Offset
+from milena.tiered.metadata.serialization import serialize
+from milena.tiered.reading import log_contents
+from milena.tiered.rescue.broker_logs import events_of
+from milena.tiered.rescue.verification import UNDER_WAY_MS, Finding, Verification, confirmed
+from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
 )
-from tiered.topic_metadata.serialization import serialize
-from tiered.verification import UNDER_WAY_MS, Finding, Verification, confirmed
+from tests.unit.tiered.segments import PARTITION, epochs, update
+from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
 
 Damage = Callable[[WholeTier, RemoteLogSegmentMetadata], None]
 DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED

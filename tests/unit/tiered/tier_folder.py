@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from runtime.disk import Disk
+from milena.runtime.disk import Disk
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.store.local_tier import LocalTier
+from milena.tiered.store.remote_storage import IndexType, SegmentFiles
 from tests.unit.tiered.segments import segment
-from tiered.local_tier import LocalTier
-from tiered.remote_storage import IndexType, SegmentFiles
-from tiered.segment_metadata import RemoteLogSegmentMetadata
 
 FOLDER = "/shared/tier"
 COPYING = f"{FOLDER}/milena-copying"

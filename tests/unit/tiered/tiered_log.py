@@ -7,33 +7,33 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from lab.world import World, simulate
-from node.metrics import Metrics
-from protocol.types import LeaderEpoch, NodeId, Offset
-from runtime.config.node_config import NodeConfig
-from runtime.config.topic_config import TopicConfig
-from runtime.context import Runtime
-from storage.context import LogContext
-from storage.loading import open_log
-from storage.partition_log import PartitionLog
-from tests.fixtures.remote_log_metadata import InMemoryMetadata
-from tests.unit.storage.logs import Events, batch_of
-from tiered.copy_attempts import CopyAttempts
-from tiered.given_up import GivenUp
-from tiered.index_cache import RemoteIndexCache
-from tiered.local_tier import LocalTier
-from tiered.meters import TierMeters
-from tiered.quota import RateQuota
-from tiered.remote_storage import RetriableRemoteStorageError, SegmentFiles
-from tiered.roles import Role
-from tiered.segment_metadata import (
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
+from milena.lab.world.world import World, simulate
+from milena.node.metrics import Metrics
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.runtime.context import Runtime
+from milena.storage.log.context import LogContext
+from milena.storage.log.loading import open_log
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
-from tiered.tier import Tier
+from milena.tiered.shared.abandoned_segments import GivenUp
+from milena.tiered.shared.copy_attempts import CopyAttempts
+from milena.tiered.shared.meters import TierMeters
+from milena.tiered.shared.quota import RateQuota
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.index_cache import RemoteIndexCache
+from milena.tiered.store.local_tier import LocalTier
+from milena.tiered.store.remote_storage import RetriableRemoteStorageError, SegmentFiles
+from milena.tiered.work.roles import Role
+from tests.fixtures.remote_log_metadata import InMemoryMetadata
+from tests.unit.storage.logs import Events, batch_of
 
 TOPIC_ID = UUID(int=77)
 TIER = "/tier"

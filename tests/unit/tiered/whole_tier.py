@@ -7,22 +7,26 @@ from dataclasses import replace
 from struct import pack
 from typing import Any
 
-from lab.world import World, simulate
-from protocol.records import BatchBuilder
-from protocol.types import LeaderEpoch, Offset
-from runtime.disk import Disk
-from storage.checkpoints import encode_epochs
-from storage.epoch_cache import LeaderEpochCache
+from milena.lab.world.world import World, simulate
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.disk import Disk
+from milena.storage.files.checkpoints import encode_epochs
+from milena.storage.state.epoch_cache import LeaderEpochCache
+from milena.tiered.metadata.serialization import MetadataEvent, serialize
+from milena.tiered.rescue.broker_logs import events_of
+from milena.tiered.rescue.cluster_restore import NO_PRODUCERS
+from milena.tiered.rescue.epoch_history import Lineage, lineage_of_tier
+from milena.tiered.rescue.metadata_folders import MetadataHistory, read_history
+from milena.tiered.rescue.verification import Verification, verify
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from milena.tiered.store import tier_names
+from milena.tiered.store.local_tier import LocalTier
 from tests.unit.tiered.segments import PARTITION, epochs, segment
-from tiered import tier_names
-from tiered.local_tier import LocalTier
-from tiered.log_lineage import Lineage, lineage_of_tier
-from tiered.metadata_folders import MetadataHistory, read_history
-from tiered.restored_logs import events_of
-from tiered.restoring import NO_PRODUCERS
-from tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
-from tiered.topic_metadata.serialization import MetadataEvent, serialize
-from tiered.verification import Verification, verify
 
 FOLDER = "/shared/tier"
 DATA = "/data"

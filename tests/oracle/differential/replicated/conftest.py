@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from milena.local_cluster import LocalCluster
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.differential.conftest import FEATURES
 from tests.oracle.differential.replicated.trio import BROKERS, Trio
 from tests.oracle.differential.sides import Side

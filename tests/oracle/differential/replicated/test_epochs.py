@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.batches import batch
 from tests.oracle.differential.replicated.trio import Trio
 from tests.oracle.differential.sides import Name

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.replicated.trio import Trio
 
 TIMEOUT = 5000

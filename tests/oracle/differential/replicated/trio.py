@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.pair import TIMEOUT_MS, Answers, Pair, eventually
 from tests.oracle.differential.sides import Name, Side
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from protocol.api_keys import ApiKey
-from protocol.types import ZERO_UUID
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.types import ZERO_UUID
 from tests.oracle.differential.sequences.script import TAG, Step
 from tests.oracle.differential.sequences.world import UNKNOWN_ID, Topic, World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.sequences.admin import CONFIGS, NAMES
 from tests.oracle.differential.sequences.script import TAG, Step
 from tests.oracle.differential.sequences.world import World

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protocol.api_keys import ApiKey
-from protocol.batch import iter_batches
-from protocol.errors import ErrorCode
-from protocol.records import iter_records
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import iter_records
 from tests.oracle.differential.sequences.script import Batch, Script, Step
 from tests.oracle.differential.sides import CLOSED, SILENT, Name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.batches import THEN
 from tests.oracle.differential.sequences.script import Batch, Step
 from tests.oracle.differential.sequences.world import Producer, Session, World

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sequences.known import KNOWN, Found
 from tests.oracle.differential.sequences.script import TAG, Script, Step, tagged

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 from uuid import UUID
 
-from protocol.api_keys import ApiKey
-from protocol.batch import Codec, TimestampType
-from protocol.records import Record
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.records.batch import Codec, TimestampType
+from milena.protocol.records.records import Record
 from tests.oracle.differential.batches import THEN, batch, forged, with_body
 from tests.oracle.differential.sides import Made, Name, Side
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from protocol.api_keys import ApiKey
+from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.pair import versions
 from tests.oracle.differential.sequences.script import TAG, Step
 from tests.oracle.differential.sides import Name

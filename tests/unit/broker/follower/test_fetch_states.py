@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from broker.follower.fetch_states import TRANSITIONS, Event, FetchState, Step, beginning, event_of, step
-from protocol.errors import ErrorCode
-from protocol.types import LeaderEpoch, Offset
-from storage.epoch_cache import LeaderEpochCache
+from milena.broker.follower.fetch_states import (
+    TRANSITIONS,
+    Event,
+    FetchState,
+    Step,
+    beginning,
+    event_of,
+    step,
+)
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import LeaderEpochCache
 
 
 def oracle(state: FetchState, event: Event) -> Step | None:

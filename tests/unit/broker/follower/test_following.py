@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.follower.fetch_states import Event, FetchState
-from broker.follower.following import Following
-from node.metrics import Counter
-from protocol.errors import ErrorCode
-from protocol.fetch_response import EpochEndOffset, FetchedPartition
-from protocol.types import LeaderEpoch, Offset
+from milena.broker.follower.fetch_states import Event, FetchState
+from milena.broker.follower.following import Following
+from milena.node.metrics import Counter
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.fetch_response import EpochEndOffset, FetchedPartition
+from milena.protocol.types import LeaderEpoch, Offset
 from tests.unit.broker.fixtures import OTHER, Bench, batch, led_by
 
 EPOCH = LeaderEpoch(3)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.fetch_sessions import FetchSessions, Wanted
-from broker.follower.following import Following
-from broker.follower.session import FollowerSession, SessionFetch
-from node.image import PartitionImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import Offset
-from runtime.randomness import Randomness
+from milena.broker.follower.following import Following
+from milena.broker.follower.session import FollowerSession, SessionFetch
+from milena.broker.replica.fetch_sessions import FetchSessions, Wanted
+from milena.node.metadata.image import PartitionImage
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import Offset
+from milena.runtime.randomness import Randomness
 from tests.unit.broker.fixtures import OTHER, Bench, batch, led_by
 from tests.unit.broker.hand_clock import HandClock
 

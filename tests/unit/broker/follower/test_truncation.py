@@ -8,9 +8,9 @@ from typing import Final
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.follower.truncation import Cut, cut_for
-from protocol.types import LeaderEpoch, Offset
-from storage.epoch_cache import LeaderEpochCache
+from milena.broker.follower.truncation import Cut, cut_for
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import LeaderEpochCache
 
 REPLICAS: Final = 3
 ROUNDS: Final = 30

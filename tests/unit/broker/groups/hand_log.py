@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.errors import ErrorCode, KafkaError
+from milena.protocol.errors import ErrorCode, KafkaError
 
 
 class HandLog:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from broker.apis import (
+from milena.broker.apis import (
     delete_groups,
     describe_groups,
     heartbeat,
@@ -17,13 +17,13 @@ from broker.apis import (
     offset_fetch,
     sync_group,
 )
-from broker.groups import store
-from broker.groups.model import GroupSettings
-from broker.groups.shard import Shard
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from runtime.randomness import Randomness
+from milena.broker.groups import store
+from milena.broker.groups.model import GroupSettings
+from milena.broker.groups.shard import Shard
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.runtime.randomness import Randomness
 from tests.unit.broker.fixtures import ME, Bench, Request, led_by
 from tests.unit.broker.groups.hand_log import HandLog
 

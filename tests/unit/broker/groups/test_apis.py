@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.apis import delete_groups, describe_groups, offset_fetch, sync_group
-from broker.groups.model import Member
-from node.repeats import MAX_REPEATED
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from milena.broker.apis import delete_groups, describe_groups, offset_fetch, sync_group
+from milena.broker.groups.model import Member
+from milena.node.serving.repeats import MAX_REPEATED
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.fixtures import Bench
 from tests.unit.broker.groups.served import Groups
 

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.groups.model import CommittedOffset
-from broker.groups.shard import EXPIRY_SLICE
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import ZERO_UUID
+from milena.broker.groups.model import CommittedOffset
+from milena.broker.groups.shard import EXPIRY_SLICE
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import ZERO_UUID
 from tests.unit.broker.groups.test_coordinator import NEW, OLD, Coordinated, coordinated
 
 __all__ = ["coordinated"]

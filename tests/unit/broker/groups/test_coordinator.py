@@ -9,14 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from broker.groups import store
-from broker.groups.cleaning import TopicsView
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.model import CommittedOffset, GroupSettings
-from broker.partition import Partition
-from protocol.batch import CorruptBatch
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import OFFSETS_TOPIC, ZERO_UUID, LeaderEpoch
+from milena.broker.groups import store
+from milena.broker.groups.cleaning import TopicsView
+from milena.broker.groups.coordinator import GroupCoordinator
+from milena.broker.groups.model import CommittedOffset, GroupSettings
+from milena.broker.replica.partition import Partition
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import OFFSETS_TOPIC, ZERO_UUID, LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, led_by
 from tests.unit.broker.groups.served import Groups
 

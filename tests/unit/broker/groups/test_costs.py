@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.groups import group as groups
-from broker.groups.model import Member
-from broker.groups.rebalance import next_deadline_ms
-from protocol.consumer_protocol import subscribed_topics
-from protocol.errors import ErrorCode
+from milena.broker.groups import group as groups
+from milena.broker.groups.model import Member
+from milena.broker.groups.rebalance import next_deadline_ms
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.consumer_protocol import subscribed_topics
 from tests.unit.broker.groups.world import GroupWorld
 
 Protocol = tuple[str, bytes]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.groups.group import Group
-from broker.groups.model import GroupState, JoinAnswer, Member, SyncAnswer
-from protocol.errors import ErrorCode
+from milena.broker.groups.group import Group
+from milena.broker.groups.model import GroupState, JoinAnswer, Member, SyncAnswer
+from milena.protocol.errors import ErrorCode
 from tests.unit.broker.groups.world import GroupWorld
 
 RANGE, STICKY = ("range", b""), ("sticky", b"")

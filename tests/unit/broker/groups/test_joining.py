@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.model import GroupState
-from protocol.errors import ErrorCode
+from milena.broker.groups.model import GroupState
+from milena.protocol.errors import ErrorCode
 from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
 
 

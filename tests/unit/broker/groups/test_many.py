@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.groups import rebalance
-from broker.groups.membership import leave
-from broker.groups.shard import EXPIRY_SLICE
-from protocol.errors import ErrorCode
+from milena.broker.groups import rebalance
+from milena.broker.groups.membership import leave
+from milena.broker.groups.shard import EXPIRY_SLICE
+from milena.protocol.errors import ErrorCode
 from tests.simulation.counted_work import Work
 from tests.unit.broker.fixtures import Bench
 from tests.unit.broker.groups.served import Groups
@@ -101,6 +101,8 @@ def test_an_error_as_one_leaves_is_told_for_it_and_those_behind_it(
     groups = Groups(bench)
     first, second = (groups.joining(version=4).response.member_id for _ in range(2))
     calls = iter((True, False))
-    monkeypatch.setattr("broker.apis.leave_group.leave", lambda *a, **how: leave(*a, **how) if next(calls) else 1 / 0)
+    monkeypatch.setattr(
+        "milena.broker.apis.leave_group.leave", lambda *a, **how: leave(*a, **how) if next(calls) else 1 / 0
+    )
     codes = [one.error_code for one in groups.leave(first, second, "third").members]
     assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.membership import sync
-from broker.groups.model import GroupState, JoinAnswer, SyncAnswer
-from protocol.errors import ErrorCode
+from milena.broker.groups.membership import sync
+from milena.broker.groups.model import GroupState, JoinAnswer, SyncAnswer
+from milena.protocol.errors import ErrorCode
 from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
 
 

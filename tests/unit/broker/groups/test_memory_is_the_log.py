@@ -14,13 +14,13 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.groups import rebalance, store
-from broker.groups.group import Group
-from broker.groups.model import GroupState
-from protocol import coordinator_records as records
-from protocol.batch import iter_batches
-from protocol.errors import ErrorCode
-from protocol.records import iter_records
+from milena.broker.groups import rebalance, store
+from milena.broker.groups.group import Group
+from milena.broker.groups.model import GroupState
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records import coordinator_records as records
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import iter_records
 from tests.fixtures.properties import examples
 from tests.unit.broker.fixtures import Bench, Request
 from tests.unit.broker.groups.served import Groups

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from broker.groups.model import CommittedOffset
-from broker.groups.offsets import (
+from milena.broker.groups.model import CommittedOffset
+from milena.broker.groups.offsets import (
     commit_refusal,
     delete_refusal,
     expired_offsets,
@@ -15,8 +15,8 @@ from broker.groups.offsets import (
     of_topics,
     offset_delete_refusal,
 )
-from protocol.consumer_protocol import Subscription, encode_consumer_message
-from protocol.errors import ErrorCode
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
 from tests.unit.broker.groups.world import SESSION_MS, GroupWorld
 
 DAY_MS = 86_400_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.offsets_log import PartitionOffsetsLog
-from broker.partition import Partition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import LeaderEpoch
+from milena.broker.groups.offsets_log import PartitionOffsetsLog
+from milena.broker.replica.partition import Partition
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, batch, led_by
 
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from broker.groups import shard as shards
-from broker.groups.pending import PendingMembers
-from protocol.errors import ErrorCode
+from milena.broker.groups import shard as shards
+from milena.broker.groups.pending import PendingMembers
+from milena.protocol.errors import ErrorCode
 from tests.unit.broker.fixtures import Bench
 from tests.unit.broker.groups.served import Groups
 from tests.unit.broker.groups.world import SESSION_MS, GroupWorld

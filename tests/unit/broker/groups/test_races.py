@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.consumer_protocol import Subscription, encode_consumer_message
-from protocol.errors import ErrorCode
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
 from tests.unit.broker.fixtures import Bench
 from tests.unit.broker.groups.served import Groups, code_of
 

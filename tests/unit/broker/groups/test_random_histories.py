@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.groups.model import GroupState, JoinAnswer, SyncAnswer
-from broker.groups.rebalance import LOOK_AGAIN_MS, next_deadline_ms
-from protocol.errors import ErrorCode
+from milena.broker.groups.model import GroupState, JoinAnswer, SyncAnswer
+from milena.broker.groups.rebalance import LOOK_AGAIN_MS, next_deadline_ms
+from milena.protocol.errors import ErrorCode
 from tests.fixtures.properties import examples
 from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
 

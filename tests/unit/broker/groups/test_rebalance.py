@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.groups import rebalance
-from broker.groups.membership import heartbeat
-from broker.groups.model import GroupState, JoinAnswer
-from protocol.consumer_protocol import Subscription, encode_consumer_message
-from protocol.errors import ErrorCode
+from milena.broker.groups import rebalance
+from milena.broker.groups.membership import heartbeat
+from milena.broker.groups.model import GroupState, JoinAnswer
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
 from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
 
 OTHER = (("range", b"other topics"),)

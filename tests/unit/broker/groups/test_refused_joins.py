@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.apis import join_group
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from milena.broker.apis import join_group
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.fixtures import Bench
 
 

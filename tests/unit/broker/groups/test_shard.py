@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from broker.groups import store
-from broker.groups.joining import join
-from broker.groups.membership import sync
-from broker.groups.model import CommittedOffset, GroupSettings, GroupState, JoinAnswer, JoinRequest
-from broker.groups.shard import Shard
-from protocol.errors import ErrorCode
-from runtime.randomness import Randomness
+from milena.broker.groups import store
+from milena.broker.groups.joining import join
+from milena.broker.groups.membership import sync
+from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState, JoinAnswer, JoinRequest
+from milena.broker.groups.shard import Shard
+from milena.protocol.errors import ErrorCode
+from milena.runtime.randomness import Randomness
 from tests.unit.broker.groups.hand_log import HandLog
 from tests.unit.broker.hand_clock import HandClock
 

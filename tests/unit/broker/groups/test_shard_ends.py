@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.joining import join
-from broker.groups.membership import heartbeat, leave
-from broker.groups.model import CommittedOffset, GroupState, JoinAnswer, JoinRequest
-from protocol.consumer_protocol import Subscription, encode_consumer_message
-from protocol.errors import ErrorCode
+from milena.broker.groups.joining import join
+from milena.broker.groups.membership import heartbeat, leave
+from milena.broker.groups.model import CommittedOffset, GroupState, JoinAnswer, JoinRequest
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
 from tests.unit.broker.groups.test_shard import ANSWER_ONE, World
 
 SESSION = 10.0

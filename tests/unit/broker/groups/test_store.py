@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from broker.groups import store
-from broker.groups.group import Group
-from broker.groups.model import GroupState
-from protocol.consumer_protocol import Subscription, encode_consumer_message
-from protocol.coordinator_records import GroupMetadataValue, MemberMetadata
+from milena.broker.groups import store
+from milena.broker.groups.group import Group
+from milena.broker.groups.model import GroupState
+from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
+from milena.protocol.records.coordinator_records import GroupMetadataValue, MemberMetadata
 from tests.unit.broker.groups.world import GroupWorld
 
 NOW = 5_000

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.groups.group import Group
-from broker.groups.model import GroupState
-from broker.groups.shard import Shard
-from protocol.errors import ErrorCode
-from runtime.limited_log import BURST
+from milena.broker.groups.group import Group
+from milena.broker.groups.model import GroupState
+from milena.broker.groups.shard import Shard
+from milena.protocol.errors import ErrorCode
+from milena.runtime.limited_log import BURST
 from tests.unit.broker.fixtures import Bench
 from tests.unit.broker.groups.served import Groups
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.groups.group import Group, Persisted
-from broker.groups.joining import join
-from broker.groups.membership import heartbeat, leave, sync
-from broker.groups.model import GroupSettings, JoinAnswer, JoinRequest, SyncAnswer
-from broker.groups.rebalance import expire, next_deadline_ms
-from protocol.errors import ErrorCode
+from milena.broker.groups.group import Group, Persisted
+from milena.broker.groups.joining import join
+from milena.broker.groups.membership import heartbeat, leave, sync
+from milena.broker.groups.model import GroupSettings, JoinAnswer, JoinRequest, SyncAnswer
+from milena.broker.groups.rebalance import expire, next_deadline_ms
+from milena.protocol.errors import ErrorCode
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

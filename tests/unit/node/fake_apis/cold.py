@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node.api import Answer, RequestContext
+from milena.node.api import Answer, RequestContext
 
 
 def handle(node: Any, ctx: RequestContext, request: Any) -> Answer:

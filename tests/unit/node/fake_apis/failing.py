@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from node.api import Answer, Fields, RequestContext
-from protocol.errors import KafkaError
+from milena.node.api import Answer, Fields, RequestContext
+from milena.protocol.errors import KafkaError
 
 
 def handle(node: Any, ctx: RequestContext, request: Any) -> Answer:

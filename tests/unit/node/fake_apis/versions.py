@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from node.api import Answer, RequestContext
-from protocol import messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from milena.node.api import Answer, RequestContext
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
 
 RAW = True
 

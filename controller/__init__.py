@@ -1,1 +1,0 @@
-"""The controller: owner of the metadata log, of registrations, topics, configurations and elections."""

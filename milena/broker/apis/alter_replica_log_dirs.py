@@ -1,0 +1,61 @@
+"""AlterReplicaLogDirs (key 34), versions 1-2: move replicas of this broker to another of its log directories.
+
+The answer comes when a copy has been begun (or is going on, or the replica is there already); DescribeLogDirs tells how
+far it has come. To name the directory in which the log lies ends a move. A replica that is not here is refused; unlike
+Kafka, which remembers the directory for the time when it will be, we forget it. A cordoned directory takes no replicas.
+Of a partition that is named twice the last directory counts, as in Kafka.
+KIPs: 113, 858, 1066.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.broker.apis.describe_log_dirs import is_cordoned
+from milena.node.api import RequestContext
+from milena.node.serving.slices import in_slices
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.storage.files.names import has_room_for_mark
+from milena.storage.manager.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+SLICE: Final = 50
+"""Replicas whose copies are begun at one go: each makes a folder."""
+
+
+async def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    targets = {
+        (topic.name, index): one.path for one in request.dirs for topic in one.topics for index in topic.partitions
+    }
+    errors = await in_slices(node.runtime.clock, list(targets), lambda one: _move(node, targets[one], *one), SLICE)
+    topics: dict[str, list[dict[str, int]]] = {}
+    for (name, index), error in zip(targets, errors, strict=True):
+        topics.setdefault(name, []).append({"partition_index": index, "error_code": int(error)})
+    return {"results": [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]}
+
+
+def _move(node: Broker, path: str, topic: str, index: int) -> ErrorCode:
+    if not has_room_for_mark(topic, index):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    try:
+        target = _directory(node, path)
+        node.log_mover.move(node.partitions.get(topic, index), target)
+    except KafkaError as error:
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return ErrorCode.REPLICA_NOT_AVAILABLE
+        return error.code
+    return ErrorCode.NONE
+
+
+def _directory(node: Broker, path: str) -> LogDir:
+    """Raises KafkaError LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, INVALID_REPLICA_ASSIGNMENT."""
+    found = next((directory for directory in node.logs.dirs if directory.path == path), None)
+    if found is None:
+        raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND)
+    if not found.online:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    if is_cordoned(node, found):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    return found

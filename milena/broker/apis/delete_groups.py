@@ -1,0 +1,45 @@
+"""DeleteGroups (42), v0 to v2: forget empty groups and their offsets (KIP-229)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.groups.offsets import delete_refusal
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+    """Answers when the tombstones of all groups are committed, or were refused; a refusal that rests on what is not
+    committed yet waits for that."""
+    names = list(dict.fromkeys(request.groups_names))
+    results: dict[str, ErrorCode] = {}
+
+    @ctx.answering
+    def finished(group_id: str, error: ErrorCode) -> None:
+        results[group_id] = error
+        if len(results) == len(names):
+            ctx.respond_fields(results=[{"group_id": name, "error_code": results[name]} for name in names])
+
+    for group_id in names:
+        _delete(node, group_id, partial(finished, group_id))
+    return None if names else {"results": []}
+
+
+def _delete(node: Broker, group_id: str, done: Any) -> None:
+    try:
+        shard = node.groups.shard_for_offsets(group_id)
+    except KafkaError as error:
+        done(error.code)
+        return
+    group = shard.get(group_id)
+    refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else delete_refusal(group)
+    if group is not None and refusal is None:
+        shard.remove_group(group, done)
+    else:
+        shard.when_settled(lambda error: done(error or refusal))

@@ -1,0 +1,28 @@
+"""DeleteTopics (key 20), versions 1-6, by name or (v6) by topic id: answered by the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.controller_link.forwarding import forward
+from milena.node.api import RequestContext
+from milena.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Awaitable[None]:
+    return forward(node, ctx, request)
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    asked = [(topic.name, topic.topic_id) for topic in getattr(request, "topics", ())]
+    asked += [(name, None) for name in getattr(request, "topic_names", ())]
+    return {
+        "responses": [
+            {"name": name, "topic_id": topic_id, "error_code": int(error.code), "error_message": error.text}
+            for name, topic_id in asked
+        ]
+    }

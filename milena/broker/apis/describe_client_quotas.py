@@ -1,0 +1,21 @@
+"""DescribeClientQuotas (key 48), versions 0-1. Quotas are kept as Kafka keeps them; nothing enforces them. KIP-546."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milena.node.api import RequestContext
+from milena.node.metadata.access_views import describe_quotas
+from milena.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    entries = describe_quotas(node.image, request.components, strict=request.strict)
+    return {"error_code": 0, "error_message": None, "entries": entries}
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return {"error_code": int(error.code), "error_message": error.text, "entries": None}

@@ -1,0 +1,83 @@
+"""DescribeGroups (15), v0 to v6: state and members of classic groups.
+
+A group that does not exist is Dead; from v6 it has the error GROUP_ID_NOT_FOUND too (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.broker.groups.group import Group
+from milena.broker.groups.model import GroupState, Member
+from milena.node.api import RequestContext
+from milena.node.serving.repeats import Repeats
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests.messages import get
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+BYTES_OF_AN_ELEMENT: Final = 100
+NOT_ASKED: Final = -(1 << 31)
+ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that there is for a group, as nothing is forbidden."""
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+    """Raises KafkaError INVALID_REQUEST where the same groups are named over and over."""
+    operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
+    repeats = Repeats()
+
+    def describe(group_id: str) -> dict[str, Any]:
+        told = _describe(node, ctx, group_id)
+        repeats.note(group_id, _weight(told.get("members", ())))
+        return {"group_id": group_id, "authorized_operations": operations, **told}
+
+    return {"groups": [describe(group_id) for group_id in request.groups]}
+
+
+def _weight(members: Sequence[Mapping[str, Any]]) -> int:
+    """Members, and their bytes as so many elements."""
+    size = sum(len(one["member_metadata"]) + len(one["member_assignment"]) for one in members)
+    return 1 + len(members) + size // BYTES_OF_AN_ELEMENT
+
+
+def _describe(node: Broker, ctx: RequestContext, group_id: str) -> dict[str, Any]:
+    try:
+        group = node.groups.shard_for_offsets(group_id).get(group_id)
+    except KafkaError as error:
+        return {"error_code": error.code, "authorized_operations": NOT_ASKED}
+    if group is not None:
+        return _group(group)
+    dead: dict[str, Any] = {"group_state": GroupState.DEAD.value}
+    if ctx.version >= 6:
+        dead |= {
+            "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
+            "error_message": f"Group {group_id} not found.",
+            "authorized_operations": NOT_ASKED,
+        }
+    return dead
+
+
+def _group(group: Group) -> dict[str, Any]:
+    # Only a stable group has a protocol that its members agreed on and got assignments for.
+    stable = group.state is GroupState.STABLE
+    return {
+        "error_code": ErrorCode.NONE,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol_name or "") if stable else "",
+        "members": [_member(member, group.protocol_name if stable else None) for member in group.members.values()],
+    }
+
+
+def _member(member: Member, protocol_name: str | None) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata(protocol_name),
+        "member_assignment": member.assignment,
+    }

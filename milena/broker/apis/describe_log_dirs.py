@@ -1,0 +1,70 @@
+"""DescribeLogDirs (key 35), versions 1-5: the log directories of this broker, and what is in them.
+
+An offline directory is a result with KAFKA_STORAGE_ERROR and nothing in it. From v4 on with the bytes of the file
+system, from v5 on with whether the directory is cordoned. A copy on its way into a directory is a future replica; its
+lag is what it still has to copy. KIPs: 113, 827, 1066.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+UNKNOWN_BYTES: Final = -1
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return {"error_code": 0, "results": [_directory(node, directory, wanted) for directory in node.logs.dirs]}
+
+
+def _directory(node: Broker, directory: LogDir, wanted: set[tuple[str, int]] | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "error_code": int(ErrorCode.NONE if directory.online else ErrorCode.KAFKA_STORAGE_ERROR),
+        "log_dir": directory.path,
+        "topics": [],
+        "total_bytes": UNKNOWN_BYTES,
+        "usable_bytes": UNKNOWN_BYTES,
+        "is_cordoned": is_cordoned(node, directory),
+    }
+    if not directory.online:
+        return fields
+    try:
+        total, usable = node.runtime.disk.usage(directory.path)
+    except OSError as error:
+        node.logs.take_offline(directory, error)
+        return fields | {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR)}
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, index), log in sorted((directory.logs | directory.futures).items()):
+        if wanted is None or (topic, index) in wanted:
+            topics.setdefault(topic, []).append(_replica(node, log, is_future=(topic, index) in directory.futures))
+    named = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    return fields | {"topics": named, "total_bytes": total, "usable_bytes": usable}
+
+
+def _replica(node: Broker, log: PartitionLog, *, is_future: bool) -> dict[str, Any]:
+    end = log.high_watermark
+    if is_future:
+        current = node.logs.get(log.topic, log.partition)
+        end = log.log_end_offset if current is None else current.log_end_offset
+    lag = max(end - log.log_end_offset, 0)
+    return {
+        "partition_index": log.partition,
+        "partition_size": log.size,
+        "offset_lag": lag,
+        "is_future_key": is_future,
+    }
+
+
+def is_cordoned(node: Broker, directory: LogDir) -> bool:
+    cordoned = node.config.get("cordoned.log.dirs")
+    return directory.path in cordoned or "*" in cordoned

@@ -1,0 +1,59 @@
+"""DescribeProducers (key 61), version 0: the active producers of partitions hosted here. KIP-664."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milena.node.api import RequestContext
+from milena.node.serving.repeats import Repeats
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.topic_names import topic_name_problem
+from milena.storage.state.producer_state import ProducerEntry
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    """Raises KafkaError INVALID_REQUEST where the same partitions are named over and over."""
+    repeats = Repeats()
+
+    def describe(topic: str, index: int) -> dict[str, Any]:
+        told = _partition(node, topic, index)
+        repeats.note((topic, index), 1 + len(told["active_producers"]))
+        return told
+
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [describe(topic.name, index) for index in topic.partition_indexes]}
+            for topic in request.topics
+        ]
+    }
+
+
+def _partition(node: Broker, topic: str, index: int) -> dict[str, Any]:
+    error, message, producers = ErrorCode.NONE, None, list[dict[str, int]]()
+    try:
+        if topic_name_problem(topic) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        log = node.partitions.get(topic, index).online_log
+        producers = [_producer(producer_id, entry) for producer_id, entry in log.producers]
+    except KafkaError as failure:
+        error, message = failure.code, failure.text
+    return {
+        "partition_index": index,
+        "error_code": int(error),
+        "error_message": message,
+        "active_producers": producers,
+    }
+
+
+def _producer(producer_id: int, entry: ProducerEntry) -> dict[str, int]:
+    return {
+        "producer_id": producer_id,
+        "producer_epoch": entry.epoch,
+        "last_sequence": entry.last_sequence,
+        "last_timestamp": entry.last_timestamp,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_start_offset": -1 if entry.txn_first_offset is None else entry.txn_first_offset,
+    }

@@ -1,0 +1,100 @@
+"""DescribeTopicPartitions (key 75), version 0.
+
+Topics in the order of their names, all of them where none is named, in pages: at most ``response_partition_limit``
+(and ``max.request.partition.size.limit``) partitions, then a cursor that names the first one left out. KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.metadata.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOPIC_OPERATIONS, PartitionView
+from milena.node.api import RequestContext
+from milena.node.metadata.image import TopicImage
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.topic_names import topic_name_problem
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    topics = node.image.topics
+    names, first = _from_cursor(request, topics)
+    left = max(1, min(request.response_partition_limit, node.config.get("max.request.partition.size.limit")))
+    view = PartitionView(node.image, ctx.listener_name, filter_dead=False, name_listeners=True)
+    found, lost = [], []
+    next_cursor = None
+    for name in names:
+        topic = topics.get(name)
+        if left <= 0:  # also before a topic that is not there, as in Kafka
+            next_cursor = {"topic_name": name, "partition_index": 0}
+            break
+        if topic is None:
+            lost.append(_missing(name))
+        else:
+            indexes = [index for index in sorted(topic.partitions) if index >= first]
+            found.append(_topic(view, topic, indexes[:left]))
+            if len(indexes) > left:
+                next_cursor = {"topic_name": name, "partition_index": indexes[left]}
+                break
+            left -= len(indexes)
+        first = 0
+    return {"topics": lost + found, "next_cursor": next_cursor}
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    topics = [_failed(topic.name, error.code) | {"is_internal": False} for topic in request.topics]
+    return {"topics": topics, "next_cursor": None}
+
+
+def _from_cursor(request: Any, topics: Iterable[str]) -> tuple[list[str], int]:
+    """The names to describe, in order, and the first one's first partition. Raises KafkaError INVALID_REQUEST."""
+    cursor = request.cursor
+    names = sorted({topic.name for topic in request.topics} or topics)
+    if cursor is None:
+        return names, 0
+    if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    names = [name for name in names if name >= cursor.topic_name]
+    return names, cursor.partition_index if names and names[0] == cursor.topic_name else 0
+
+
+def _topic(view: PartitionView, topic: TopicImage, indexes: list[int]) -> dict[str, Any]:
+    partitions = []
+    for index in indexes:
+        partition = topic.partitions[index]
+        partitions.append(
+            view.partition(index, partition)
+            | {
+                "error_code": 0,
+                "eligible_leader_replicas": list(partition.elr),
+                "last_known_elr": list(partition.last_known_elr),
+            }
+        )
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": partitions,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _missing(name: str) -> dict[str, Any]:
+    valid = topic_name_problem(name) is None
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return _failed(name, error) | {"topic_authorized_operations": TOPIC_OPERATIONS}
+
+
+def _failed(name: str, error: ErrorCode) -> dict[str, Any]:
+    return {
+        "error_code": int(error),
+        "name": name,
+        "topic_id": None,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [],
+        "topic_authorized_operations": NOT_ASKED,
+    }

@@ -1,0 +1,16 @@
+"""ElectLeaders (key 43), versions 0-2: answered by the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.controller_link.forwarding import forward
+from milena.node.api import RequestContext
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Awaitable[None]:
+    return forward(node, ctx, request)

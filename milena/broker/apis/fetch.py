@@ -1,0 +1,216 @@
+"""Fetch (key 1), versions 4-18, from partitions led here.
+
+Records leave as ranges of the log's files, never through Python. A fetch is answered at once when it has enough, an
+error or a divergence; otherwise it waits for ``min_bytes`` or its time. Bounds: the high watermark, the last stable
+offset for readers of committed records, the log end for replicas.
+
+A follower's fetch tells how far it has come: that moves the high watermark and the ISR before anything waits. Followers
+and consumers below v11 are served by the leader alone, other consumers by any replica.
+KIPs: 74 (limits), 98 (aborted transactions), 227 (sessions), 320 (epochs), 392 (nearer replicas, v11), 516 (topic ids,
+v13), 595 (divergence, v12), 903 (replica state, v15), 951 (current leader, v16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from milena.broker.metadata.leader_hints import LeaderHints
+from milena.broker.reading.fetching import CONSUMER, Fetch, FetchLimits, Found
+from milena.broker.replica.expected_followers import FetchesOf
+from milena.broker.replica.fetch_sessions import FetchPlan, Key, Session, Wanted
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests.fetch_request import FetchRequest, decode_fetch_request
+from milena.protocol.requests.fetch_response import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchedPartition,
+    FetchedTopic,
+    encode_fetch_response,
+)
+from milena.protocol.requests.leaders import NodeEndpoint
+from milena.protocol.types import BrokerEpoch, NodeId
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+RAW: Final = True
+
+_READ_COMMITTED: Final = 1
+_TOPIC_IDS_SINCE: Final = 13
+_STORAGE_ERROR_SINCE: Final = 6
+_LEADER_SINCE: Final = 16
+_ANY_REPLICA_SINCE: Final = 11
+_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+    request = decode_fetch_request(ctx.version, body)
+    try:
+        plan = node.sessions.plan(
+            request.session_id,
+            request.session_epoch,
+            _wanted(request),
+            _forgotten(request),
+            privileged=request.replica_id >= 0,
+            uses_topic_ids=ctx.version >= _TOPIC_IDS_SINCE,
+        )
+    except KafkaError as error:
+        ctx.respond(encode_fetch_response(ctx.version, (), error.code))
+        return
+    replica = NodeId(request.replica_id)
+    follows = replica >= 0
+    now_ms = node.replication.now_ms()
+    if follows and plan.session is not None:
+        _visit(node, plan.session, replica, BrokerEpoch(request.replica_epoch), now_ms)
+    max_bytes = min(request.max_bytes, node.fetch_max_bytes)
+    limits = FetchLimits(
+        max_bytes=max_bytes,
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_wait_ms=request.max_wait_ms,
+        committed=request.isolation_level == _READ_COMMITTED,
+        replica=replica,
+        replica_epoch=BrokerEpoch(request.replica_epoch),
+        only_leader=follows or (replica == CONSUMER and ctx.version < _ANY_REPLICA_SINCE),
+        rack="" if follows or not node.selects_replicas else request.rack_id,
+        listener=ctx.listener_name,
+        throttle=node.quotas.leader if follows and node.quotas.leader.limit is not None else None,
+        tier=node.remote_reads,
+    )
+    done = partial(_answer, node, ctx, plan, limits)
+    fetch = Fetch(node.partitions, plan, limits, done, ctx, now_ms=now_ms)
+    node.purgatory.hold()
+    try:
+        watch = fetch.begin()
+        if watch is not None:
+            seconds = request.max_wait_ms / 1000
+            if follows:
+                watch = (*watch, FetchesOf(replica))
+                seconds = node.expected_followers.longest_wait(replica, seconds)
+            _wait(node, ctx, fetch, watch, seconds)
+    finally:
+        node.purgatory.release()
+
+
+def _wait(node: Broker, ctx: RequestContext, fetch: Fetch, watch: Iterable[Hashable], seconds: float) -> None:
+    """One fetch of a connection waits at a time, as in Kafka: each that waits is looked at with each change, and a
+    client may ask for 24 days. It waits as long as its client is there."""
+    ctx.hold()
+    node.purgatory.wait(fetch, watch, seconds, ctx)
+
+
+def _visit(node: Broker, session: Session, replica: NodeId, epoch: BrokerEpoch, now_ms: int) -> None:
+    """A follower's fetch stands for all of its session's partitions, those at rest too. One of a former incarnation
+    stands for none: each partition is looked at, and refuses it."""
+    if node.replication.is_stale(replica, epoch):
+        session.heat()
+    else:
+        session.visits.note(now_ms)
+
+
+def _wanted(request: FetchRequest) -> list[Wanted]:
+    """The partitions of a request, each with -1 for "none" gone."""
+    return [
+        Wanted(
+            name,
+            topic_id,
+            one.partition,
+            one.fetch_offset,
+            one.max_bytes,
+            None if one.current_leader_epoch < 0 else one.current_leader_epoch,
+            None if one.last_fetched_epoch < 0 else one.last_fetched_epoch,
+            one.log_start_offset,
+        )
+        for name, topic_id, partitions in request.topics
+        for one in partitions
+    ]
+
+
+def _forgotten(request: FetchRequest) -> list[Key]:
+    return [
+        (topic_id if topic_id is not None else name or "", index)
+        for name, topic_id, indexes in request.forgotten_topics
+        for index in indexes
+    ]
+
+
+def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, found: list[Found]) -> None:
+    """Encode what was found, as far as the session has not told it before."""
+    if ctx.closed:
+        return
+    version = ctx.version
+    hints: LeaderHints | None = None
+    topics: list[FetchedTopic] = []
+    results: list[FetchedPartition] = []
+    name: str | None = None
+    topic_id: UUID | None = None
+    for one in found:
+        wanted = one.wanted
+        if one.result is None and hints is None and version >= _LEADER_SINCE:
+            hints = LeaderHints(node.image, ctx.listener_name)
+        fetched = _fetched(one, version, limits, hints)
+        if limits.throttle is not None and one.size and one.partition and limits.throttle.throttles(one.partition):
+            limits.throttle.record(one.size)
+        if not _is_news(plan, limits, one, fetched):
+            continue
+        if not topics or wanted.topic != name or wanted.topic_id != topic_id:
+            name, topic_id, results = wanted.topic, wanted.topic_id, []
+            topics.append((name, topic_id, results))
+        results.append(fetched)
+    endpoints: tuple[NodeEndpoint, ...] = () if hints is None or limits.replica >= 0 else hints.endpoints()
+    ctx.respond(encode_fetch_response(version, topics, 0, plan.session_id, 0, endpoints))
+
+
+def _is_news(plan: FetchPlan, limits: FetchLimits, one: Found, fetched: FetchedPartition) -> bool:
+    session = plan.session
+    if session is None:
+        return True
+    news = plan.selects(
+        one.wanted,
+        high_watermark=fetched.high_watermark,
+        log_start=fetched.log_start_offset,
+        always=bool(one.size) or one.is_urgent,
+        failed=fetched.error_code != 0,
+    )
+    if one.partition is not None and one.is_all_told and not one.partition.may_join(limits.replica):
+        session.cool(one.wanted, one.partition)
+    elif one.size:
+        session.served(one.wanted)
+    return news
+
+
+def _fetched(one: Found, version: int, limits: FetchLimits, hints: LeaderHints | None) -> FetchedPartition:
+    wanted, result = one.wanted, one.result
+    if one.partition is not None:
+        meters = one.partition.meters
+        meters.fetches.value += 1
+        if one.error:
+            meters.failed_fetches.value += 1
+        elif limits.replica == CONSUMER:
+            meters.bytes_out.value += one.size
+    if result is None:
+        error = one.error
+        leader = None
+        if hints is not None and error in _LEADER_ERRORS:
+            leader = hints.leader(wanted.topic, wanted.topic_id, wanted.index)
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_SINCE:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # Kafka looks for the topic before it reads, and then its schema's default is an empty list.
+        aborted = () if error in _UNKNOWN else None
+        return FetchedPartition(wanted.index, error, aborted=aborted, current_leader=leader)
+    diverging = result.diverging
+    return FetchedPartition(
+        wanted.index,
+        one.error,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        result.slice.part() if result.slice.length else b"",
+        None if result.aborted is None else [AbortedTransaction._make(one) for one in result.aborted],
+        -1 if result.nearest is None else result.nearest,
+        diverging_epoch=None if diverging is None else EpochEndOffset(*diverging),
+    )

@@ -1,0 +1,34 @@
+"""Heartbeat (12), v0 to v4: a member of a classic group lives. KIP-345 (static members, v3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.groups.membership import heartbeat
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests.messages import get
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+    try:
+        shard = node.groups.shard(request.group_id)
+    except KafkaError as error:
+        # While groups are loaded nobody can be missed: the member need not do anything.
+        loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return {"error_code": ErrorCode.NONE if loading else error.code}
+    group = shard.get(request.group_id)
+    if group is None:
+        return {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+    error_code = heartbeat(
+        group,
+        member_id=request.member_id,
+        instance_id=get(request, "group_instance_id", None),
+        generation=request.generation_id,
+        now_ms=node.runtime.clock.time_ms(),
+    )
+    return {"error_code": error_code}

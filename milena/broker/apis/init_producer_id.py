@@ -1,0 +1,33 @@
+"""InitProducerId (key 22), versions 0-5: a fresh id for an idempotent producer.
+
+Transactions come later (M8). A producer with a transactional id is refused here and now with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: it is the one code that every client takes as final, where others are retried
+until the client's own timeout. The broker's log says what it means. KIPs: 98, 360.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.controller_link.transactions import log_refusal
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+async def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    if (messages.get(request, "producer_id", -1) == -1) != (messages.get(request, "producer_epoch", -1) == -1):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and epoch go together")
+    if request.transactional_id is not None:
+        if not request.transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        log_refusal(node, ctx, request.transactional_id)
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return {"error_code": 0, "producer_id": await node.producer_ids.next(), "producer_epoch": 0}
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return {"error_code": int(error.code), "producer_id": -1, "producer_epoch": -1}

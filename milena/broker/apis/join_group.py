@@ -1,0 +1,74 @@
+"""JoinGroup (11), v0 to v9: enter a classic group and wait for its next generation.
+
+The answer comes when all members have joined, or ``group.initial.rebalance.delay.ms`` has passed for a new group.
+KIPs: 62 (rebalance timeout), 345 (static members), 394 (member id required, v4), 800 (reason), 814 (skip assignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.groups.joining import join
+from milena.broker.groups.model import JoinAnswer, JoinRequest, Once
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests.messages import get
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+    wanted = _request(ctx, request)
+    settings = node.groups.settings
+    if not request.group_id:
+        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_GROUP_ID, wanted.member_id))
+    if not settings.min_session_ms <= wanted.session_timeout_ms <= settings.max_session_ms:
+        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, wanted.member_id))
+    try:
+        shard = node.groups.shard(request.group_id)
+    except KafkaError as error:
+        return _fields(ctx, JoinAnswer(error.code, ""))
+    group = shard.get(request.group_id)
+    if group is None and wanted.member_id:
+        return _fields(ctx, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, wanted.member_id))
+    group = group or shard.get_or_create(request.group_id)
+    reply = Once[JoinAnswer](lambda answer: ctx.respond_fields(**_fields(ctx, answer)), ctx.lost)
+    if not shard.attempt(group, lambda: join(group, wanted, reply, node.runtime.clock.time_ms())):
+        reply(JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, wanted.member_id))
+    return None
+
+
+def _request(ctx: RequestContext, request: Any) -> JoinRequest:
+    session_timeout_ms = get(request, "session_timeout", 0)
+    return JoinRequest(
+        member_id=request.member_id,
+        instance_id=get(request, "group_instance_id", None),
+        client_id=ctx.client_id or "",
+        client_host=f"/{ctx.client_host}",
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=get(request, "rebalance_timeout", session_timeout_ms),
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        needs_known_member_id=ctx.version >= 4,
+        can_skip_assignment=ctx.version >= 9,
+    )
+
+
+def _fields(ctx: RequestContext, answer: JoinAnswer) -> dict[str, Any]:
+    # The protocol name became nullable in v7; before, no protocol is the empty name.
+    no_protocol = None if ctx.version >= 7 else ""
+    return {
+        "error_code": answer.error,
+        "generation_id": answer.generation,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol_name if answer.protocol_name is not None else no_protocol,
+        "leader": answer.leader,
+        "skip_assignment": answer.skip_assignment,
+        "member_id": answer.member_id,
+        "members": [
+            {"member_id": member.member_id, "group_instance_id": member.instance_id, "metadata": member.metadata}
+            for member in answer.members
+        ],
+    }

@@ -1,0 +1,52 @@
+"""LeaveGroup (13), v0 to v5: members leave a classic group; from v3 several at once (KIP-345), v5 with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.groups.group import Group
+from milena.broker.groups.membership import leave
+from milena.broker.groups.shard import Shard
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.messages import get
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+    """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
+    shard = node.groups.shard(request.group_id)
+    group = shard.get(request.group_id)
+    if ctx.version >= 3:
+        leaving = [(member.member_id, member.group_instance_id) for member in request.members]
+    else:
+        leaving = [(get(request, "member_id", ""), None)]
+    errors = _leave(node, shard, group, leaving)
+    results = [(*one, error) for one, error in zip(leaving, errors, strict=True)]
+    return {
+        "error_code": ErrorCode.NONE if ctx.version >= 3 else results[0][2],
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
+            for member_id, instance_id, error in results
+        ],
+    }
+
+
+def _leave(
+    node: Broker, shard: Shard, group: Group | None, leaving: Sequence[tuple[str, str | None]]
+) -> list[ErrorCode]:
+    """All in one step, after which the group's deadlines are met."""
+    if group is None:
+        return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+    errors: list[ErrorCode] = []
+
+    def step() -> None:
+        now_ms = node.runtime.clock.time_ms()
+        for member_id, instance_id in leaving:
+            errors.append(leave(group, member_id=member_id, instance_id=instance_id, now_ms=now_ms))
+
+    shard.attempt(group, step)
+    return errors + [ErrorCode.UNKNOWN_SERVER_ERROR] * (len(leaving) - len(errors))

@@ -1,0 +1,49 @@
+"""ListConfigResources (key 74), versions 0-1.
+
+Version 0 lists client metrics subscriptions only; version 1 the resources of the types asked for, all types where
+none is named. KIPs: 714, 1142.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.node.api import RequestContext
+from milena.node.metadata.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+)
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+_TYPES: Final = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    types = (CLIENT_METRICS_RESOURCE,)
+    if ctx.version > 0:
+        types = tuple(dict.fromkeys(messages.get(request, "resource_types", ()))) or _TYPES
+    unsupported = [kind for kind in types if kind not in _TYPES]
+    if unsupported:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    return {
+        "error_code": 0,
+        "config_resources": [
+            {"resource_name": name, "resource_type": kind} for kind in types for name in _names(node.image, kind)
+        ],
+    }
+
+
+def _names(image: MetadataImage, kind: int) -> list[str]:
+    if kind == TOPIC_RESOURCE:
+        return sorted(image.topics)
+    if kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
+        return [str(broker) for broker in sorted(image.brokers)]
+    return sorted(name for resource, name in image.configs if resource == kind and name)

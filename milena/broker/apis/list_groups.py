@@ -1,0 +1,33 @@
+"""ListGroups (16), v0 to v5: the groups that this broker coordinates, by state (KIP-518) and type (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.messages import get
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+GROUP_TYPE: Final = "classic"
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+    """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
+    states = {state.lower() for state in get(request, "states_filter", ())}
+    types = {kind.lower() for kind in get(request, "types_filter", ())}
+    groups = [
+        {
+            "group_id": group.group_id,
+            "protocol_type": group.protocol_type or "",
+            "group_state": group.state.value,
+            "group_type": GROUP_TYPE,
+        }
+        for shard in node.groups.shards()
+        for group in shard.groups.values()
+        if (not states or group.state.value.lower() in states) and (not types or GROUP_TYPE in types)
+    ]
+    return {"error_code": ErrorCode.NONE, "groups": groups}

@@ -1,0 +1,137 @@
+"""ListOffsets (key 2), versions 1-11.
+
+Looks up offsets by timestamp, and Kafka's special timestamps. Without a tier EARLIEST_LOCAL is EARLIEST, and the
+offsets of the tier are -1. With one, a time is looked for in both, while the request waits: for TimeoutMs (v10), or
+``remote.list.offsets.request.timeout.ms``; then the error is REQUEST_TIMED_OUT. MAX_TIMESTAMP knows local segments
+only, as in Kafka. Leaders answer; a debugging replica (-2) may ask any.
+KIPs: 79, 207 (OFFSET_NOT_AVAILABLE), 320 (leader epochs), 734 (MAX_TIMESTAMP), 405, 1005, 1023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.broker.replica.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
+from milena.broker.replica.partition import Partition
+from milena.node.api import RequestContext
+from milena.node.serving.slices import in_slices
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.requests.repeated import repeated_in
+from milena.protocol.types import Offset
+from milena.storage.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+SLICE: Final = 200
+"""Partitions that are looked at without giving up the loop: a time is searched for on the disk."""
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+_SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_OFFSET_NOT_AVAILABLE_SINCE: Final = 5
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any] | None] | None:
+    committed = messages.get(request, "isolation_level", 0) == 1
+    repeated = repeated_in((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    topics: dict[str, dict[int, Any]] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            topics.setdefault(topic.name, {})[one.partition_index] = one
+    searches: list[TimeSearch] = []
+
+    def answer(name: str, one: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {"partition_index": one.partition_index}
+
+        def tell(found: Found, error: ErrorCode = ErrorCode.NONE) -> None:
+            if error is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _OFFSET_NOT_AVAILABLE_SINCE:
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            timestamp, offset, leader_epoch = found
+            fields.update(error_code=int(error), timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
+
+        try:
+            if (name, one.partition_index) in repeated:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            if one.timestamp < 0 and ctx.version < _SINCE.get(one.timestamp, ctx.version + 1):
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            partition = node.partitions.get(name, one.partition_index)
+            epoch = messages.get(one, "current_leader_epoch", -1)
+            asker = Asker(request.replica_id, committed, None if epoch == -1 else epoch)
+            log = partition.require(asker.current_leader_epoch, leader=asker.needs_leader)
+            if one.timestamp >= 0 and log.remote_enabled and node.remote_reads is not None:
+                searches.append(TimeSearch(partition, one.timestamp, asker, tell))
+            else:
+                tell(look_up(partition, log, one.timestamp, asker))
+        except KafkaError as failure:
+            tell(NOTHING, failure.code)
+        return fields
+
+    def finish(found: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+        each = iter(found)
+        answers = {
+            "topics": [
+                {"name": name, "partitions": list(islice(each, len(partitions)))} for name, partitions in topics.items()
+            ]
+        }
+        if not searches:
+            return answers
+        assert node.remote_reads is not None
+        timeout_ms = messages.get(request, "timeout_ms", 0)
+        node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers), ctx)
+        return None
+
+    async def finish_later() -> dict[str, Any] | None:
+        return finish(await in_slices(node.runtime.clock, wanted, lambda one: answer(*one), SLICE))
+
+    wanted = [(name, one) for name, partitions in topics.items() for one in partitions.values()]
+    if len(wanted) > SLICE:
+        return finish_later()
+    return finish([answer(name, one) for name, one in wanted])
+
+
+def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Asker) -> Found:
+    """Raises KafkaError."""
+    match timestamp:
+        case -1:
+            if asker.finds_lagging(partition, log):
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+            return -1, asker.last_fetchable(log), partition.leader_epoch
+        case -2 | -4:
+            return _at(log, log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset)
+        case -5 | -6:
+            last = log.highest_offset_in_remote_storage if log.remote_enabled else Offset(-1)
+            offset = last if timestamp == LATEST_TIERED else _pending(log, last)
+            return asker.shown(partition, log, _at(log, offset)) if offset >= 0 else NOTHING
+        case -3:
+            found = log.max_timestamp_offset()
+        case _:
+            found = log.offset_for_timestamp(timestamp)
+    return asker.shown(partition, log, found_record(found))
+
+
+def _pending(log: PartitionLog, last: Offset) -> Offset:
+    """The first offset that is not in the tier yet, -1 where that cannot be said."""
+    if not log.remote_enabled:
+        return Offset(-1)
+    if last < 0:
+        return log.log_start_offset if log.log_start_offset == log.local_log_start_offset else Offset(-1)
+    return max(Offset(last + 1), log.log_start_offset)
+
+
+def _at(log: PartitionLog, offset: Offset) -> Found:
+    epoch = log.epochs.epoch_for_offset(offset)
+    return -1, offset, -1 if epoch is None else epoch

@@ -1,0 +1,133 @@
+"""Metadata (key 3), versions 0-13.
+
+Brokers that are not fenced, with the endpoint of the listener on which the request came in; topics by name or, from
+v12 on, by id. Missing topics are created where both sides allow it, and answered UNKNOWN_TOPIC_OR_PARTITION until
+they are there, as Kafka does. ``controller_id`` is some alive broker, since clients cannot reach a KRaft controller.
+
+Answers are kept as bytes until topics or brokers change, since building one for 1,000 partitions holds the loop for
+milliseconds. KIPs: 4, 430, 516, 700 (cluster operations left v11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.broker.metadata.metadata_view import (
+    CLUSTER_OPERATIONS,
+    INTERNAL_TOPICS,
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+    PartitionView,
+    alive_brokers,
+)
+from milena.node.api import RequestContext
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
+from milena.protocol.topic_names import topic_name_problem
+from milena.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+RAW: Final = True
+
+
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+    key = ctx.version, ctx.listener_name, bytes(body)
+    cached = node.metadata_answers.get(key)
+    if cached is None:
+        cached, final = _answer(node, ctx, body)
+        if final:
+            node.metadata_answers.put(key, cached, len(body))
+    ctx.respond([cached])
+
+
+def _answer(node: Broker, ctx: RequestContext, body: memoryview) -> tuple[bytes, bool]:
+    """The response, and whether it stays right until the metadata changes."""
+    request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
+    wanted = request.topics
+    everything = wanted is None or (ctx.version == 0 and not wanted)
+    image = node.image
+    view = PartitionView(image, ctx.listener_name, filter_dead=ctx.version == 0, name_listeners=ctx.version >= 6)
+    operations = bool(messages.get(request, "include_topic_authorized_operations", False))
+    final = True
+    if everything:
+        topics = [view.topic(image.topics[name], operations=operations) for name in sorted(image.topics)]
+    elif _is_malformed(wanted, ctx.version):
+        return messages.encode_response(ApiKey.METADATA, ctx.version, **_refused(wanted)), True
+    else:
+        create = bool(messages.get(request, "allow_auto_topic_creation", True))
+        topics, missing = _named(node, view, wanted, operations=operations)
+        final = not (create and node.auto_create.create(missing))
+    brokers = alive_brokers(image, ctx.listener_name)
+    cluster_operations = messages.get(request, "include_cluster_authorized_operations", False)
+    fields: dict[str, Any] = {
+        "brokers": [
+            {"node_id": broker.id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
+            for broker, endpoint in brokers
+        ],
+        "cluster_id": node.cluster_id,
+        "controller_id": node.runtime.random.choice(brokers)[0].id if brokers else -1,
+        "topics": topics,
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
+    }
+    return messages.encode_response(ApiKey.METADATA, ctx.version, **fields), final
+
+
+def _is_malformed(wanted: Iterable[Any], version: int) -> bool:
+    """Versions 10 and 11 have topic ids, but only v12 and later may ask by them."""
+    for one in wanted:
+        topic_id = getattr(one, "topic_id", None)
+        if (version < 12 and topic_id not in (None, ZERO_UUID)) or (one.name is None and topic_id in (None, ZERO_UUID)):
+            return True
+    return False
+
+
+def _refused(wanted: Iterable[Any]) -> dict[str, Any]:
+    """A malformed request is answered with the topics alone."""
+    error = ErrorCode.INVALID_REQUEST
+    topics = [_failed(one.name or "", getattr(one, "topic_id", None), error) for one in wanted]
+    return {"controller_id": -1, "topics": topics, "error_code": int(error)}
+
+
+def _named(
+    node: Broker, view: PartitionView, wanted: Iterable[Any], *, operations: bool
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The topics asked for, and the names of those that do not exist and could. Kafka passes over the names in a
+    request that has an id."""
+    image = node.image
+    found, lost, missing = [], [], []
+    ids = dict.fromkeys(one.topic_id for one in wanted if not _by_name(one))
+    for name in dict.fromkeys(str(one.name) for one in wanted if not ids):
+        topic = image.topics.get(name)
+        if topic is not None:
+            found.append(view.topic(topic, operations=operations))
+        elif topic_name_problem(name) is None:
+            missing.append(name)
+            lost.append(_failed(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations=operations))
+        else:
+            lost.append(_failed(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION, operations=operations))
+    for topic_id in ids:
+        topic = image.topics_by_id.get(topic_id)
+        if topic is not None:
+            found.append(view.topic(topic, operations=operations))
+        else:
+            lost.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+    return found + lost, missing
+
+
+def _by_name(one: Any) -> bool:
+    return getattr(one, "topic_id", None) in (None, ZERO_UUID)
+
+
+def _failed(name: str | None, topic_id: Any, error: ErrorCode, *, operations: bool = False) -> dict[str, Any]:
+    return {
+        "error_code": int(error),
+        "name": name,
+        "topic_id": topic_id,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [],
+        "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_ASKED,
+    }

@@ -1,0 +1,57 @@
+"""OffsetDelete (47), v0: forget single offsets of a group (KIP-496), but none of a topic that a member reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.groups.model import GroupState
+from milena.broker.groups.offsets import offset_delete_refusal
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+    """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
+    shard = node.groups.shard(request.group_id)
+    group = shard.get(request.group_id)
+    refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else offset_delete_refusal(group)
+    if group is None or refusal is not None:
+        shard.when_settled(ctx.answering(lambda error: ctx.respond_fields(error_code=error or refusal, topics=[])))
+        return None
+    errors = {}
+    for topic in request.topics:
+        subscribed = group.state is not GroupState.EMPTY and group.subscribes_to(topic.name)
+        for partition in topic.partitions:
+            errors[topic.name, partition.partition_index] = _error(node, topic.name, partition, subscribed)
+    doomed = [key for key, error in errors.items() if error is ErrorCode.NONE and key in group.offsets]
+
+    @ctx.answering
+    def written(error: ErrorCode) -> None:
+        ctx.respond_fields(error_code=error, topics=_topics(request, errors) if error is ErrorCode.NONE else [])
+
+    shard.remove_offsets(group, doomed, written)
+    return None
+
+
+def _error(node: Broker, name: str, partition: Any, subscribed: bool) -> ErrorCode:
+    topic = node.image.topics.get(name)
+    if topic is None or partition.partition_index not in topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+
+
+def _topics(request: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": p.partition_index, "error_code": errors[topic.name, p.partition_index]}
+                for p in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]

@@ -1,0 +1,148 @@
+"""OffsetFetch (9), v1 to v10: what groups have committed. Several groups from v8 (KIP-709), topic ids from v10.
+
+An offset that nobody committed is -1 without an error, for a group that does not exist too. A null list of topics asks
+for all of a group's offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from milena.broker.groups.journal import TopicPartition
+from milena.broker.groups.model import CommittedOffset
+from milena.node.api import RequestContext
+from milena.node.metadata.image import TopicImage
+from milena.node.serving.repeats import Repeats
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests.messages import get
+from milena.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+Offsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+    """RequireStable waits until all is committed that was written before; without it what is committed now is told.
+
+    Raises KafkaError INVALID_REQUEST where all offsets of the same groups are asked for over and over.
+    """
+    asked = request.groups if ctx.version >= 8 else [request]
+    repeats = Repeats()
+
+    def show(one: Any) -> dict[str, Any]:
+        shown = _group(node, ctx, one.group_id, one.topics)
+        if one.topics is None:
+            repeats.note(one.group_id, 1 + sum(len(topic["partitions"]) for topic in shown["topics"]))
+        return shown
+
+    if not get(request, "require_stable", False):
+        return _answer(ctx, [show(one) for one in asked])
+    answers: dict[int, dict[str, Any]] = {}
+
+    @ctx.answering
+    def settled(place: int, error: ErrorCode) -> None:
+        one = asked[place]
+        failed = ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error
+        try:
+            answers[place] = show(one) if not error else _error(ctx, one, failed)
+        except KafkaError as refusal:
+            ctx.disconnect(refusal.text)
+            return
+        if len(answers) == len(asked):
+            ctx.respond_fields(**_answer(ctx, [answers[index] for index in range(len(asked))]))
+
+    for place, one in enumerate(asked):
+        try:
+            node.groups.shard_for_offsets(one.group_id).when_settled(partial(settled, place))
+        except KafkaError as error:
+            settled(place, error.code)
+    return None if asked else _answer(ctx, [])
+
+
+def _answer(ctx: RequestContext, groups: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"groups": groups} if ctx.version >= 8 else groups[0]
+
+
+def _error(ctx: RequestContext, asked: Any, error: ErrorCode) -> dict[str, Any]:
+    return {"group_id": asked.group_id, "error_code": error, "topics": _failed(ctx, asked.topics, error)}
+
+
+def _group(node: Broker, ctx: RequestContext, group_id: str, topics: Any) -> dict[str, Any]:
+    try:
+        offsets = node.groups.shard_for_offsets(group_id).committed_offsets(group_id)
+    except KafkaError as error:
+        return {"group_id": group_id, "error_code": error.code, "topics": _failed(ctx, topics, error.code)}
+    if topics is None:
+        shown = _all(node, ctx, offsets)
+    else:
+        shown = [_topic(node, ctx, offsets, topic) for topic in topics]
+    return {"group_id": group_id, "error_code": ErrorCode.NONE, "topics": shown}
+
+
+def _failed(ctx: RequestContext, topics: Any, error: ErrorCode) -> list[dict[str, Any]]:
+    """v1 has no error but those of partitions."""
+    if ctx.version >= 2:
+        return []
+    return [_shown(topic.name, None, [(index, None, error) for index in topic.partition_indexes]) for topic in topics]
+
+
+def _all(node: Broker, ctx: RequestContext, offsets: Offsets) -> list[dict[str, Any]]:
+    by_topic: dict[str, list[int]] = {}
+    for name, index in offsets:
+        by_topic.setdefault(name, []).append(index)
+    shown = []
+    for name, indexes in by_topic.items():
+        topic = node.image.topics.get(name)
+        if topic is None and ctx.version >= 10:
+            continue
+        of_topic = [one for one in _committed(offsets, name, topic, indexes) if one[1] is not None]
+        if of_topic:
+            shown.append(_shown(name, topic.id if topic is not None else None, of_topic))
+    return shown
+
+
+def _topic(node: Broker, ctx: RequestContext, offsets: Offsets, asked: Any) -> dict[str, Any]:
+    indexes = asked.partition_indexes
+    if ctx.version < 10:
+        topic = node.image.topics.get(asked.name)
+        return _shown(asked.name, None, _committed(offsets, asked.name, topic, indexes))
+    topic = node.image.topics_by_id.get(asked.topic_id)
+    if topic is None:
+        return _shown("", asked.topic_id, [(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes])
+    return _shown(topic.name, topic.id, _committed(offsets, topic.name, topic, indexes))
+
+
+def _committed(
+    offsets: Offsets, name: str, topic: TopicImage | None, indexes: Iterable[int]
+) -> list[tuple[int, CommittedOffset | None, ErrorCode]]:
+    """Offsets as they are shown: none that was committed for another topic of this name, which was deleted since."""
+    found = [(index, offsets.get((name, index))) for index in indexes]
+    return [
+        (index, committed if committed is not None and _is_of(committed, topic) else None, ErrorCode.NONE)
+        for index, committed in found
+    ]
+
+
+def _is_of(committed: CommittedOffset, topic: TopicImage | None) -> bool:
+    return topic is None or committed.topic_id in (topic.id, ZERO_UUID)
+
+
+def _shown(name: str, topic_id: Any, partitions: Iterable[tuple[int, Any, ErrorCode]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "partitions": [
+            {
+                "partition_index": index,
+                "committed_offset": -1 if committed is None else committed.offset,
+                "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+                "metadata": "" if committed is None else committed.metadata,
+                "error_code": error,
+            }
+            for index, committed, error in partitions
+        ],
+    }

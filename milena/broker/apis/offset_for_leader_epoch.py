@@ -1,0 +1,41 @@
+"""OffsetForLeaderEpoch (key 23), versions 2-4.
+
+Where a leader epoch ends in the leader's log: the start of the next epoch, or the log end (not the high watermark)
+for the newest. An epoch that the log does not know is answered with -1/-1 and no error. Leaders only.
+KIPs: 101, 279, 320.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milena.node.api import RequestContext
+from milena.protocol.errors import KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.types import LeaderEpoch
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    return {
+        "topics": [
+            {"topic": topic.topic, "partitions": [_answer(node, topic.topic, one) for one in topic.partitions]}
+            for topic in request.topics
+        ]
+    }
+
+
+def _answer(node: Broker, topic: str, one: Any) -> dict[str, Any]:
+    fields = {"partition": one.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
+    current = messages.get(one, "current_leader_epoch", -1)
+    try:
+        epoch, end = node.partitions.get(topic, one.partition).end_of_epoch(
+            LeaderEpoch(one.leader_epoch), current_leader_epoch=None if current == -1 else current
+        )
+    except KafkaError as error:
+        return fields | {"error_code": int(error.code)}
+    if epoch is not None and end is not None:
+        fields |= {"leader_epoch": epoch, "end_offset": end}
+    return fields

@@ -1,0 +1,61 @@
+"""SyncGroup (14), v0 to v5: the leader hands in the assignment, every member gets its share of it.
+
+KIPs: 345 (static members, v3), 559 (protocol type and name, v5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.broker.groups.membership import sync
+from milena.broker.groups.model import Once, SyncAnswer
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests.messages import get
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+_PROTOCOL_SINCE: Final = 5
+
+
+def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+    if ctx.version >= _PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        return _fields(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    try:
+        shard = node.groups.shard(request.group_id)
+    except KafkaError as error:
+        # A coordinator that is loading has forgotten the generation: the member shall join again.
+        loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return _fields(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
+    group = shard.get(request.group_id)
+    if group is None:
+        return _fields(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+    reply = Once[SyncAnswer](lambda answer: ctx.respond_fields(**_fields(answer)), ctx.lost)
+
+    def step() -> None:
+        sync(
+            group,
+            member_id=request.member_id,
+            instance_id=get(request, "group_instance_id", None),
+            generation=request.generation_id,
+            protocol_type=get(request, "protocol_type", None),
+            protocol_name=get(request, "protocol_name", None),
+            assignments={share.member_id: bytes(share.assignment) for share in request.assignments},
+            reply=reply,
+            now_ms=node.runtime.clock.time_ms(),
+        )
+
+    if not shard.attempt(group, step):
+        reply(SyncAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
+    return None
+
+
+def _fields(answer: SyncAnswer) -> dict[str, Any]:
+    return {
+        "error_code": answer.error,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol_name,
+        "assignment": answer.assignment,
+    }

@@ -1,0 +1,1 @@
+"""The broker's way to the controller: registration, heartbeats, forwarded requests."""

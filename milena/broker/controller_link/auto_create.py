@@ -1,0 +1,101 @@
+"""Topics that come into being because somebody asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from milena.broker.controller_link.controller_link import ControllerLink
+from milena.node.metadata.image import MetadataImage
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import OFFSETS_TOPIC
+from milena.runtime.limited_log import LimitedLog
+from milena.runtime.tasks import Tasks
+
+MAX_IN_FLIGHT: Final = 1000
+_OF_THE_CLUSTER: Final = -1
+"""Partitions or replicas: the controller's defaults."""
+
+
+class AutoCreation:
+    """Asks the controller for missing topics, once for each as long as the answer is out."""
+
+    def __init__(
+        self,
+        controller: ControllerLink,
+        tasks: Tasks,
+        get_config: Callable[[str], Any],
+        image: Callable[[], MetadataImage],
+        log: LimitedLog,
+    ) -> None:
+        self._controller = controller
+        self._tasks = tasks
+        self._get = get_config
+        self._image = image
+        self._in_flight: set[str] = set()
+        self._failures: dict[str, str] = {}
+        self._log = log
+
+    def create(self, names: Iterable[str]) -> bool:
+        """Begin to create topics on a client's behalf. False where ``auto.create.topics.enable`` forbids it or there
+        is nothing to create."""
+        return bool(self._get("auto.create.topics.enable")) and self.create_internal(names)
+
+    def create_internal(self, names: Iterable[str]) -> bool:
+        """Begin to create topics that Kafka itself needs, whatever the configuration says."""
+        wanted = [name for name in names if name not in self._in_flight]
+        for name in wanted[: MAX_IN_FLIGHT - len(self._in_flight)]:
+            self._in_flight.add(name)
+            self._tasks.attempt(self._create(name), name=f"create {name}")
+        return bool(wanted) or bool(self._in_flight)
+
+    async def _create(self, name: str) -> None:
+        try:
+            response = await self._controller.request(
+                ApiKey.CREATE_TOPICS,
+                topics=[self._creatable(name)],
+                timeout_ms=self._get("request.timeout.ms"),
+                validate_only=False,
+                timeout=self._get("request.timeout.ms") / 1000,
+            )
+            if len(response.topics) != 1:
+                self._failed(name, f"the controller answered for {len(response.topics)} topics")
+                return
+            topic = response.topics[0]
+            error = ErrorCode(int(topic.error_code))
+            if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._failures.pop(name, None)
+            else:
+                self._failed(name, f"{error.name}: {topic.error_message}")
+        except (KafkaError, ConnectionError) as failure:
+            self._failed(name, str(failure))
+        finally:
+            self._in_flight.discard(name)
+
+    def _failed(self, name: str, reason: str) -> None:
+        """Clients ask again and again: say it once for each reason."""
+        if self._failures.get(name) == reason:
+            return
+        if len(self._failures) >= MAX_IN_FLIGHT:
+            self._failures.clear()
+        self._failures[name] = reason
+        self._log.warning("topic not created", topic=name, reason=reason)
+
+    def _creatable(self, name: str) -> dict[str, Any]:
+        topic: dict[str, Any] = {
+            "name": name,
+            "num_partitions": _OF_THE_CLUSTER,
+            "replication_factor": _OF_THE_CLUSTER,
+            "assignments": [],
+            "configs": [],
+        }
+        if name == OFFSETS_TOPIC:
+            topic["num_partitions"] = self._get("offsets.topic.num.partitions")
+            topic["replication_factor"] = self._get("offsets.topic.replication.factor")
+            topic["configs"] = [
+                {"name": "cleanup.policy", "value": "compact"},
+                {"name": "compression.type", "value": "producer"},
+                {"name": "segment.bytes", "value": str(self._get("offsets.topic.segment.bytes"))},
+            ]
+        return topic

@@ -1,0 +1,107 @@
+"""AlterConfigs and IncrementalAlterConfigs: what the broker refuses before the controller hears of it (KAFKA-13749).
+
+A broker's own configuration is changed through that broker alone, and the levels of its loggers end with it. Resources
+that pass are sent on together; the answer has all in the order of the request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.broker.controller_link.forwarding import ask_controller, forward
+from milena.broker.metadata.log_levels import change_levels
+from milena.node.api import RequestContext
+from milena.node.metadata.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.requests.repeated import repeated_in
+from milena.runtime.hosts import shown
+from milena.runtime.numbers import whole
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+_OF_THE_CONTROLLER: Final = frozenset({TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
+_BOUND: Final = frozenset({"listeners", "advertised.listeners"})
+_DELETE: Final = 1
+
+
+async def alter(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
+    """Answer either of the two requests; None where the controller's answer has been passed on. Raises KafkaError where
+    the controller gives none."""
+    resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
+    twice = repeated_in(resources)
+    own: dict[int, KafkaError | None] = {}
+    for index, resource in enumerate(request.resources):
+        error = _refusal(node.node_id, resource, repeated=resources[index] in twice)
+        if error is not None or resource.resource_type == BROKER_LOGGER_RESOURCE:
+            own[index] = error or _change_levels(node, ctx, resource, validate_only=request.validate_only)
+    if not own:
+        await forward(node, ctx, request)
+        return None
+    rest = tuple(resource for index, resource in enumerate(request.resources) if index not in own)
+    answered = {}
+    if rest:
+        body = await ask_controller(node, ctx, dataclasses.replace(request, resources=rest))
+        answer = messages.decode_response(ctx.header.api_key, ctx.version, body)
+        answered = {(one.resource_type, one.resource_name): one for one in answer.responses}
+    return {
+        "responses": [
+            _outcome(request.resources[index], own[index]) if index in own else answered[resource]
+            for index, resource in enumerate(resources)
+        ]
+    }
+
+
+def failed(resource: Any, error: KafkaError) -> dict[str, Any]:
+    return _outcome(resource, error)
+
+
+def _outcome(resource: Any, error: KafkaError | None) -> dict[str, Any]:
+    return {
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "error_code": int(error.code) if error else 0,
+        "error_message": error.text if error else None,
+    }
+
+
+def _change_levels(node: Broker, ctx: RequestContext, resource: Any, *, validate_only: bool) -> KafkaError | None:
+    if ctx.header.api_key != ApiKey.INCREMENTAL_ALTER_CONFIGS:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"The resource type {resource.resource_type} is unknown.")
+    try:
+        change_levels(node.node_id, resource, validate_only=validate_only)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _refusal(node_id: int, resource: Any, *, repeated: bool) -> KafkaError | None:
+    problem = "This resource is given twice." if repeated else _problem(node_id, resource)
+    return KafkaError(ErrorCode.INVALID_REQUEST, problem) if problem else None
+
+
+def _problem(node_id: int, resource: Any) -> str | None:
+    keys = [config.name for config in resource.configs]
+    if len(set(keys)) < len(keys):
+        return "A key is given twice."
+    for config in resource.configs:
+        if config.value is None and messages.get(config, "config_operation", 0) != _DELETE:
+            return f"The key {config.name} has no value."
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == BROKER_LOGGER_RESOURCE or kind in _OF_THE_CONTROLLER or (kind == BROKER_RESOURCE and not name):
+        return None
+    if kind != BROKER_RESOURCE:
+        return f"The resource type {kind} is unknown."
+    if whole(name) != node_id:
+        return f"The configuration of broker {shown(name)} is not for broker {node_id} to change."
+    bound = sorted(_BOUND.intersection(keys))
+    return f"A running broker keeps its {' and '.join(bound)}." if bound else None

@@ -1,0 +1,75 @@
+"""Requests that the controller answers: sent on inside an Envelope with their header and principal (KIP-590)."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from milena.broker.metadata.own_changes import CHANGING
+from milena.node.api import Principal, RequestContext
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.protocol.schemas.primitives import Writer
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+
+async def forward(node: Broker, ctx: RequestContext, request: Any) -> None:
+    """Let the controller answer ``request`` and pass its answer on as it is. Raises KafkaError where there is none."""
+    body = await ask_controller(node, ctx, request)
+    if not ctx.closed:
+        ctx.respond([body])
+
+
+async def ask_controller(node: Broker, ctx: RequestContext, request: Any) -> bytes:
+    """The body of the controller's answer to ``request``, in the version of ``ctx``. Raises KafkaError."""
+    header = ctx.header
+    data = request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)
+    response = await node.controller.request(
+        ApiKey.ENVELOPE,
+        timeout=node.config.get("request.timeout.ms") / 1000,
+        request_data=data + messages.encode(request),
+        request_principal=serialized(ctx.principal),
+        client_host_address=packed_address(ctx.client_host),
+    )
+    error = ErrorCode(int(response.error_code))
+    if error is not ErrorCode.NONE:
+        raise KafkaError(error)
+    answer = messages.get(response, "response_data", None)
+    if answer is None:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if header.api_key in CHANGING:
+        await node.own_changes.seen()
+    _, body = parse_response_header(header.api_key, header.api_version, memoryview(answer))
+    return bytes(body)
+
+
+def serialized(principal: Principal) -> bytes:
+    """DefaultPrincipalData v0, behind its version."""
+    writer = Writer()
+    writer.int16(0)
+    writer.compact_string(principal.kind)
+    writer.compact_string(principal.name)
+    writer.boolean(False)
+    writer.uvarint(0)
+    return bytes(writer)
+
+
+def packed_address(host: str) -> bytes:
+    """The 4 or 16 bytes of an IP address; loopback where ``host`` is a name, as in the simulation."""
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).packed
+    except ValueError:
+        return bytes((127, 0, 0, 1))
+
+
+def failed_topics(request: Any, error: KafkaError, *, field: str) -> dict[str, Any]:
+    """The same error for each topic of a request."""
+    return {
+        field: [
+            {"name": topic.name, "error_code": int(error.code), "error_message": error.text} for topic in request.topics
+        ]
+    }

@@ -1,0 +1,52 @@
+"""Producer ids for this broker's clients, in blocks that the controller allocates (KIP-730)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from milena.broker.controller_link.controller_link import ControllerLink
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import BrokerEpoch, NodeId, ProducerId
+
+LAST_ID: Final = 2**63 - 1
+MAX_BLOCK: Final = 1_000_000
+"""Ids in one answer. Kafka's controllers give 1,000."""
+
+
+class ProducerIds:
+    """Hands out ids that no other broker hands out."""
+
+    def __init__(self, controller: ControllerLink, node_id: NodeId, broker_epoch: Callable[[], BrokerEpoch]) -> None:
+        self._controller = controller
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._block = iter(range(0))
+        self._fetching = asyncio.Lock()
+
+    async def next(self) -> ProducerId:
+        """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which clients retry, where no block is to be had now."""
+        found = next(self._block, None)
+        while found is None:
+            async with self._fetching:
+                found = next(self._block, None)
+                if found is None:
+                    self._block = iter(await self._allocate())
+                    found = next(self._block, None)
+        return ProducerId(found)
+
+    async def _allocate(self) -> range:
+        try:
+            response = await self._controller.request(
+                ApiKey.ALLOCATE_PRODUCER_IDS, broker_id=self._node_id, broker_epoch=self._broker_epoch()
+            )
+        except (KafkaError, ConnectionError) as error:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids from the controller") from error
+        if response.error_code:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller refused a block of producer ids")
+        first, count = int(response.producer_id_start), int(response.producer_id_len)
+        if not (0 <= first <= LAST_ID - MAX_BLOCK and 0 < count <= MAX_BLOCK):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller's block of producer ids is none")
+        return range(first, first + count)

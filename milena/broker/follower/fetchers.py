@@ -1,0 +1,239 @@
+"""All fetchers of a broker: who follows whom, over how many connections (``num.replica.fetchers`` for each leader)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.broker.follower.aux_builder import AuxBuilder
+from milena.broker.follower.fetch_states import FetchState
+from milena.broker.follower.fetcher import Fetcher
+from milena.broker.follower.following import Following
+from milena.broker.follower.leader_link import LeaderLink, LinkSettings
+from milena.broker.replica.partition import Partition
+from milena.broker.replica.replication_quotas import ReplicaQuota
+from milena.config.node_config import NodeConfig
+from milena.node.metadata.image import MetadataImage
+from milena.node.metrics import Metrics
+from milena.protocol.errors import KafkaError
+from milena.protocol.records.hashing import java_string_hash
+from milena.protocol.types import BrokerEpoch, NodeId
+from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
+from milena.runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from milena.tiered.shared.tier import Tier
+
+_BYTES_IN: Final = "kafka_server_brokertopicmetrics_replicationbytesinpersec_total"
+_LAG: Final = "kafka_server_fetcherlagmetrics_consumerlag"
+
+
+class Fetchers:
+    """The owner. Methods are called with each change of a replica's role; nothing is awaited."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        tasks: Tasks,
+        config: NodeConfig,
+        metrics: Metrics,
+        *,
+        image: Callable[[], MetadataImage],
+        broker_epoch: Callable[[], BrokerEpoch | None],
+        quota: ReplicaQuota,
+    ) -> None:
+        """``broker_epoch``: this broker's of now, sent with each fetch (KIP-903)."""
+        self.tier: Tier | None = None
+        """Where followers begin whose leaders' logs do."""
+        self._quota = quota
+        self._runtime = runtime
+        self._tasks = tasks
+        self._node_id = NodeId(config.node_id)
+        self._listener = config.inter_broker_listener
+        self._settings = LinkSettings.of(config)
+        self._per_leader: int = config.get("num.replica.fetchers")
+        self._metrics = metrics
+        self._image = image
+        self._broker_epoch = broker_epoch
+        self._bytes_in = metrics.counter(_BYTES_IN, "Bytes appended that leaders sent.")
+        self._fetchers: dict[tuple[NodeId, int], Fetcher] = {}
+        self._places: dict[tuple[str, int], tuple[Following, Fetcher]] = {}
+        self._closed = False
+        self._log = get_logger("fetchers", node=config.node_id)
+        self._register_gauges()
+
+    # -- roles
+
+    def follow(self, partition: Partition) -> None:
+        """The metadata names a leader: fetch from it. In a leader epoch that is already being fetched this changes
+        nothing; a partition that has failed in it stays failed."""
+        leader = partition.leader
+        if leader is None or partition.log is None or self._closed:
+            self.unfollow(partition)
+            return
+        place = self._places.get((partition.topic, partition.index))
+        if place is not None:
+            known, fetcher = place
+            if known.partition is partition and known.is_current and fetcher.leader == leader:
+                return
+        try:
+            following = Following(partition)
+        except KafkaError as error:
+            self._log.error("cannot follow", topic=partition.topic, partition=partition.index, reason=error.message)
+            self.unfollow(partition)
+            return
+        fetcher = self._fetcher(leader, self._number(partition))
+        self._remove(partition, spared=fetcher)
+        self._places[partition.topic, partition.index] = following, fetcher
+        fetcher.add(following)
+        labels = {"topic": partition.topic, "partition": str(partition.index)}
+        self._metrics.gauge(
+            _LAG, lambda: following.lag, "Records up to the leader's high watermark.", clientid=fetcher.name, **labels
+        )
+
+    def unfollow(self, partition: Partition) -> None:
+        """It leads, has no leader, is offline or gone. Missing is no error."""
+        self._remove(partition, spared=None)
+
+    def log_start_moved(self, partition: Partition) -> None:
+        place = self._places.get((partition.topic, partition.index))
+        if place is not None:
+            place[1].note_changed(place[0])
+
+    def log_synced(self, partition: Partition) -> None:
+        place = self._places.get((partition.topic, partition.index))
+        if place is not None:
+            place[1].note_synced(place[0])
+
+    def resize(self, per_leader: int) -> None:
+        """``num.replica.fetchers`` has changed: partitions move to the fetchers where they belong now."""
+        if per_leader == self._per_leader:
+            return
+        self._per_leader = per_leader
+        moving = [following.partition for following, _ in self._places.values()]
+        for partition in moving:
+            self.unfollow(partition)
+        for partition in moving:
+            self.follow(partition)
+
+    def close(self) -> None:
+        """End all; nothing is followed from now on. Idempotent."""
+        self._closed = True
+        self._places.clear()
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        self._fetchers.clear()
+
+    def _remove(self, partition: Partition, *, spared: Fetcher | None) -> None:
+        place = self._places.pop((partition.topic, partition.index), None)
+        if place is None:
+            return
+        following, fetcher = place
+        fetcher.remove(following)
+        self._metrics.remove(_LAG, clientid=fetcher.name, topic=partition.topic, partition=str(partition.index))
+        if not fetcher.members and fetcher is not spared:
+            fetcher.stop()
+            self._fetchers = {key: one for key, one in self._fetchers.items() if one is not fetcher}
+
+    def _number(self, partition: Partition) -> int:
+        """Kafka's choice among a leader's fetchers."""
+        mixed = (31 * java_string_hash(partition.topic) + partition.index) & 0xFFFF_FFFF
+        signed = mixed - (1 << 32) if mixed >= 1 << 31 else mixed
+        return (0 if signed == -(1 << 31) else abs(signed)) % self._per_leader
+
+    def _fetcher(self, leader: NodeId, number: int) -> Fetcher:
+        fetcher = self._fetchers.get((leader, number))
+        if fetcher is None:
+            fetcher = Fetcher(
+                f"ReplicaFetcherThread-{number}-{leader}",
+                leader,
+                self._link(leader, f"fetcher-{number}"),
+                self._settings,
+                self._runtime.clock,
+                self._runtime.contained,
+                self._bytes_in,
+                self._topic_id_of,
+                self._quota,
+                AuxBuilder(self._link(leader, f"fetcher-{number}-aux"), lambda: self.tier),
+            )
+            self._fetchers[leader, number] = fetcher
+            fetcher.start(self._tasks)
+        return fetcher
+
+    def _link(self, leader: NodeId, purpose: str) -> LeaderLink:
+        return LeaderLink(
+            self._runtime,
+            self._node_id,
+            f"broker-{self._node_id}-{purpose}",
+            self._settings,
+            address=lambda: self._address(leader),
+            metadata_version=lambda: self._image().metadata_version,
+            broker_epoch=self._broker_epoch,
+        )
+
+    def _address(self, leader: NodeId) -> tuple[str, int] | None:
+        broker = self._image().brokers.get(leader)
+        endpoint = None if broker is None else broker.endpoint(self._listener)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def _topic_id_of(self, name: str) -> Any:
+        topic = self._image().topics.get(name)
+        return None if topic is None else topic.id
+
+    # -- what can be seen
+
+    def describe_partition(self, topic: str, index: int) -> dict[str, Any] | None:
+        """The state of one partition's fetch, None where it is not followed."""
+        place = self._places.get((topic, index))
+        if place is None:
+            return None
+        following, fetcher = place
+        return {
+            "state": following.state.value,
+            "paused": following.paused,
+            "offset": following.log.log_end_offset,
+            "leader": fetcher.leader,
+            "leader_epoch": following.leader_epoch,
+            "last_fetched_epoch": following.log.epochs.latest,
+            "lag": following.lag,
+            "fetcher": fetcher.name,
+        }
+
+    def describe(self) -> list[dict[str, Any]]:
+        """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
+        return [
+            {"topic": topic, "partition": index, **(self.describe_partition(topic, index) or {})}
+            for topic, index in sorted(self._places)
+        ]
+
+    def _followings(self) -> Iterable[Following]:
+        return (following for following, _ in self._places.values())
+
+    def _register_gauges(self) -> None:
+        manager, gauge = "kafka_server_replicafetchermanager", self._metrics.gauge
+        client = {"clientid": "Replica"}
+        gauge(
+            f"{manager}_maxlag",
+            lambda: max((one.lag for one in self._followings()), default=0),
+            "The largest lag of a followed partition, in records.",
+            **client,
+        )
+        gauge(
+            f"{manager}_minfetchrate",
+            lambda: min((one.rate.per_second() for one in self._fetchers.values()), default=0.0),
+            "Fetches for each second of the slowest fetcher.",
+            **client,
+        )
+        gauge(
+            f"{manager}_failedpartitionscount",
+            lambda: sum(one.state is FetchState.FAILED for one in self._followings()),
+            "Partitions that are not followed until the metadata names another leader epoch.",
+            **client,
+        )
+        gauge(
+            f"{manager}_deadthreadcount",
+            lambda: sum(one.died for one in self._fetchers.values()),
+            "Fetchers that have ended by themselves.",
+            **client,
+        )

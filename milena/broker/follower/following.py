@@ -1,0 +1,296 @@
+"""One replica that follows one leader in one leader epoch: its state, and what the leader's answers do to its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from milena.broker.follower.fetch_states import Event, FetchState, beginning, event_of, step
+from milena.broker.follower.truncation import cut_for
+from milena.broker.replica.partition import Partition
+from milena.node.metrics import Counter
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests.fetch_response import FetchedPartition
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.logging import get_logger
+from milena.storage.log import tiering
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.validation import split_batches
+from milena.storage.state.epoch_cache import EpochEntry
+
+_CORRUPT: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
+
+FIRST_PAUSE: Final = 0.02
+"""Seconds; each further one is twice as long, up to ``replica.fetch.backoff.ms``."""
+
+
+class Sent(NamedTuple):
+    """What the leader was last told of a partition."""
+
+    offset: Offset
+    last_fetched_epoch: LeaderEpoch | None
+    log_start: Offset
+
+
+def refusal(error_code: int) -> Event:
+    """What an error means where no records were asked for."""
+    return Event.FENCED if event_of(error_code) is Event.FENCED else Event.RETRIABLE
+
+
+class Following:
+    """Another leader epoch or another log is another Following: what comes late for this one finds nobody."""
+
+    __slots__ = (
+        "_log_events",
+        "bare",
+        "caught_up",
+        "lag",
+        "leader_epoch",
+        "log",
+        "partition",
+        "paused",
+        "sent",
+        "setbacks",
+        "state",
+        "trouble",
+    )
+
+    def __init__(self, partition: Partition) -> None:
+        """Cuts a log without epochs to its high watermark. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.partition: Final = partition
+        self.log: Final[PartitionLog] = partition.online_log
+        self.leader_epoch: Final = partition.leader_epoch
+        self.paused = False
+        """Left alone for a while."""
+        self.setbacks = 0
+        """Steps in a row that ended with an error."""
+        self.bare = False
+        """A cut has just taken all that was local."""
+        self.trouble = ""
+        """What was last reported to keep it out of the tier."""
+        self.sent: Sent | None = None
+        """None while the leader was not asked for records in this session."""
+        self.lag = 0
+        """Records up to the leader's high watermark."""
+        self.caught_up = False
+        """Nothing was left up to it when the leader last answered: in sync, as far as a follower can tell."""
+        self._log_events = get_logger("follower")
+        log = self.log
+        self.state, cut = beginning(
+            log.epochs,
+            leader_epoch=self.leader_epoch,
+            log_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+            high_watermark=log.high_watermark,
+        )
+        if cut is not None:
+            self._truncate(cut)
+        if log.remote_enabled and not tiering.epochs_reach_start(log):
+            self._begin_anew()
+
+    def __repr__(self) -> str:
+        return f"<{self.partition.topic}-{self.partition.index} {self.state.value} at {self.log.log_end_offset}>"
+
+    @property
+    def key(self) -> tuple[UUID, int]:
+        return self.partition.topic_id, self.partition.index
+
+    @property
+    def is_current(self) -> bool:
+        """The partition still has this log, and this leader epoch."""
+        partition = self.partition
+        return partition.log is self.log and partition.leader_epoch == self.leader_epoch and not partition.is_leader
+
+    @property
+    def wish(self) -> Sent:
+        """What to ask for next: what follows the end of the log."""
+        log = self.log
+        return Sent(log.log_end_offset, log.epochs.latest, log.log_start_offset)
+
+    def advance(self, event: Event) -> None:
+        """Take the table's step."""
+        self.state, self.paused = step(self.state, event)
+        self.setbacks = self.setbacks + 1 if event is Event.RETRIABLE else 0
+
+    def pause(self, longest: float) -> float:
+        """Seconds to be left alone. A new leader often hears of its epoch a moment after its followers, and its high
+        watermark waits for them: after an error the first pauses are short."""
+        return min(longest, FIRST_PAUSE * 2 ** min(self.setbacks - 1, 32)) if self.setbacks else longest
+
+    # -- the leader's answers
+
+    def take(self, fetched: FetchedPartition, bytes_in: Counter) -> Event | None:
+        """An answer to the last fetch; None where it no longer fits what this replica is at."""
+        sent, log = self.sent, self.log
+        if sent is None or self.paused or self.state is not FetchState.FETCHING or not self.is_current:
+            return None
+        if sent.offset != log.log_end_offset:
+            return None
+        if fetched.error_code:
+            event = event_of(fetched.error_code)
+            return self.leave_to_tier() if event is Event.MOVED_TO_TIER else event
+        try:
+            if fetched.diverging_epoch is not None:
+                self._cut(*fetched.diverging_epoch, fallback=log.log_end_offset)
+                return self._after_cut(Event.DIVERGED)
+            return self._append(fetched, bytes_in)
+        except KafkaError as error:
+            return self._refused(error)
+
+    def take_epoch_end(self, asked: LeaderEpoch, error_code: int, epoch: int, end: int) -> Event | None:
+        """Where the leader's log leaves ``asked``, the newest epoch here when it was asked (-1: not known there)."""
+        if self.state is not FetchState.TRUNCATING or not self.is_current or self.log.epochs.latest != asked:
+            return None
+        if error_code:
+            return refusal(error_code)
+        log_end = self.log.log_end_offset
+        try:
+            agreed = self._cut(epoch, end, fallback=self.log.high_watermark)
+        except KafkaError as error:
+            return self._refused(error)
+        if not agreed and self.log.log_end_offset == log_end:
+            return Event.RETRIABLE  # it named an epoch above the one that it was asked for: nothing is learned
+        return self._after_cut(Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN)
+
+    def shorten(self, leader_end: Offset) -> bool:
+        """The leader's log ends at ``leader_end``; True where it has lost what is here, and this log was cut (B6).
+
+        Raises KafkaError."""
+        if leader_end >= self.log.log_end_offset:
+            return False
+        self._truncate(leader_end)
+        return True
+
+    def move_up(self, leader_start: Offset) -> None:
+        """The leader's log begins at ``leader_start``: nothing before it is to be had (B6). Raises KafkaError."""
+        if leader_start > self.log.log_end_offset:
+            self.log.truncate_fully_and_start_at(leader_start)
+            self.partition.changed()
+
+    def leave_to_tier(self) -> Event:
+        """The leader has what comes next in the tier only: all that is local goes (document 000, scenario 2)."""
+        log = self.log
+        if not log.remote_enabled:
+            return Event.RETRIABLE  # the topic's configuration is on its way
+        self._log_events.info(
+            "leader's log moved to the tier",
+            topic=self.partition.topic,
+            partition=self.partition.index,
+            leader_epoch=self.leader_epoch,
+            offset=log.log_end_offset,
+        )
+        try:
+            tiering.clear_local(log)
+        except KafkaError as error:
+            return self._refused(error)
+        self.partition.changed()
+        return Event.MOVED_TO_TIER
+
+    def _begin_anew(self) -> None:
+        """The leader epochs of what is in the tier were lost. A member of the ISR must keep its records even so; any
+        other keeps them until it has what replaces them: the leader may be dead, and this one be elected uncleanly."""
+        self._log_events.warning(
+            "leader epochs do not reach back to the log's start",
+            topic=self.partition.topic,
+            partition=self.partition.index,
+            log_start=self.log.log_start_offset,
+        )
+        if not self.partition.is_in_sync:
+            self.state = FetchState.LOCATING_LOCAL
+
+    def begin_at(self, leader_start: Offset) -> Event:
+        """Nothing of the leader's log is in the tier, or nothing any more."""
+        try:
+            self.log.truncate_fully_and_start_at(leader_start)
+        except KafkaError as error:
+            return self._refused(error)
+        return Event.BUILT
+
+    def start_in_tier(
+        self, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], producers: bytes
+    ) -> Event:
+        """Go on at ``offset``, after what is in the tier (A15)."""
+        try:
+            tiering.start_in_tier(self.log, offset, log_start=log_start, epochs=epochs, snapshot=producers)
+        except KafkaError as error:
+            return self._refused(error)
+        self._log_events.info(
+            "remote log auxiliary state built",
+            topic=self.partition.topic,
+            partition=self.partition.index,
+            leader_epoch=self.leader_epoch,
+            log_start=log_start,
+            offset=offset,
+        )
+        self.partition.changed()
+        return Event.BUILT
+
+    def _append(self, fetched: FetchedPartition, bytes_in: Counter) -> Event:
+        log = self.log
+        records = fetched.records
+        if records:
+            assert isinstance(records, memoryview)
+            self._begin_within(records)
+            info = log.append_as_follower(records, leader_epoch=self.leader_epoch)
+            bytes_in.value += info.size
+        self.lag = max(0, fetched.high_watermark - log.log_end_offset)
+        self.caught_up = self.lag == 0
+        high_watermark = Offset(min(fetched.high_watermark, log.log_end_offset))
+        moved = high_watermark > log.high_watermark
+        if moved:
+            log.set_high_watermark(high_watermark)
+        if fetched.log_start_offset > log.log_start_offset:
+            log.increment_log_start(Offset(fetched.log_start_offset))
+        elif moved:
+            self.partition.changed()
+        return Event.RECORDS
+
+    def _begin_within(self, records: memoryview) -> None:
+        """The log may start within a batch (DeleteRecords): an empty one begins with all of that batch."""
+        log = self.log
+        if log.log_end_offset != log.log_start_offset:
+            return
+        for first in split_batches(records)[:1]:
+            if first.base_offset < log.log_end_offset < first.next_offset:
+                log.truncate_fully_and_start_at(Offset(first.base_offset))
+
+    def _after_cut(self, event: Event) -> Event:
+        """Where only what is in the tier is left: nobody here knows the producers there."""
+        bare, self.bare = self.bare, False
+        return Event.MOVED_TO_TIER if bare else event
+
+    def _cut(self, epoch: int, end: int, *, fallback: Offset) -> bool:
+        """Truncate as the leader's (epoch, end) says; whether the logs agree now."""
+        log = self.log
+        cut = cut_for(
+            log.epochs,
+            log_end=log.log_end_offset,
+            fallback=fallback,
+            leader_epoch=LeaderEpoch(epoch) if epoch >= 0 else None,
+            end_offset=Offset(end) if end >= 0 else None,
+        )
+        self._truncate(cut.offset)
+        return cut.agreed
+
+    def _truncate(self, offset: Offset) -> None:
+        log, before = self.log, self.log.log_end_offset
+        if log.truncate_to(offset):
+            self._log_events.info(
+                "log truncated",
+                topic=self.partition.topic,
+                partition=self.partition.index,
+                leader_epoch=self.leader_epoch,
+                from_offset=before,
+                to_offset=log.log_end_offset,
+            )
+            self.bare = log.log_start_offset < log.local_log_start_offset == log.log_end_offset
+            self.partition.changed()
+
+    def _refused(self, error: KafkaError) -> Event:
+        """The local log did not do it. What came damaged is asked for again."""
+        event = Event.RETRIABLE if error.code in _CORRUPT else Event.BROKEN
+        self._log_events.error(
+            "replica cannot follow", topic=self.partition.topic, partition=self.partition.index, reason=error.message
+        )
+        return event

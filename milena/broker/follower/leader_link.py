@@ -1,0 +1,249 @@
+"""What a fetcher asks its leader, over a connection of its own.
+
+Fetch is encoded by hand, and its answer is taken while it still lies in the receive buffer; the rare requests
+(OffsetForLeaderEpoch, ListOffsets) use the generated codecs. Versions are as high as both sides, and the
+metadata.version, allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from milena.broker.follower.following import Following
+from milena.broker.follower.session import SessionFetch
+from milena.config.node_config import NodeConfig
+from milena.node.links.outgoing import Channel, Unreachable
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.requests import messages
+from milena.protocol.requests.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    encode_fetch_request,
+)
+from milena.protocol.requests.fetch_response import FetchResponse, decode_fetch_response
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId
+from milena.runtime.context import Runtime
+
+BUFFER_BYTES: Final = 2 << 20
+"""Bound on one answer, whatever ``replica.fetch.response.max.bytes`` allows: it is held in memory whole. (A single
+batch that is larger still comes.)"""
+NO_EPOCH: Final = -1
+NO_BROKER_EPOCH: Final = BrokerEpoch(-1)
+CONNECT_TIMEOUT: Final = 10.0
+HURRIED_WAIT: Final = 0.03
+
+_FETCH_BY_METADATA_VERSION: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14))
+"""4.1-IV1, 3.9-IV0, 3.7-IV4, 3.5-IV1, 3.5-IV0, and their versions of Fetch."""
+_OLDEST_FETCH: Final = 13
+
+
+class EpochEnd(NamedTuple):
+    """An answer of OffsetForLeaderEpoch; epoch and end are -1 where the leader knows none."""
+
+    error_code: int
+    epoch: int
+    end: int
+
+
+class ListedOffset(NamedTuple):
+    """An answer of ListOffsets; offset and epoch are -1 where there is none."""
+
+    error_code: int
+    offset: int
+    epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """Sizes in bytes, times in seconds."""
+
+    min_bytes: int
+    wait: float
+    partition_bytes: int
+    response_bytes: int
+    backoff: float
+    timeout: float
+
+    @classmethod
+    def of(cls, config: NodeConfig) -> LinkSettings:
+        """``replica.fetch.*`` and ``replica.socket.timeout.ms``."""
+        get = config.get
+        return cls(
+            get("replica.fetch.min.bytes"),
+            get("replica.fetch.wait.max.ms") / 1000,
+            get("replica.fetch.max.bytes"),
+            min(get("replica.fetch.response.max.bytes"), BUFFER_BYTES),
+            get("replica.fetch.backoff.ms") / 1000,
+            get("replica.socket.timeout.ms") / 1000,
+        )
+
+
+def highest_fetch_version(metadata_version: int) -> int:
+    """As Kafka's ``MetadataVersion.fetchRequestVersion``."""
+    return next((fetch for level, fetch in _FETCH_BY_METADATA_VERSION if metadata_version >= level), _OLDEST_FETCH)
+
+
+class LeaderLink:
+    """Requests to one leader. ``address`` is looked up anew before each: the leader may come back elsewhere."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        node_id: NodeId,
+        client_id: str,
+        settings: LinkSettings,
+        *,
+        address: Callable[[], tuple[str, int] | None],
+        metadata_version: Callable[[], int],
+        broker_epoch: Callable[[], BrokerEpoch | None],
+    ) -> None:
+        self._runtime = runtime
+        self._node_id = node_id
+        self._client_id = client_id
+        self._settings = settings
+        self._address = address
+        self._metadata_version = metadata_version
+        self._broker_epoch = broker_epoch
+        self._channel: Channel | None = None
+        self.hurried = False
+        """Somebody may soon have to be named in a fetch, which none can while one waits at the leader."""
+
+    async def fetch(
+        self, first: Callable[[], SessionFetch | None], take: Callable[[FetchResponse, bool], SessionFetch | None]
+    ) -> None:
+        """Ask for records, and again in the same step of the loop as long as ``take`` says what for. It gets each
+        answer, whose memory is its only while it runs, and whether it may go on: not where the metadata.version has
+        changed, and with it perhaps the version of the requests.
+
+        ``first`` is called once there is a connection, since what is wanted may change until then; None is nothing.
+        Raises ChannelError, KafkaError REQUEST_TIMED_OUT or UNSUPPORTED_VERSION.
+        """
+        channel = await self._connected()
+        fetch = first()
+        if fetch is None:
+            return
+        level = self._metadata_version()
+        version = channel.choose(ApiKey.FETCH, at_most=highest_fetch_version(level))
+
+        def answered(body: memoryview) -> list[bytes] | None:
+            following = take(decode_fetch_response(version, body), self._metadata_version() == level)
+            return None if following is None else [self._encode(version, following)]
+
+        await channel.repeat(
+            ApiKey.FETCH, version, [self._encode(version, fetch)], answered, timeout=self._settings.timeout
+        )
+
+    def _encode(self, version: int, fetch: SessionFetch) -> bytes:
+        settings = self._settings
+        epoch = self._broker_epoch()
+        request = FetchRequest(
+            max_wait_ms=round(1000 * min(settings.wait, HURRIED_WAIT if self.hurried else settings.wait)),
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_bytes,
+            topics=_topics(fetch.wanted, settings.partition_bytes),
+            session_id=fetch.session_id,
+            session_epoch=fetch.session_epoch,
+            forgotten_topics=[(topic, topic_id, (index,)) for topic, topic_id, index in fetch.forgotten],
+            replica_id=self._node_id,
+            replica_epoch=NO_BROKER_EPOCH if epoch is None else epoch,
+        )
+        return encode_fetch_request(version, request)
+
+    async def epoch_ends(self, asked: Mapping[Following, LeaderEpoch]) -> dict[tuple[str, int], EpochEnd]:
+        """Where these epochs end at the leader. Raises as ``fetch`` does."""
+        topics = [
+            {
+                "topic": topic,
+                "partitions": [
+                    {
+                        "partition": one.partition.index,
+                        "current_leader_epoch": one.leader_epoch,
+                        "leader_epoch": asked[one],
+                    }
+                    for one in some
+                ],
+            }
+            for topic, some in _by_topic(asked)
+        ]
+        response = await self._request(ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=self._node_id, topics=topics)
+        return {
+            (topic.topic, one.partition): EpochEnd(
+                int(one.error_code), int(messages.get(one, "leader_epoch", NO_EPOCH)), int(one.end_offset)
+            )
+            for topic in response.topics
+            for one in topic.partitions
+        }
+
+    async def offsets(self, asked: Sequence[Following], timestamp: int) -> dict[tuple[str, int], ListedOffset]:
+        """ListOffsets for Kafka's special timestamps, as a replica. Raises as ``fetch`` does."""
+        topics = [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": one.partition.index,
+                        "current_leader_epoch": one.leader_epoch,
+                        "timestamp": timestamp,
+                    }
+                    for one in some
+                ],
+            }
+            for topic, some in _by_topic(asked)
+        ]
+        response = await self._request(ApiKey.LIST_OFFSETS, replica_id=self._node_id, isolation_level=0, topics=topics)
+        return {
+            (topic.name, one.partition_index): ListedOffset(
+                int(one.error_code), int(one.offset), int(messages.get(one, "leader_epoch", NO_EPOCH))
+            )
+            for topic in response.topics
+            for one in topic.partitions
+        }
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+
+    async def _request(self, key: ApiKey, **fields: Any) -> Any:
+        channel = await self._connected()
+        return await channel.request(key, timeout=self._settings.timeout, **fields)
+
+    async def _connected(self) -> Channel:
+        address = self._address()
+        if address is None:
+            raise Unreachable("the metadata names no address of the leader")
+        channel = self._channel
+        if channel is None or (channel.host, channel.port) != address:
+            self.close()
+            timeout = min(CONNECT_TIMEOUT, self._settings.timeout)
+            channel = Channel(self._runtime, *address, self._client_id, connect_timeout=timeout)
+            self._channel = channel
+        await channel.connect()
+        return channel
+
+
+def _topics(wanted: Sequence[Following], max_bytes: int) -> list[FetchTopic]:
+    topics: list[FetchTopic] = []
+    last: UUID | None = None
+    partitions: list[FetchPartition] = []
+    for one in wanted:
+        partition, sent = one.partition, one.sent
+        assert sent is not None
+        if partition.topic_id != last:
+            last, partitions = partition.topic_id, []
+            topics.append((partition.topic, partition.topic_id, partitions))
+        epoch = NO_EPOCH if sent.last_fetched_epoch is None else sent.last_fetched_epoch
+        partitions.append(
+            FetchPartition(partition.index, sent.offset, max_bytes, one.leader_epoch, epoch, sent.log_start)
+        )
+    return topics
+
+
+def _by_topic(some: Iterable[Following]) -> list[tuple[str, list[Following]]]:
+    topics: dict[str, list[Following]] = {}
+    for one in some:
+        topics.setdefault(one.partition.topic, []).append(one)
+    return list(topics.items())

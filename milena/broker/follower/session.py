@@ -1,0 +1,137 @@
+"""The follower's side of an incremental fetch session (KIP-227).
+
+The leader remembers what it was told, so a fetch names only what differs from that, and its answer only what is new:
+a partition where nothing happens costs nothing on either side. When the leader has no room for a session every fetch
+is a full one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from milena.broker.follower.following import Following, Sent
+from milena.protocol.errors import ErrorCode
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+_LAST_EPOCH: Final = 2**31 - 1
+
+PartitionKey = tuple[UUID, int]
+
+
+class SessionFetch(NamedTuple):
+    """What the next request carries."""
+
+    session_id: int
+    session_epoch: int
+    wanted: list[Following]
+    forgotten: list[tuple[str, UUID, int]]
+    """Topic, its id, and the partition."""
+
+
+class FollowerSession:
+    """One fetcher's session with its leader. A fetch is under way at most once at a time."""
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._ready: dict[PartitionKey, Following] = {}
+        """All that are to be fetched; those that had records last come last."""
+        self._changed: dict[PartitionKey, None] = {}
+        """Ready ones of which the leader may have another idea."""
+        self._known: dict[PartitionKey, str] = {}
+        """What the leader's session holds, with the topic's name."""
+        self._gone: dict[PartitionKey, None] = {}
+        """Known ones that are not ready."""
+
+    def __len__(self) -> int:
+        """Partitions that are to be fetched."""
+        return len(self._ready)
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anything to ask or to say."""
+        return bool(self._ready or (self._gone and self._epoch != FIRST_EPOCH))
+
+    def add(self, one: Following) -> None:
+        """Fetch it from now on."""
+        key = one.key
+        one.sent = None
+        self._ready[key] = one
+        self._changed[key] = None
+        self._gone.pop(key, None)
+
+    def remove(self, one: Following) -> None:
+        """Missing is no error."""
+        key = one.key
+        if self._ready.get(key) is one:
+            del self._ready[key]
+            self._changed.pop(key, None)
+            one.sent = None
+            if key in self._known:
+                self._gone[key] = None
+
+    def ready(self) -> list[Following]:
+        return list(self._ready.values())
+
+    def find(self, key: PartitionKey) -> Following | None:
+        return self._ready.get(key)
+
+    def note_changed(self, one: Following) -> None:
+        """What to ask of a ready partition may be another than the leader was told."""
+        if one.key in self._ready:
+            self._changed[one.key] = None
+
+    def served(self, one: Following) -> None:
+        """It had records: where the leader has no session, others come first in the next fetch."""
+        if self._ready.pop(one.key, None) is not None:
+            self._ready[one.key] = one
+            self._changed[one.key] = None
+
+    # -- requests and answers
+
+    def next_fetch(self) -> SessionFetch:
+        """What to send now. It counts as told; ``answered`` or ``broke`` must follow."""
+        if self._epoch == FIRST_EPOCH:
+            wanted = list(self._ready.values())
+            self._known.clear()
+            self._note_told(wanted)
+            return SessionFetch(self._id, FIRST_EPOCH, wanted, [])
+        changed = [self._ready[key] for key in self._changed]
+        wanted = [one for one in changed if one.sent != one.wish]
+        forgotten = [(self._known.pop(key), *key) for key in self._gone]
+        self._note_told(wanted)
+        return SessionFetch(self._id, self._epoch, wanted, forgotten)
+
+    def _note_told(self, wanted: Iterable[Following]) -> None:
+        self._changed.clear()
+        self._gone.clear()
+        for one in wanted:
+            one.sent = Sent(*one.wish)
+            self._known[one.key] = one.partition.topic
+
+    def answered(self, session_id: int, error_code: int) -> bool:
+        """The answer's head; False where there is nothing else in it, and the next fetch starts a new session."""
+        if error_code:
+            if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._id = NO_SESSION
+            self.broke()
+            return False
+        if self._epoch == FIRST_EPOCH:
+            self._id = session_id
+        elif session_id != self._id:
+            # The leader has closed it.
+            self._id = NO_SESSION
+            self._epoch = FIRST_EPOCH
+            return True
+        if self._id != NO_SESSION:
+            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+        return True
+
+    def broke(self) -> None:
+        """Nobody knows whether the last request arrived: begin anew, in place of the old session."""
+        self._epoch = FIRST_EPOCH
+        for one in self._ready.values():
+            one.sent = None

@@ -1,0 +1,42 @@
+"""How far a follower cuts its log, given what the leader says of an epoch (kafka-behaviour B5; KIP-101, 279). Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import LeaderEpochCache
+
+
+class Cut(NamedTuple):
+    """Where to truncate. ``agreed`` is False where the leader must be asked again, for the newest epoch that is left:
+    its answer named an epoch that is not known here."""
+
+    offset: Offset
+    agreed: bool
+
+
+def cut_for(
+    epochs: LeaderEpochCache,
+    *,
+    log_end: Offset,
+    fallback: Offset,
+    leader_epoch: LeaderEpoch | None,
+    end_offset: Offset | None,
+) -> Cut:
+    """The leader says that ``leader_epoch``, the largest it knows up to the one it was asked for, ends at
+    ``end_offset``.
+
+    ``end_offset`` None: it knows no such epoch, and all that can be done is to cut to ``fallback`` (the high
+    watermark). ``leader_epoch`` None: it names none, as before KIP-279.
+    """
+    if end_offset is None:
+        return Cut(min(fallback, log_end), agreed=True)
+    if leader_epoch is None:
+        return Cut(min(end_offset, log_end), agreed=True)
+    own = epochs.end_offset_for(leader_epoch, log_end=log_end)
+    if own is None:
+        return Cut(min(end_offset, log_end), agreed=True)
+    if own.epoch != leader_epoch:
+        return Cut(min(own.offset, log_end), agreed=False)
+    return Cut(min(own.offset, end_offset, log_end), agreed=True)

@@ -1,0 +1,54 @@
+"""The group coordinator under this broker's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from milena.broker.groups.cleaning import TopicsView
+from milena.broker.groups.coordinator import GroupCoordinator
+from milena.broker.groups.model import GroupSettings
+from milena.broker.metadata.own_changes import OwnChanges
+from milena.config.node_config import NodeConfig
+from milena.node.metadata.image import MetadataImage
+from milena.protocol.types import OFFSETS_TOPIC
+from milena.runtime.context import Runtime
+from milena.runtime.tasks import Tasks
+
+CURRENT_TIMEOUT: Final = 10.0
+"""Seconds that this broker's metadata may take to reach what the controller has committed."""
+
+
+def group_coordinator(
+    runtime: Runtime,
+    tasks: Tasks,
+    config: NodeConfig,
+    image: Callable[[], MetadataImage],
+    changes: Callable[[], OwnChanges],
+) -> GroupCoordinator:
+    """It spreads groups over the partitions that ``__consumer_offsets`` has, or will be created with. ``changes`` is
+    asked for once groups are loaded."""
+    default_count: int = config.get("offsets.topic.num.partitions")
+
+    def partition_count() -> int:
+        topic = image().topics.get(OFFSETS_TOPIC)
+        return len(topic.partitions) if topic is not None else default_count
+
+    return GroupCoordinator(
+        runtime,
+        tasks,
+        partition_count=partition_count,
+        topics=TopicsView(
+            exists=lambda topic_id: topic_id in image().topics_by_id,
+            current=lambda: changes().carried_out(CURRENT_TIMEOUT),
+        ),
+        settings=GroupSettings(
+            min_session_ms=config.get("group.min.session.timeout.ms"),
+            max_session_ms=config.get("group.max.session.timeout.ms"),
+            max_size=config.get("group.max.size"),
+            initial_delay_ms=config.get("group.initial.rebalance.delay.ms"),
+        ),
+        commit_timeout_ms=config.get("offsets.commit.timeout.ms"),
+        retention_ms=config.get("offsets.retention.minutes") * 60_000,
+        check_interval_ms=config.get("offsets.retention.check.interval.ms"),
+    )

@@ -1,0 +1,159 @@
+"""Which groups this broker coordinates: it follows the leadership of ``__consumer_offsets`` partitions.
+
+A partition's groups are loaded from its log when this broker becomes its leader and forgotten when it ceases to be;
+in between, requests are answered COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from milena.broker.groups import store
+from milena.broker.groups.cleaning import Cleaning, TopicsView
+from milena.broker.groups.model import GroupSettings
+from milena.broker.groups.offsets_log import PartitionOffsetsLog
+from milena.broker.groups.shard import Shard
+from milena.broker.replica.partition import Partition
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.records.hashing import partition_for_group
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.types import LeaderEpoch
+from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
+from milena.runtime.tasks import Tasks
+
+
+@dataclass(slots=True)
+class _Led:
+    leader_epoch: LeaderEpoch
+    shard: Shard
+    offsets_log: PartitionOffsetsLog
+    cleaning: Cleaning
+    loaded: bool = False
+
+
+class GroupCoordinator:
+    """All shards of one broker."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        tasks: Tasks,
+        *,
+        partition_count: Callable[[], int],
+        topics: TopicsView,
+        settings: GroupSettings,
+        commit_timeout_ms: int,
+        retention_ms: int,
+        check_interval_ms: int,
+    ) -> None:
+        self._runtime = runtime
+        self._tasks = tasks
+        self._partition_count = partition_count
+        self._topics = topics
+        self.settings = settings
+        self._commit_timeout_ms = commit_timeout_ms
+        self._retention_ms = retention_ms
+        self._check_interval_ms = check_interval_ms
+        self._led: dict[int, _Led] = {}
+
+    def start(self) -> None:
+        self._tasks.keep(self._expire_offsets, name="group-offset-expiry")
+
+    # -- leadership
+
+    def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None:
+        """This broker leads a partition of ``__consumer_offsets``: load its groups. One that goes on leading in the
+        next epoch has them, as in Kafka: nobody who waits is sent away, nobody who is gone gets a new session."""
+        known = self._led.get(index)
+        if known is not None and known.leader_epoch == leader_epoch:
+            return
+        if known is not None and known.loaded and known.leader_epoch + 1 == leader_epoch:
+            known.leader_epoch = leader_epoch
+            known.offsets_log.go_on(leader_epoch)
+            return
+        self.resigned(index)
+        runtime = self._runtime
+        offsets_log = PartitionOffsetsLog(partition, leader_epoch, runtime.clock, self._commit_timeout_ms)
+        shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
+        led = _Led(leader_epoch, shard, offsets_log, Cleaning(shard, self._topics, self._tasks, runtime.clock))
+        self._led[index] = led
+        self._tasks.attempt(self._load(index, led), name=f"group-load-{index}")
+
+    def resigned(self, index: int) -> None:
+        led = self._led.pop(index, None)
+        if led is not None:
+            led.shard.close()
+
+    async def _load(self, partition: int, led: _Led) -> None:
+        loader = store.Loader(led.shard.new_group)
+        try:
+            async for piece in led.offsets_log.read_all():
+                loader.apply(piece)
+                if self._led.get(partition) is not led:
+                    return
+        except Exception as error:
+            if not isinstance(error, (KafkaError, CorruptBatch, DecodeError)):
+                self._runtime.contained.note("load of groups", error, partition=partition)
+            get_logger("groups").error(
+                "groups_not_loaded", partition=partition, leader_epoch=led.leader_epoch, reason=str(error)
+            )
+            if self._led.get(partition) is led:
+                self.resigned(partition)
+            return
+        if self._led.get(partition) is not led:
+            return
+        led.shard.take_over(loader.finish(self._runtime.clock.time_ms()))
+        led.loaded = True
+        led.cleaning.loaded()
+        if led.shard.groups:
+            get_logger("groups").info(
+                "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
+            )
+
+    # -- look-ups
+
+    def shard(self, group_id: str) -> Shard:
+        """The shard of a group. Raises KafkaError: INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self._shard_at(partition_for_group(group_id, self._partition_count()))
+
+    def shard_for_offsets(self, group_id: str) -> Shard:
+        """As ``shard``; offsets may also be kept under the empty group id, as old clients without a group do."""
+        return self._shard_at(partition_for_group(group_id, self._partition_count()))
+
+    def _shard_at(self, partition: int) -> Shard:
+        led = self._led.get(partition)
+        if led is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if not led.loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return led.shard
+
+    def shards(self) -> Iterator[Shard]:
+        """All shards that serve. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS where one is still loading."""
+        if any(not led.loaded for led in self._led.values()):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return iter([led.shard for led in self._led.values()])
+
+    def group_count(self) -> int:
+        return sum(len(led.shard.groups) for led in self._led.values())
+
+    # -- offsets that nobody needs any more
+
+    def topics_deleted(self, topics: Mapping[UUID, str]) -> None:
+        """Remove the offsets of topics, names by id. A partition that is being loaded does so afterwards."""
+        for led in self._led.values():
+            led.cleaning.topics_deleted(topics)
+
+    async def _expire_offsets(self) -> None:
+        while True:
+            await self._runtime.clock.sleep(self._check_interval_ms / 1000)
+            for led in list(self._led.values()):
+                if led.loaded:
+                    for _ in led.shard.expire_offsets(self._retention_ms):
+                        await self._runtime.clock.sleep(0)

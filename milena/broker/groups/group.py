@@ -1,0 +1,297 @@
+"""One classic group: members, generation, protocol and offsets, with the rules that hold among them.
+
+No clock, no disk, no network: times come in as milliseconds, and what must be written goes out through ``Effects``.
+The steps of joining, rebalancing and syncing are in the modules of these names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from milena.broker.groups.model import (
+    TRANSITIONS,
+    CommittedOffset,
+    GroupSettings,
+    GroupState,
+    JoinAnswer,
+    JoinedMember,
+    Member,
+    SyncAnswer,
+)
+from milena.broker.groups.pending import PendingMembers
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
+from milena.protocol.records.coordinator_records import GroupMetadataValue
+
+Persisted = Callable[[ErrorCode], None]
+
+
+class Effects(Protocol):
+    """What a group asks of its coordinator."""
+
+    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
+        """Write the group's metadata, with these assignments where given. NONE: it is in the log, and ``done`` is
+        called once it is committed, or is not waited for any longer. Otherwise nothing is written or called."""
+        ...
+
+    def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
+        """See to it that no record gives a static member another id than this one, as ``persist`` does. A member that
+        knew an id before the log did would be fenced for good by a coordinator that reads the log (KAFKA-10284)."""
+        ...
+
+    def new_member_id(self, prefix: str) -> str: ...
+
+    def time_ms(self) -> int:
+        """What time it is, for what goes on after a write."""
+        ...
+
+
+class Group:
+    """The state of one group. Invariant: a leader is always a member; the protocol is one that all members support."""
+
+    __slots__ = (
+        "_subscribed",
+        "_subscriptions",
+        "_supported",
+        "assigning",
+        "effects",
+        "empty_unwritten_ms",
+        "generation",
+        "group_id",
+        "initial_remaining_ms",
+        "join_deadline_ms",
+        "leader_id",
+        "logged",
+        "logged_end",
+        "members",
+        "newcomer",
+        "offsets",
+        "pending_members",
+        "protocol_name",
+        "protocol_type",
+        "session_bound_ms",
+        "settings",
+        "state",
+        "state_since_ms",
+        "static_members",
+        "sync_deadline_ms",
+        "unsynced",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        now_ms: int,
+        settings: GroupSettings,
+        effects: Effects,
+        pending: dict[str, str] | None = None,
+    ) -> None:
+        """``pending`` has the pending ids of all groups beside this one, as PendingMembers keeps them."""
+        self.group_id = group_id
+        self.settings = settings
+        self.effects = effects
+        self.state = GroupState.EMPTY
+        self.state_since_ms = now_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.session_bound_ms: int | None = None
+        """No session that may end does so before; None where there is none. To look through all members costs more."""
+        self.pending_members = PendingMembers(group_id, {} if pending is None else pending)
+        self.offsets: dict[tuple[str, int], CommittedOffset] = {}
+        self.join_deadline_ms: int | None = None
+        self.initial_remaining_ms: int | None = None
+        """Set while the first rebalance of an empty group gathers members: how much longer it may be extended."""
+        self.newcomer = False
+        self.sync_deadline_ms: int | None = None
+        self.unsynced: dict[str, None] = {}
+        """Members of this generation that have not asked for their assignment yet, in order."""
+        self.assigning = False
+        """Whether the assignment of this generation is on its way to the log: the first one counts."""
+        self.empty_unwritten_ms: int | None = None
+        """Set while the log does not know that the group is empty: when to write that again."""
+        self.logged: GroupMetadataValue | None = None
+        """The group's last record in the log, committed once the high watermark is at ``logged_end``."""
+        self.logged_end = 0
+        self._subscriptions: tuple[bytes, ...] | None = None
+        self._subscribed: frozenset[str] | None = None
+        """What they are subscribed to, once that was asked."""
+        self._supported: Counter[str] = Counter()
+        """How many members support each protocol."""
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
+        self.state = state
+        self.state_since_ms = now_ms
+        self.assigning = False
+
+    def add(self, member: Member) -> None:
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        if (known := self.members.get(member.member_id)) is not None:
+            self._count(known, -1)
+        self.members[member.member_id] = member
+        self._count(member, 1)
+        self._bound(member.deadline_ms)
+        self.pending_members.discard(member.member_id)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def remove(self, member: Member) -> None:
+        if self.members.pop(member.member_id, None) is not None:
+            self._count(member, -1)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def clear(self, now_ms: int) -> None:
+        """Nobody is in the group any more, whatever state it was in, and its generation is over."""
+        self.state, self.state_since_ms = GroupState.EMPTY, now_ms
+        self.generation += 1
+        self.protocol_name = self.leader_id = None
+        self.members, self.static_members, self.unsynced = {}, {}, {}
+        self.pending_members.clear()
+        self._supported.clear()
+        self.session_bound_ms = None
+        self.join_deadline_ms = self.initial_remaining_ms = self.sync_deadline_ms = None
+        self.newcomer = self.assigning = False
+
+    def replace_static(self, instance_id: str, new_id: str) -> Member:
+        """Give a static member a new id in its old place; whoever waits under the old id is fenced."""
+        old_id = self.static_members[instance_id]
+        member = self.members[old_id]
+        member.answer_join(JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        member.answer_sync(SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
+        self.members = {new_id if key == old_id else key: value for key, value in self.members.items()}
+        member.member_id = new_id
+        self.static_members[instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        return member
+
+    def is_leader(self, member: Member) -> bool:
+        return self.leader_id == member.member_id
+
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def all_joined(self) -> bool:
+        return not self.pending_members and all(member.join_reply is not None for member in self.members.values())
+
+    def common_protocols(self) -> list[str]:
+        """Names that every member supports, in the first member's order."""
+        first = next(iter(self.members.values()), None)
+        return [name for name, _ in first.protocols if self._supported[name] == len(self.members)] if first else []
+
+    def supports(self, protocol_type: str, names: list[str]) -> bool:
+        """Whether a member with these protocols can be in the group."""
+        if not self.members:
+            return bool(protocol_type) and bool(names)
+        everyone = len(self.members)
+        return protocol_type == self.protocol_type and any(self._supported[name] == everyone for name in names)
+
+    def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        """A member supports other protocols from now on."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def _count(self, member: Member, by: int) -> None:
+        for name, _ in member.protocols:
+            self._supported[name] += by
+            if not self._supported[name]:
+                del self._supported[name]
+
+    def vote(self) -> str:
+        """The protocol that most members prefer among those which all support."""
+        candidates = dict.fromkeys(self.common_protocols())
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in candidates) for member in self.members.values()
+        )
+        return max(candidates, key=lambda name: votes[name])
+
+    def vote_with(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str:
+        """What the vote would be if one member had these protocols."""
+        own = member.protocols
+        self.set_protocols(member, protocols)
+        try:
+            return self.vote()
+        finally:
+            self.set_protocols(member, own)
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
+            for member in self.members.values()
+        )
+
+    def join_answer(self, member: Member) -> JoinAnswer:
+        """The current generation as one member is told of it: the list of members goes to the leader only."""
+        return JoinAnswer(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader_id or "",
+            self.joined_members() if self.is_leader(member) else (),
+        )
+
+    def sync_answer(self, member: Member) -> SyncAnswer:
+        return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def touch(self, member: Member, now_ms: int) -> None:
+        """The member has shown that it lives."""
+        member.deadline_ms = now_ms + member.session_timeout_ms
+        self._bound(member.deadline_ms)
+
+    def _bound(self, deadline_ms: int) -> None:
+        if self.session_bound_ms is None or deadline_ms < self.session_bound_ms:
+            self.session_bound_ms = deadline_ms
+
+    def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
+        """The member that a request speaks for, or why it may not."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return self.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def answer_all(self, error: ErrorCode) -> None:
+        """Answer everybody who waits."""
+        for member in list(self.members.values()):
+            member.answer_join(JoinAnswer(error, member.member_id))
+            member.answer_sync(SyncAnswer(error))
+
+    def note_subscriptions(self) -> None:
+        """A generation begins: its subscriptions are those that its members have under the protocol it chose."""
+        self._subscriptions = tuple(member.metadata(self.protocol_name) for member in self.members.values())
+        self._subscribed = None
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member of this generation is subscribed to a topic, as ClassicGroup.isSubscribedToTopic has it: of
+        a group of consumers all topics count, where a subscription is unreadable or no generation was begun."""
+        if self.protocol_type != PROTOCOL_TYPE:
+            return False
+        if self._subscriptions is None:
+            return True
+        if self._subscribed is None:
+            read = [subscribed_topics(metadata) for metadata in self._subscriptions]
+            if None in read:
+                self._subscriptions = None
+                return True
+            self._subscribed = frozenset().union(*(topics for topics in read if topics is not None))
+        return topic in self._subscribed

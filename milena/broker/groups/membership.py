@@ -1,0 +1,110 @@
+"""SyncGroup, Heartbeat and LeaveGroup: how members get their share, stay, and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from milena.broker.groups.group import Group
+from milena.broker.groups.model import GroupState, SyncAnswer, SyncReply
+from milena.broker.groups.rebalance import drop, fail_syncs, forget_pending, prepare
+from milena.protocol.errors import ErrorCode
+
+
+def sync(
+    group: Group,
+    *,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    protocol_type: str | None,
+    protocol_name: str | None,
+    assignments: Mapping[str, bytes],
+    reply: SyncReply,
+    now_ms: int,
+) -> None:
+    """Give a member its assignment: at once in a stable group, else when the leader has sent it. ``reply`` is called
+    exactly once."""
+    member = group.identify(member_id, instance_id)
+    if isinstance(member, ErrorCode):
+        reply(SyncAnswer(member))
+        return
+    if generation != group.generation:
+        reply(SyncAnswer(ErrorCode.ILLEGAL_GENERATION))
+        return
+    if (protocol_type is not None and protocol_type != group.protocol_type) or (
+        protocol_name is not None and protocol_name != group.protocol_name
+    ):
+        reply(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    group.unsynced.pop(member.member_id, None)
+    match group.state:
+        case GroupState.PREPARING:
+            reply(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+        case GroupState.STABLE:
+            group.touch(member, now_ms)
+            reply(group.sync_answer(member))
+        case GroupState.COMPLETING:
+            member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+            member.sync_reply = reply
+            if group.is_leader(member) and not group.assigning:
+                _assign(group, assignments)
+        case _:
+            reply(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+
+
+def _assign(group: Group, assignments: Mapping[str, bytes]) -> None:
+    generation = group.generation
+    shares = {member_id: assignments.get(member_id, b"") for member_id in group.members}
+
+    def failed(error: ErrorCode) -> None:
+        now_ms = group.effects.time_ms()  # the write may have taken as long as a session
+        fail_syncs(group, error, now_ms)
+        prepare(group, now_ms)
+
+    def written(error: ErrorCode) -> None:
+        # Another rebalance may have begun while the assignment was on its way to the log.
+        if group.state is not GroupState.COMPLETING or group.generation != generation:
+            return
+        if error is not ErrorCode.NONE:
+            failed(error)
+            return
+        now_ms = group.effects.time_ms()
+        group.move_to(GroupState.STABLE, now_ms)
+        for member in list(group.members.values()):
+            member.assignment = shares.get(member.member_id, b"")
+            if member.sync_reply is not None:
+                group.touch(member, now_ms)
+                member.answer_sync(group.sync_answer(member))
+
+    group.assigning = True
+    error = group.effects.persist(group, shares, written)
+    if error is not ErrorCode.NONE:
+        failed(error)
+
+
+def heartbeat(group: Group, *, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
+    """Prolong a member's session; REBALANCE_IN_PROGRESS tells it to join again."""
+    member = group.identify(member_id, instance_id)
+    if isinstance(member, ErrorCode):
+        return member
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    group.touch(member, now_ms)
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING else ErrorCode.NONE
+
+
+def leave(group: Group, *, member_id: str, instance_id: str | None, now_ms: int) -> ErrorCode:
+    """Take one member out at its wish. A static member may be named by its instance id alone (KIP-345)."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if instance_id is not None and not member_id:
+        member_id = group.static_members.get(instance_id, "")
+    if instance_id is None and forget_pending(group, member_id, now_ms):
+        return ErrorCode.NONE
+    member = group.identify(member_id, instance_id)
+    if isinstance(member, ErrorCode):
+        return member
+    drop(group, member, now_ms)
+    return ErrorCode.NONE

@@ -1,0 +1,197 @@
+"""What a classic group is made of: its states, its members, and the answers that members wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Generic, TypeAlias, TypeVar
+from uuid import UUID
+
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import ZERO_UUID
+
+NO_GENERATION: Final = -1
+
+
+class GroupState(Enum):
+    """The life of a group. Values are Kafka's names, as DescribeGroups shows them.
+
+    ::
+
+        Empty -> PreparingRebalance -> CompletingRebalance -> Stable
+                    ^    |  (nobody left: Empty)     |           |
+                    +----+---------------------------+-----------+     any -> Dead
+    """
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: Final = {
+    GroupState.EMPTY: {GroupState.PREPARING, GroupState.DEAD},
+    GroupState.PREPARING: {GroupState.EMPTY, GroupState.COMPLETING, GroupState.DEAD},
+    GroupState.COMPLETING: {GroupState.STABLE, GroupState.PREPARING, GroupState.DEAD},
+    GroupState.STABLE: {GroupState.PREPARING, GroupState.DEAD},
+    GroupState.DEAD: {GroupState.DEAD},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The broker configs that bound a group. Times are milliseconds."""
+
+    min_session_ms: int = 6_000
+    max_session_ms: int = 1_800_000
+    max_size: int = 2_147_483_647
+    initial_delay_ms: int = 3_000
+    new_member_timeout_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """One member as the leader sees it in its JoinGroup answer."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswer:
+    """What JoinGroup answers."""
+
+    error: ErrorCode
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswer:
+    """What SyncGroup answers."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+A = TypeVar("A", JoinAnswer, SyncAnswer)
+
+
+class Once(Generic[A]):
+    """A reply that is given at most once: the first answer that could be given counts. Where not even an error can be
+    told, ``lost`` is called."""
+
+    __slots__ = ("_given", "_lost", "_reply")
+
+    def __init__(self, reply: Callable[[A], None], lost: Callable[[], object]) -> None:
+        self._reply: Callable[[A], None] = reply
+        self._lost = lost
+        self._given = False
+
+    def __call__(self, answer: A) -> None:
+        if self._given:
+            return
+        try:
+            self._reply(answer)
+        except Exception:
+            if answer.error is not ErrorCode.NONE:
+                self._given = True
+                self._lost()
+            raise
+        self._given = True
+
+
+JoinReply: TypeAlias = Callable[[JoinAnswer], None]
+SyncReply: TypeAlias = Callable[[SyncAnswer], None]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A JoinGroup request with the names that versions lack filled in."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    needs_known_member_id: bool
+    """v4 and later: a dynamic member without an id is given one and told to come again."""
+    can_skip_assignment: bool
+    """v9 and later (KIP-814): a static leader can be told that nothing is to be assigned."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    deadline_ms: int = 0
+    """When the session ends. Nobody's session ends while an answer is owed to it, except a new member's."""
+    is_new: bool = False
+    join_reply: JoinReply | None = field(default=None, repr=False)
+    sync_reply: SyncReply | None = field(default=None, repr=False)
+
+    @property
+    def waits(self) -> bool:
+        return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """The member's metadata for a protocol; empty where it has none."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
+
+    def answer_join(self, answer: JoinAnswer) -> None:
+        """Answer the JoinGroup that waits, if one does. It goes on waiting where the answer could not be given."""
+        reply, self.join_reply = self.join_reply, None
+        if reply is not None:
+            try:
+                reply(answer)
+            except Exception:
+                self.join_reply = reply
+                raise
+
+    def answer_sync(self, answer: SyncAnswer) -> None:
+        """As ``answer_join`` for SyncGroup."""
+        reply, self.sync_reply = self.sync_reply, None
+        if reply is not None:
+            try:
+                reply(answer)
+            except Exception:
+                self.sync_reply = reply
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group has committed for one partition (OffsetCommitValue)."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    topic_id: UUID = ZERO_UUID
+    """Of the topic that it was committed for; zero where a record of old does not say (before Kafka 4.1)."""

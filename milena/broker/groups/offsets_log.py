@@ -1,0 +1,73 @@
+"""The log behind a shard: a partition of ``__consumer_offsets`` that this broker leads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from milena.broker.replica.partition import ACKS_ALL, Partition
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.clock import Clock
+from milena.storage.log.append_info import Origin
+
+LOAD_PIECE: Final = 1 << 20
+"""Bytes read at once while loading; other work goes on between the pieces."""
+
+
+class PartitionOffsetsLog:
+    """Appends as leader with acks=all, under its own leader epochs alone."""
+
+    def __init__(self, partition: Partition, leader_epoch: LeaderEpoch, clock: Clock, commit_timeout_ms: int) -> None:
+        self._partition = partition
+        self._leader_epoch = leader_epoch
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+
+    def go_on(self, leader_epoch: LeaderEpoch) -> None:
+        """The same leader goes on in a new epoch. Nobody else has led in between: the log is its own."""
+        self._leader_epoch = leader_epoch
+
+    @property
+    def end(self) -> int:
+        log = self._partition.log
+        return log.log_end_offset if log is not None else 0
+
+    @property
+    def high_watermark(self) -> int:
+        log = self._partition.log
+        return log.high_watermark if log is not None else 0
+
+    def append(self, batch: bytes) -> int:
+        """The offset after the batch. Raises KafkaError where nothing was written."""
+        if self._partition.leader_epoch != self._leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._partition.append(memoryview(bytearray(batch)), ACKS_ALL, origin=Origin.COORDINATOR).last_offset + 1
+
+    def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
+        """Call ``done`` when the high watermark is at ``end``, when this leadership is over or the time is up."""
+        partition = self._partition
+        if partition.leader_epoch != self._leader_epoch:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+
+        def committed(reached: bool) -> None:
+            done(ErrorCode.NONE if reached else self._missed())
+
+        partition.on_high_watermark(Offset(end), committed, seconds=self._commit_timeout_ms / 1000)
+
+    def _missed(self) -> ErrorCode:
+        leads = self._partition.is_leader and self._partition.leader_epoch == self._leader_epoch
+        return ErrorCode.REQUEST_TIMED_OUT if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    async def read_all(self) -> AsyncIterator[memoryview]:
+        """Pieces of whole batches from the log start to the end that the log has now. Raises KafkaError."""
+        log = self._partition.online_log
+        end, offset = log.log_end_offset, log.log_start_offset
+        while offset < end:
+            piece = log.read_bytes(offset, LOAD_PIECE, upper=end, min_one=True)
+            for batch in iter_batches(piece):
+                offset = batch.next_offset
+            yield piece
+            await self._clock.sleep(0)

@@ -1,0 +1,350 @@
+"""The groups of one ``__consumer_offsets`` partition that this broker leads: their writes, timers and loading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, Protocol
+
+from milena.broker.groups import offsets, rebalance, store
+from milena.broker.groups.group import Group, Persisted
+from milena.broker.groups.journal import Changes, Journal, TopicPartition
+from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState
+from milena.broker.groups.pending import MOST_PENDING
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.coordinator_records import GroupMetadataValue
+from milena.protocol.schemas.primitives import MAX_STRING
+from milena.runtime.clock import Clock, Timer
+from milena.runtime.limited_log import LimitedLog
+from milena.runtime.logging import get_logger
+from milena.runtime.randomness import Randomness
+
+EXPIRY_SLICE: Final = 1_000
+"""Offsets that are looked at, whether they go, before other work gets its turn. One batch has no more tombstones."""
+
+
+class OffsetsLog(Protocol):
+    """The partition of ``__consumer_offsets`` behind a shard."""
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+        ...
+
+    @property
+    def high_watermark(self) -> int:
+        """All before this offset is committed."""
+        ...
+
+    def append(self, batch: bytes) -> int:
+        """Append one batch as leader; the offset after it. Raises KafkaError where nothing was written."""
+        ...
+
+    def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
+        """Call ``done`` when all before ``end`` is committed, or when that is not to be waited for any longer."""
+        ...
+
+
+class Shard:
+    """All groups that hash to one partition, for one leadership of it.
+
+    The state in memory follows the log at the append, as Kafka's does with its replay: groups and offsets are at any
+    time what a reader of the whole log finds, and the next write is decided on that. Answers wait until the write
+    is committed. A write that the log refuses changes nothing; one that is not committed in time stays in memory as
+    it stays in the log; one that a new leader has not is forgotten with the shard.
+    """
+
+    def __init__(
+        self,
+        log: OffsetsLog,
+        *,
+        clock: Clock,
+        random: Randomness,
+        settings: GroupSettings,
+    ) -> None:
+        self.groups: dict[str, Group] = {}
+        self._log = log
+        self._clock = clock
+        self._random = random
+        self._settings = settings
+        self._timers: dict[str, tuple[int, Timer]] = {}
+        self._journal = Journal()
+        self._pending: dict[str, str] = {}
+        """Ids that were given out and not used yet, with their groups, in order."""
+        self._events = LimitedLog(get_logger("groups"), clock.monotonic)
+        self.closed = False
+
+    # -- groups
+
+    def get(self, group_id: str) -> Group | None:
+        return self.groups.get(group_id)
+
+    def get_or_create(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.new_group(group_id)
+            self.groups[group_id] = group
+        return group
+
+    def new_group(self, group_id: str) -> Group:
+        return Group(
+            group_id, now_ms=self._clock.time_ms(), settings=self._settings, effects=self, pending=self._pending
+        )
+
+    def take_over(self, groups: Iterable[Group]) -> None:
+        """Groups that were found in the log."""
+        for group in groups:
+            group.logged_end = self._log.end
+            self.groups[group.group_id] = group
+            self.arm(group)
+
+    def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """What readers may see. All that was loaded counts as committed: what the leader before had answered for is
+        among it, wherever the high watermark of the new one may still be."""
+        self._journal.advance(self._log.high_watermark)
+        group = self.groups.get(group_id)
+        return self._journal.committed(group_id, group.offsets if group is not None else {})
+
+    def attempt(self, group: Group, step: Callable[[], object]) -> bool:
+        """Carry out a step of a group and meet its deadlines. An error in it ends the group's membership, so that
+        nobody waits for ever for what will not come."""
+        done = self._try(group, step)
+        self.settle(group)
+        while len(self._pending) > MOST_PENDING:
+            self._lapse(*next(iter(self._pending.items())))
+        return done
+
+    def _lapse(self, member_id: str, group_id: str) -> None:
+        group = self.groups[group_id]
+        self._try(group, lambda: rebalance.forget_pending(group, member_id, self._clock.time_ms()))
+        self.settle(group)
+
+    def _try(self, group: Group, step: Callable[[], object]) -> bool:
+        try:
+            step()
+        except Exception as error:
+            self._failed(group, error)
+            return False
+        return True
+
+    def _failed(self, group: Group, error: Exception) -> None:
+        self._events.error("group_step_failed", group=group.group_id, reason=repr(error))
+        if self.groups.get(group.group_id) is group:
+            try:
+                rebalance.end(group, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.time_ms())
+            except Exception as further:
+                self._events.error("group_not_written", group=group.group_id, reason=repr(further))
+
+    def settle(self, group: Group) -> None:
+        """After a request: meet the group's deadlines, and keep no group that nothing came of."""
+        if self.groups.get(group.group_id) is not group:
+            return
+        nobody = not group.members and not group.pending_members
+        if nobody and not group.offsets and group.generation == 0 and group.state is GroupState.EMPTY:
+            del self.groups[group.group_id]
+            self._disarm(group.group_id)
+        else:
+            self.arm(group)
+
+    def close(self) -> None:
+        """Another broker leads now: whoever waits here is sent to look for it."""
+        self.closed = True
+        for group in list(self.groups.values()):
+            self._disarm(group.group_id)
+            group.answer_all(ErrorCode.NOT_COORDINATOR)
+        self.groups.clear()
+
+    def _forget(self, group: Group) -> None:
+        """The group is gone for good."""
+        group.move_to(GroupState.DEAD, self._clock.time_ms())
+        group.pending_members.clear()
+        del self.groups[group.group_id]
+        self._disarm(group.group_id)
+        group.answer_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # -- effects of a group
+
+    def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
+        return self._write_group(group, store.group_value(group, assignments), done)
+
+    def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
+        renamed = store.with_static_member(group.logged, instance_id, member_id)
+        if renamed is not None:
+            return self._write_group(group, renamed, done)
+        self._when_committed(group.logged_end, lambda error: self._written(group, done, error))
+        return ErrorCode.NONE
+
+    def new_member_id(self, prefix: str) -> str:
+        own = f"-{self._random.uuid()}"
+        return prefix.encode()[: MAX_STRING - len(own)].decode(errors="ignore") + own
+
+    def time_ms(self) -> int:
+        return self._clock.time_ms()
+
+    # -- writes
+
+    def commit(self, group: Group, changes: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
+        """Write offsets. ``done`` is called when they are committed, and shown from then on."""
+        try:
+            self._write_offsets(group, changes, [], done)
+        finally:
+            self.settle(group)
+
+    def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
+        """Write tombstones for offsets. Without any, ``done`` is called when all that was decided on is committed."""
+        self._write_offsets(group, dict.fromkeys(partitions), [], done)
+
+    def remove_group(self, group: Group, done: Persisted) -> None:
+        """Write tombstones for a group and all its offsets, and forget it."""
+        if self._write_offsets(group, dict.fromkeys(group.offsets), [store.group_tombstone(group.group_id)], done):
+            self._forget(group)
+
+    def remove_offsets_where(self, chosen: offsets.Chosen) -> Generator[None, None, bool]:
+        """Write tombstones for these offsets; whether the log took them all. Yields as ``expire_offsets``."""
+        taken = True
+        for group, some in self._slices():
+            if some is None:
+                yield
+                continue
+            old = [one for one in some if one in group.offsets and chosen(one, group.offsets[one])]
+            if old and not self._write_offsets(group, dict.fromkeys(old), [], _logged(group, "offsets_removed")):
+                taken = False
+        return taken
+
+    def any_offset(self, chosen: offsets.Chosen) -> Generator[None, None, bool]:
+        """Whether there is such an offset. Yields as ``expire_offsets``."""
+        for group, some in self._slices():
+            if some is None:
+                yield
+            elif any(one in group.offsets and chosen(one, group.offsets[one]) for one in some):
+                return True
+        return False
+
+    def _slices(self) -> Iterator[tuple[Group, list[TopicPartition] | None]]:
+        """All groups with their partitions, some at a time; None where other work may have its turn."""
+        looked_at = 0
+        for group in list(self.groups.values()):
+            looked_at += 1
+            left = iter(list(group.offsets))
+            while some := list(islice(left, EXPIRY_SLICE)):
+                looked_at += len(some)
+                if looked_at > EXPIRY_SLICE:
+                    looked_at = len(some)
+                    yield group, None
+                if self.groups.get(group.group_id) is not group:
+                    break
+                yield group, some
+
+    def expire_offsets(self, retention_ms: int) -> Iterator[None]:
+        """Remove the offsets that nobody has needed for so long, and groups that nothing is left of. Yields where other
+        work may have its turn."""
+        looked_at = 0
+        for group in list(self.groups.values()):
+            looked_at += 1 + len(group.offsets)
+            if looked_at > EXPIRY_SLICE:
+                looked_at = 0
+                yield
+            if self.groups.get(group.group_id) is not group:
+                continue
+            now_ms = self._clock.time_ms()
+            old = offsets.expired_offsets(group, now_ms=now_ms, retention_ms=retention_ms)
+            yield from self._remove_old(group, {partition: group.offsets[partition] for partition in old})
+
+    def _remove_old(self, group: Group, old: Mapping[TopicPartition, CommittedOffset]) -> Iterator[None]:
+        """Remove offsets, with their group where nothing is left of it. What was committed meanwhile stays."""
+        left = iter(old.items())
+        while some := list(islice(left, EXPIRY_SLICE)):
+            gone = [partition for partition, committed in some if group.offsets.get(partition) is committed]
+            if len(gone) == len(group.offsets) and offsets.is_vacant(group):
+                break
+            if gone:
+                self.remove_offsets(group, gone, _logged(group, "offsets_expired"))
+            if len(old) > EXPIRY_SLICE:
+                yield
+            if self.groups.get(group.group_id) is not group:
+                return
+        if len(group.offsets) <= EXPIRY_SLICE and group.offsets.items() <= old.items() and offsets.is_vacant(group):
+            self.remove_group(group, _logged(group, "group_expired"))
+
+    def when_settled(self, done: Persisted) -> None:
+        """Call ``done`` when all that is written so far is committed: for answers that rest on it."""
+        self._when_committed(self._log.end, done)
+
+    def _write_offsets(self, group: Group, changes: Changes, more: list[store.KeyValue], done: Persisted) -> bool:
+        if not changes and not more:
+            self.when_settled(done)
+            return True
+        try:
+            end = self._append([*store.offset_records(group.group_id, changes), *more])
+        except KafkaError as error:
+            done(error.code)
+            return False
+        self._journal.wrote(end, group.group_id, group.offsets, changes)
+        for partition, committed in changes.items():
+            if committed is None:
+                group.offsets.pop(partition, None)
+            else:
+                group.offsets[partition] = committed
+        self._when_committed(end, done)
+        return True
+
+    def _write_group(self, group: Group, value: GroupMetadataValue, done: Persisted) -> ErrorCode:
+        try:
+            end = self._append([store.group_record(group.group_id, value)])
+        except KafkaError as error:
+            return error.code
+        group.logged, group.logged_end = value, end
+        self._when_committed(end, lambda error: self._written(group, done, error))
+        return ErrorCode.NONE
+
+    def _written(self, group: Group, done: Persisted, error: ErrorCode) -> None:
+        # This may be within a step of the group, which will settle it.
+        self._try(group, lambda: done(error))
+        self.arm(group)
+
+    def _append(self, records: list[store.KeyValue]) -> int:
+        """Append records as one batch. Raises KafkaError in the terms of a coordinator's client."""
+        if self.closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        try:
+            end = self._log.append(store.batch(records, self._clock.time_ms()))
+        except KafkaError as error:
+            raise KafkaError(store.client_error(error.code), error.message) from error
+        self._journal.advance(self._log.high_watermark)
+        return end
+
+    def _when_committed(self, end: int, done: Persisted) -> None:
+        if self.closed:
+            done(ErrorCode.NOT_COORDINATOR)
+        else:
+            self._log.when_committed(end, lambda error: done(store.client_error(error)))
+
+    # -- time
+
+    def arm(self, group: Group) -> None:
+        """See to it that the group's next deadline is met. Needed after all that can bring it nearer."""
+        deadline = rebalance.next_deadline_ms(group)
+        armed = self._timers.get(group.group_id)
+        if self.closed or deadline is None or self.groups.get(group.group_id) is not group:
+            return
+        if armed is not None and armed[0] <= deadline:
+            return
+        self._disarm(group.group_id)
+        delay = max(deadline - self._clock.time_ms(), 0) / 1000
+        self._timers[group.group_id] = deadline, self._clock.call_later(delay, lambda: self._due(group))
+
+    def _due(self, group: Group) -> None:
+        self._timers.pop(group.group_id, None)
+        self.attempt(group, lambda: rebalance.expire(group, self._clock.time_ms()))
+
+    def _disarm(self, group_id: str) -> None:
+        armed = self._timers.pop(group_id, None)
+        if armed is not None:
+            armed[1].cancel()
+
+
+def _logged(group: Group, event: str) -> Persisted:
+    def done(error: ErrorCode) -> None:
+        get_logger("groups").debug(event, group=group.group_id, error=error.name)
+
+    return done

@@ -1,0 +1,190 @@
+"""What the coordinator keeps in ``__consumer_offsets``: Kafka's own records, written and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from milena.broker.groups.group import Group
+from milena.broker.groups.model import CommittedOffset, GroupState, Member
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records import coordinator_records as records
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import Record, build_batch, iter_records
+
+KeyValue: TypeAlias = tuple[bytes, bytes | None]
+TopicPartition = tuple[str, int]
+
+_CLIENT_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def client_error(error: ErrorCode) -> ErrorCode:
+    """What a failed append is to the coordinator's client, in terms that make it look for the coordinator again."""
+    return _CLIENT_ERRORS.get(error, error)
+
+
+def batch(pairs: Iterable[KeyValue], now_ms: int) -> bytes:
+    """One uncompressed batch of these records."""
+    return build_batch(
+        [Record(index, 0, key, value) for index, (key, value) in enumerate(pairs)],
+        base_timestamp=now_ms,
+    )
+
+
+def offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> list[KeyValue]:
+    """Records of offsets; None is a tombstone."""
+    return [
+        (
+            records.encode_key(records.OffsetCommitKey(group=group_id, topic=topic, partition=partition)),
+            None if committed is None else records.encode_value(_offset_value(committed)),
+        )
+        for (topic, partition), committed in offsets.items()
+    ]
+
+
+def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> records.GroupMetadataValue:
+    """A group's generation, with new assignments where given, else with those that its members have."""
+    members = tuple(
+        _member(group, member, member.assignment if assignments is None else assignments.get(member.member_id, b""))
+        for member in group.members.values()
+    )
+    return records.GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=group.state_since_ms,
+        members=members,
+    )
+
+
+def with_static_member(
+    value: records.GroupMetadataValue | None, instance_id: str, member_id: str
+) -> records.GroupMetadataValue | None:
+    """The same generation with a static member under a new id; None where it has no other id there."""
+    old_ids = [one.member_id for one in value.members if one.group_instance_id == instance_id] if value else []
+    if value is None or not old_ids or old_ids == [member_id]:
+        return None
+    members = tuple(
+        replace(one, member_id=member_id) if one.group_instance_id == instance_id else one for one in value.members
+    )
+    return replace(value, members=members, leader=member_id if value.leader in old_ids else value.leader)
+
+
+def group_record(group_id: str, value: records.GroupMetadataValue) -> KeyValue:
+    return records.encode_key(records.GroupMetadataKey(group=group_id)), records.encode_value(value)
+
+
+def group_tombstone(group_id: str) -> KeyValue:
+    return records.encode_key(records.GroupMetadataKey(group=group_id)), None
+
+
+def _member(group: Group, member: Member, assignment: bytes) -> records.MemberMetadata:
+    return records.MemberMetadata(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(group.protocol_name),
+        assignment=assignment,
+    )
+
+
+def _offset_value(committed: CommittedOffset) -> records.OffsetCommitValue:
+    return records.OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
+    )
+
+
+class Loader:
+    """Builds the groups of a partition from its log: the last record of each key counts."""
+
+    def __init__(self, new_group: Callable[[str], Group]) -> None:
+        self._new_group = new_group
+        self._metadata: dict[str, records.GroupMetadataValue] = {}
+        self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+
+    def apply(self, data: memoryview) -> None:
+        """Read whole batches. Records of other kinds of group are passed over. Raises CorruptBatch, DecodeError."""
+        for view in iter_batches(data):
+            if not view.is_control:
+                for record in iter_records(view):
+                    if record.key is not None:
+                        self._record(record.key, record.value)
+
+    def _record(self, raw_key: bytes, raw_value: bytes | None) -> None:
+        key = records.decode_key(raw_key)
+        value = records.decode_value(key, raw_value)
+        match key, value:
+            case records.OffsetCommitKey(), records.OffsetCommitValue():
+                self._offsets.setdefault(key.group, {})[key.topic, key.partition] = CommittedOffset(
+                    value.offset,
+                    value.leader_epoch,
+                    value.metadata,
+                    value.commit_timestamp,
+                    value.expire_timestamp,
+                    value.topic_id,
+                )
+            case records.OffsetCommitKey(), None:
+                self._offsets.get(key.group, {}).pop((key.topic, key.partition), None)
+            case records.GroupMetadataKey(), records.GroupMetadataValue():
+                self._metadata[key.group] = value
+            case records.GroupMetadataKey(), None:
+                self._metadata.pop(key.group, None)
+
+    def finish(self, now_ms: int) -> list[Group]:
+        """The groups, whose members have a whole session from now on to be heard of."""
+        names = dict.fromkeys([*self._metadata, *(name for name, offsets in self._offsets.items() if offsets)])
+        return [self._group(name, now_ms) for name in names]
+
+    def _group(self, name: str, now_ms: int) -> Group:
+        group = self._new_group(name)
+        group.offsets.update(self._offsets.get(name, {}))
+        value = self._metadata.get(name)
+        if value is None:
+            return group
+        group.logged = value
+        for member in value.members:
+            group.add(_restored(member, value, now_ms))
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        group.generation = value.generation
+        if value.leader in group.members:
+            group.leader_id = value.leader
+        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        group.note_subscriptions()
+        group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
+        return group
+
+
+def _restored(member: records.MemberMetadata, value: records.GroupMetadataValue, now_ms: int) -> Member:
+    return Member(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout,
+        member.session_timeout,
+        value.protocol_type,
+        ((value.protocol or "", member.subscription),),
+        assignment=member.assignment,
+        deadline_ms=now_ms + member.session_timeout,
+    )

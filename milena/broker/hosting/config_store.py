@@ -1,0 +1,101 @@
+"""The effective configuration of this broker and of its topics, renewed as the metadata changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from milena.broker.replica.partition import Partition
+from milena.broker.replica.partitions import PartitionSet
+from milena.config.node_config import NodeConfig
+from milena.config.tiered_rules import ENABLE
+from milena.config.topic_config import TopicConfig
+from milena.config.values import ConfigError
+from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
+from milena.runtime.logging import get_logger
+
+MAX_NAMED: Final = 10_000
+
+
+class ConfigStore:
+    """Overlays the dynamic configuration on the static one. Equal topic configurations are shared."""
+
+    def __init__(self, static: NodeConfig, image: Callable[[], MetadataImage], partitions: PartitionSet) -> None:
+        self.node = static
+        self._image = image
+        self._partitions = partitions
+        self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        self._compacted: set[str] = set()
+        self._listeners: list[Callable[[NodeConfig], None]] = []
+        self._topic_listeners: list[Callable[[Partition], None]] = []
+        self._log = get_logger("config")
+
+    def get(self, key: str) -> Any:
+        """A key of the broker as it is now."""
+        return self.node.get(key)
+
+    def on_change(self, listener: Callable[[NodeConfig], None]) -> None:
+        """Call ``listener`` with the new configuration of the broker whenever it changes."""
+        self._listeners.append(listener)
+
+    def on_topic_change(self, listener: Callable[[Partition], None]) -> None:
+        """Call ``listener`` with each hosted partition whose topic's configuration may have changed."""
+        self._topic_listeners.append(listener)
+
+    def topic(self, name: str) -> TopicConfig:
+        """A topic's effective values on this broker."""
+        overrides = self._image().config(TOPIC_RESOURCE, name)
+        key = tuple(sorted(overrides.items()))
+        config = self._shared.get(key)
+        if config is None:
+            config = self._shared[key] = TopicConfig.effective(self.node, overrides)
+        if config.compacted and name not in self._compacted and len(self._compacted) < MAX_NAMED:
+            self._compacted.add(name)
+            self._warn_of_compaction(name, len(self._compacted))
+        return config
+
+    def _warn_of_compaction(self, name: str, count: int) -> None:
+        """At the first such topic, the tenth, the hundredth and so on: Kafka Streams makes hundreds of them."""
+        if str(count).strip("0") == "1":
+            self._log.warning(
+                "cleanup.policy=compact is accepted, but nothing is compacted yet", topic=name, topics=count
+            )
+
+    def check_tier(self) -> None:
+        """Raises ConfigError where topics need the tier that this broker has not."""
+        if not self.node.get("remote.log.storage.system.enable") and any(
+            kind == TOPIC_RESOURCE and values.get(ENABLE, "").lower() == "true"
+            for (kind, _), values in self._image().configs.items()
+        ):
+            raise ConfigError(
+                "You have to delete all topics with the property remote.storage.enable=true "
+                "before disabling tiered storage cluster-wide"
+            )
+
+    def publish(self, delta: Delta) -> None:
+        """Take up what has changed, and hand it to the logs at once."""
+        if delta.configs & {(BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(self.node.node_id))}:
+            self.renew()
+        elif delta.configs:
+            changed = {name for kind, name in delta.configs if kind == TOPIC_RESOURCE}
+            self._renew_topics(lambda name: name in changed)
+
+    def renew(self) -> None:
+        """Read everything anew from the image."""
+        image = self._image()
+        self.node = self.node.with_dynamic(
+            default=image.config(BROKER_RESOURCE, ""), broker=image.config(BROKER_RESOURCE, str(self.node.node_id))
+        )
+        self._shared.clear()
+        for listener in self._listeners:
+            listener(self.node)
+        self._renew_topics(lambda _: True)
+
+    def _renew_topics(self, concerned: Callable[[str], bool]) -> None:
+        for partition in self._partitions:
+            if partition.log is not None and concerned(partition.topic):
+                partition.log.update_config(self.topic(partition.topic))
+                if partition.topic_id not in self._image().topics_by_id:
+                    continue  # its topic has just been deleted, and its configuration with it
+                for listener in self._topic_listeners:
+                    listener(partition)

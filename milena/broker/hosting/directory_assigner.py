@@ -1,0 +1,97 @@
+"""Tells the controller in which log directory a replica lies, where the metadata says otherwise (KIP-858)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from milena.broker.controller_link.controller_link import ControllerLink
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import KafkaError, error_name
+from milena.protocol.types import BrokerEpoch, NodeId
+from milena.runtime.clock import Clock
+from milena.runtime.logging import get_logger
+from milena.runtime.tasks import Tasks
+
+MAX_IN_REQUEST: Final = 2250
+"""Kafka's bound on the assignments of one request."""
+RETRY_PAUSE: Final = 0.1
+
+
+class DirectoryAssigner:
+    """Sends assignments one request at a time, the newest for each replica."""
+
+    def __init__(
+        self, controller: ControllerLink, clock: Clock, node_id: NodeId, broker_epoch: Callable[[], BrokerEpoch]
+    ) -> None:
+        self._controller = controller
+        self._clock = clock
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._pending: dict[tuple[UUID, int], UUID] = {}
+        self._work = asyncio.Event()
+        self._trouble: str | None = None
+        self._log = get_logger("directories")
+
+    def start(self, tasks: Tasks) -> None:
+        tasks.keep(self._run, name="directory assigner")
+
+    def assign(self, topic_id: UUID, index: int, directory: UUID) -> None:
+        self._pending[topic_id, index] = directory
+        self._work.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            batch = dict(list(self._pending.items())[:MAX_IN_REQUEST])
+            for key in batch:
+                del self._pending[key]
+            if not self._pending:
+                self._work.clear()
+            if not await self._send(batch):
+                for key, directory in batch.items():
+                    self._pending.setdefault(key, directory)
+                self._work.set()
+                await self._clock.sleep(RETRY_PAUSE)
+
+    async def _send(self, batch: Mapping[tuple[UUID, int], UUID]) -> bool:
+        """False where it must be sent again. What the controller refuses for one replica it has changed meanwhile."""
+        try:
+            response = await self._controller.request(
+                ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+                broker_id=self._node_id,
+                broker_epoch=self._broker_epoch(),
+                directories=_by_directory(batch),
+            )
+        except (KafkaError, ConnectionError) as error:
+            return self._failed(str(error))
+        if response.error_code:
+            return self._failed(error_name(int(response.error_code)))
+        self._trouble = None
+        return True
+
+    def _failed(self, reason: str) -> bool:
+        """It is tried again all the time: say each reason once."""
+        if reason != self._trouble:
+            self._trouble = reason
+            self._log.warning("directories not assigned", error=reason)
+        return False
+
+
+def _by_directory(batch: Mapping[tuple[UUID, int], UUID]) -> list[dict[str, Any]]:
+    """The nested form of the request."""
+    directories: dict[UUID, dict[UUID, list[int]]] = {}
+    for (topic_id, index), directory in batch.items():
+        directories.setdefault(directory, {}).setdefault(topic_id, []).append(index)
+    return [
+        {
+            "id": directory,
+            "topics": [
+                {"topic_id": topic_id, "partitions": [{"partition_index": index} for index in indexes]}
+                for topic_id, indexes in topics.items()
+            ],
+        }
+        for directory, topics in directories.items()
+    ]

@@ -1,0 +1,1 @@
+"""The metadata as this broker sees and shows it."""

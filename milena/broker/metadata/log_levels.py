@@ -1,0 +1,45 @@
+"""Levels of a broker's loggers, changed over the wire (KIP-412): IncrementalAlterConfigs of BROKER_LOGGER.
+
+Nothing is stored: a broker that is started anew logs as its command line says. Brokers of one process share the levels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import NodeId
+from milena.runtime.hosts import shown
+from milena.runtime.log_levels import NUMBERS, ROOT, current_levels, set_level
+from milena.runtime.numbers import whole
+
+SET: Final = 0
+DELETE: Final = 1
+
+
+def change_levels(node_id: NodeId, resource: Any, *, validate_only: bool) -> None:
+    """Carry all of the resource's changes out, or none. Raises KafkaError INVALID_REQUEST, INVALID_CONFIG."""
+    name = resource.resource_name
+    if whole(name) != node_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"The loggers of node {shown(name)} are not for node {node_id} to change."
+        )
+    known = current_levels()
+    for change in resource.configs:
+        _check(change, known)
+    if not validate_only:
+        for change in resource.configs:
+            set_level(change.name, change.value if change.config_operation == SET else None)
+
+
+def _check(change: Any, known: dict[str, str]) -> None:
+    if change.config_operation not in (SET, DELETE):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A logger's level can be set and deleted, nothing else.")
+    if change.name not in known:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"There is no logger {change.name}.")
+    if change.config_operation == DELETE:
+        if change.name == ROOT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The level of root can be set, not deleted.")
+    elif change.value not in NUMBERS:
+        levels = ", ".join(sorted(NUMBERS))
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.value} is no level: {change.name} takes one of {levels}.")

@@ -1,0 +1,88 @@
+"""The metadata image as clients see it through one listener: which brokers, leaders and replicas it shows.
+
+Pure functions. The fields are those of Metadata and DescribeTopicPartitions, which share their rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from milena.node.metadata.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
+
+TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+"""Kafka's bit field of all that may be done to a topic, for want of an authorizer."""
+CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+NOT_ASKED: Final = -(1 << 31)
+
+
+def alive_brokers(image: MetadataImage, listener: str) -> list[tuple[BrokerImage, ListenerImage]]:
+    """Brokers that are not fenced and have this listener, by id."""
+    found = []
+    for _, broker in sorted(image.brokers.items()):
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None and not broker.fenced:
+            found.append((broker, endpoint))
+    return found
+
+
+class PartitionView:
+    """Looks at partitions for one answer; what it learns of brokers is kept for the next partition."""
+
+    def __init__(self, image: MetadataImage, listener: str, *, filter_dead: bool, name_listeners: bool) -> None:
+        """``filter_dead`` leaves unavailable replicas out (Metadata v0); ``name_listeners`` tells a leader without
+        this listener from one that is not there (v6 and later)."""
+        self._image = image
+        self._listener = listener
+        self._filter_dead = filter_dead
+        self._name_listeners = name_listeners
+        self._reachable = {broker.id for broker in image.brokers.values() if broker.endpoint(listener) is not None}
+        self._alive = {broker for broker in self._reachable if not image.brokers[broker].fenced}
+
+    def partition(self, index: int, partition: PartitionImage) -> dict[str, Any]:
+        """The fields of one partition."""
+        replicas, isr = list(partition.replicas), list(partition.isr)
+        error = ErrorCode.NONE
+        leader = int(partition.leader)
+        if leader not in self._reachable:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+            if self._name_listeners and leader in self._image.brokers:
+                error = ErrorCode.LISTENER_NOT_FOUND
+            leader = -1
+        if self._filter_dead:
+            replicas = [replica for replica in replicas if replica in self._reachable]
+            isr = [replica for replica in isr if replica in self._reachable]
+            missing = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)
+            if missing and error is ErrorCode.NONE:
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
+        return {
+            "error_code": int(error),
+            "partition_index": index,
+            "leader_id": leader,
+            "leader_epoch": int(partition.leader_epoch),
+            "replica_nodes": replicas,
+            "isr_nodes": isr,
+            "offline_replicas": [
+                replica for at, replica in enumerate(partition.replicas) if self._is_offline(replica, at, partition)
+            ],
+        }
+
+    def _is_offline(self, replica: int, at: int, partition: PartitionImage) -> bool:
+        if replica not in self._alive:
+            return True
+        directories = partition.directories
+        return bool(directories) and not self._image.brokers[replica].has_online_dir(directories[at])
+
+    def topic(self, topic: TopicImage, *, operations: bool) -> dict[str, Any]:
+        """The fields of one topic with all its partitions."""
+        return {
+            "error_code": 0,
+            "name": topic.name,
+            "topic_id": topic.id,
+            "is_internal": topic.name in INTERNAL_TOPICS,
+            "partitions": [self.partition(index, topic.partitions[index]) for index in sorted(topic.partitions)],
+            "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_ASKED,
+        }

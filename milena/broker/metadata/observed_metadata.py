@@ -1,0 +1,95 @@
+"""A broker's own copy of the metadata log, fetched from the controller."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from milena.config.node_config import NodeConfig
+from milena.node.metadata.image import MetadataImage
+from milena.node.metadata.loader import MetadataLoader, Subscriber
+from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
+from milena.node.metadata.observer import Observer, ObserverOptions
+from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
+from milena.node.metadata.snapshots import SnapshotStore
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import ZERO_UUID, NodeId, Offset
+from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
+from milena.runtime.tasks import Tasks
+from milena.storage.log.context import LogContext
+from milena.storage.manager.log_dir import LogDir
+
+
+class ObservedMetadata:
+    """This broker's own copy of the metadata log, which it fetches."""
+
+    def __init__(self, runtime: Runtime, config: NodeConfig, *, cluster_id: str, directory_id: UUID | None) -> None:
+        """``directory_id``: of the log directory it lies in; None for a directory of its own, which is made this
+        broker's. Blocks. Raises OSError, DirectoryError."""
+        self._directory: LogDir | None = None
+        if directory_id is None:
+            directory = self._directory = LogDir(config.metadata_log_dir, LogContext(runtime.disk, runtime.clock))
+            directory.open()
+            directory.format(cluster_id, NodeId(config.node_id), runtime.random.uuid)
+            directory_id = directory.directory_id
+        snapshots = SnapshotStore(runtime.disk, metadata_folder(config))
+        snapshots.open()
+        latest = snapshots.latest()
+        recovery_point = Offset(0) if latest is None else latest.end_offset
+        self._log = log = open_metadata_log(runtime, config, recovery_point=recovery_point)
+        self._loader = MetadataLoader(log, snapshots, runtime.contained)
+        policy = SnapshotPolicy(
+            record_bytes=config.get("metadata.log.max.record.bytes.between.snapshots"),
+            interval_ms=config.get("metadata.log.max.snapshot.interval.ms"),
+            retention_bytes=config.get("metadata.max.retention.bytes"),
+            retention_ms=config.get("metadata.max.retention.ms"),
+        )
+        keeper = SnapshotKeeper(runtime, self._loader, log, snapshots, policy, node_id=config.node_id)
+        options = ObserverOptions(
+            node_id=NodeId(config.node_id),
+            cluster_id=cluster_id,
+            directory_id=directory_id or ZERO_UUID,
+            voters=config.quorum_voters,
+            bootstrap=config.quorum_bootstrap,
+            fetch_timeout=config.get("controller.quorum.fetch.timeout.ms") / 1000,
+        )
+        self._observer = Observer(runtime, options, log, snapshots, self._loader, keeper)
+        self._fatal = runtime.fatal
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._loader.image
+
+    @property
+    def ahead(self) -> bool:
+        return self._observer.ahead
+
+    @property
+    def current_at(self) -> float:
+        return self._observer.current_at
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._loader.subscribe(subscriber)
+
+    def start(self, tasks: Tasks) -> None:
+        tasks.keep(self._observe, name="metadata observer")
+
+    async def _observe(self) -> None:
+        """Without its metadata a broker ends, as Kafka's does, whatever other directories it has."""
+        try:
+            await self._observer.run()
+        except KafkaError as error:
+            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            self._fatal("the metadata log has failed", error.__cause__)
+        except OSError as error:
+            self._fatal("the metadata log has failed", error)
+
+    def close(self) -> None:
+        """Call once the task has ended. A disk that fails now costs no more than a kill would."""
+        try:
+            self._log.close()
+        except KafkaError as error:
+            get_logger("observer").error("metadata log not closed in order", reason=error.message)
+        if self._directory is not None:
+            self._directory.unlock()

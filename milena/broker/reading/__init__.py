@@ -1,0 +1,1 @@
+"""Serving records: fetches, long polls, and reads from the remote tier."""

@@ -1,0 +1,347 @@
+"""One fetch on its way: reading partitions within the limits of KIP-74, and waiting for more (kafka-behaviour F2).
+
+The first pass reads in order. If that is not enough, the operation waits in the purgatory; each change of a partition
+re-evaluates that partition alone, and when it is time everything is read once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from milena.broker.replica.expected_followers import FetchesOf
+from milena.broker.replica.fetch_sessions import FetchPlan, Wanted
+from milena.broker.replica.partition import Partition
+from milena.broker.replica.partitions import PartitionSet
+from milena.broker.replica.read_result import NOTHING, ReadResult, without_file
+from milena.broker.replica.replica_state import ReplicaState
+from milena.broker.replica.replication_quotas import ReplicaQuota
+from milena.broker.waiting.purgatory import Requester
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
+
+if TYPE_CHECKING:
+    from milena.broker.reading.remote_reads import RemoteReads
+
+CONSUMER: Final = NodeId(-1)
+FEW_FILES: Final = 64
+MOST_FILES: Final = 256
+SMALL_RANGE: Final = 16 << 10
+COPIED_BYTES: Final = 2 << 20
+"""Each file in an answer costs a descriptor until that has left. After a few of them small ranges are copied, up to so
+many bytes; after most, the answer is full."""
+_BEYOND: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE})
+
+
+class FetchLimits(NamedTuple):
+    """What one request asks for. Sizes in bytes, the wait in milliseconds."""
+
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    committed: bool
+    """read_committed: up to the last stable offset."""
+    replica: NodeId
+    """-1 for a consumer, -2 for a debugging one, else the follower's node id."""
+    replica_epoch: BrokerEpoch
+    """The follower's broker epoch, -1 where it names none."""
+    only_leader: bool
+    """False where any replica may serve (consumers since KIP-392)."""
+    rack: str
+    """Of a consumer that may be sent to a nearer replica, which it finds by ``listener``; else empty."""
+    listener: str
+    throttle: ReplicaQuota | None = None
+    """For a follower, while there is a limit on what followers take."""
+    tier: RemoteReads | None = None
+    """Where a consumer finds what has left this broker's disk."""
+
+    def holds_back(self, partition: Partition) -> bool:
+        """Whether a follower out of sync gets nothing of ``partition`` for now (KIP-73)."""
+        quota = self.throttle
+        return quota is not None and self.replica not in partition.isr and quota.throttles(partition) and quota.exceeded
+
+
+@dataclass(slots=True)
+class Found:
+    """What one partition gives: a result, or an error."""
+
+    wanted: Wanted
+    partition: Partition | None
+    result: ReadResult | None
+    error: ErrorCode = ErrorCode.NONE
+
+    @property
+    def is_urgent(self) -> bool:
+        """It is told at once: an error, a divergence, another replica to read from."""
+        result = self.result
+        return result is None or result.diverging is not None or result.nearest is not None
+
+    @property
+    def is_all_told(self) -> bool:
+        """There is nothing beyond what this reader has. (Nothing found may also mean that the limits left no room.)"""
+        return not self.is_urgent and self.result is not None and self.wanted.offset >= self.result.upper
+
+    @property
+    def size(self) -> int:
+        return 0 if self.result is None else self.result.slice.length
+
+
+@dataclass(slots=True)
+class InTier(Found):
+    """The offset lies in the remote tier. ``result`` has the bounds; the records are to be read there."""
+
+    max_bytes: int = 0
+    min_one: bool = False
+
+    @property
+    def is_urgent(self) -> bool:
+        return True
+
+    @property
+    def size(self) -> int:
+        """What it may become: so much of the limit is taken."""
+        return self.max_bytes
+
+
+@dataclass(slots=True)
+class MovedToTier(Found):
+    """A follower asked for what has left the leader's disk: an error, that is told with the bounds (KIP-405)."""
+
+    @property
+    def is_urgent(self) -> bool:
+        return True
+
+
+class Fetch:
+    """A fetch operation; ``done`` is called exactly once with what was found, here and in the tier, unless it is
+    abandoned."""
+
+    __slots__ = (
+        "_all",
+        "_asker",
+        "_available",
+        "_done",
+        "_follows",
+        "_limits",
+        "_now_ms",
+        "_partitions",
+        "_plan",
+        "_sizes",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        partitions: PartitionSet,
+        plan: FetchPlan,
+        limits: FetchLimits,
+        done: Callable[[list[Found]], None],
+        requester: Requester,
+        *,
+        now_ms: int,
+    ) -> None:
+        """``now_ms``: when it came, on the monotonic clock."""
+        self._asker = requester
+        self._partitions = partitions
+        self._plan = plan
+        self._limits = limits
+        self._done = done
+        self._follows = limits.replica >= 0
+        self._now_ms = now_ms
+        self._watched: dict[Partition, list[Wanted]] = {}
+        self._available = 0
+        self._sizes: dict[Wanted, int] = {}
+        self._all: list[Found] | None = None
+        """What has just been read, where that is all that there is to read."""
+
+    def begin(self) -> tuple[Hashable, ...] | None:
+        """Read, and note what a follower has by now. Returns None when that was enough and ``done`` has been called,
+        else what to watch: the partitions, or the session, which hears of its partitions.
+
+        A follower's progress may complete others: keep the purgatory's changes back until this one waits."""
+        found = self.read(first=True)
+        session = self._plan.session
+        nothing = not found and (session is None or not session.partitions)
+        if self._limits.max_wait_ms <= 0 or nothing or self._is_enough(found):
+            self._finish(found)
+            return None
+        for one in found:
+            assert one.partition is not None
+            self._available += one.size
+            if one.size:
+                self._sizes[one.wanted] = one.size
+            if session is None:
+                self._watched.setdefault(one.partition, []).append(one.wanted)
+            else:
+                session.listen(one.wanted, one.partition)
+        if session is None:
+            return tuple(self._watched)
+        session.take_changed()
+        return (session,)
+
+    def _finish(self, found: list[Found]) -> None:
+        tier = self._limits.tier
+        if tier is None or not tier.read(self, self._limits, found, self._done, self._asker):
+            self._done(found)
+
+    def read(self, *, first: bool = False) -> list[Found]:
+        """One pass over all partitions. Only the ``first`` tells how far a follower has come: the others find what has
+        changed since."""
+        remaining = self._limits.max_bytes
+        min_one = True
+        found = []
+        files, room = 0, COPIED_BYTES
+        for wanted in self._plan.partitions:
+            one = self._read_one(wanted, remaining, min_one, notes=first and self._follows)
+            size = one.size
+            if size:
+                min_one = False
+                remaining = max(0, remaining - size)
+                if files >= FEW_FILES and size <= min(SMALL_RANGE, room) and one.result is not None:
+                    one.result = without_file(one.result)
+                    room -= size
+                else:
+                    files += 1
+                    remaining = remaining if files < MOST_FILES else 0  # the others come with the next fetch
+            found.append(one)
+        return found
+
+    def read_around(self, known: Mapping[Wanted, Found]) -> list[Found]:
+        """One pass over all partitions but those whose results are ``known``. What has got into the tier since is left
+        for the next fetch."""
+        remaining = max(0, self._limits.max_bytes - sum(one.size for one in known.values()))
+        found = []
+        for wanted in self._plan.partitions:
+            one = known.get(wanted)
+            if one is None:
+                one = self._read_one(wanted, remaining, False)
+                if isinstance(one, InTier):
+                    one = Found(wanted, one.partition, one.result)
+                remaining = max(0, remaining - one.size)
+            found.append(one)
+        return found
+
+    def _read_one(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
+        limits = self._limits
+        epoch, partition, state, result = wanted.current_leader_epoch, None, None, None
+        try:
+            partition = self.find(wanted)
+            if self._follows:
+                state = partition.require_follower(limits.replica, limits.replica_epoch, current_leader_epoch=epoch)
+            elif limits.rack:
+                result = partition.redirect(limits.rack, Offset(wanted.offset), limits.listener, epoch)
+            result = result or partition.read(
+                Offset(wanted.offset),
+                min(wanted.max_bytes, remaining),
+                min_one=min_one,
+                current_leader_epoch=epoch,
+                last_fetched_epoch=(
+                    None if wanted.last_fetched_epoch is None else LeaderEpoch(wanted.last_fetched_epoch)
+                ),
+                committed=limits.committed,
+                follower=limits.replica != CONSUMER,
+                only_leader=limits.only_leader,
+            )
+            if notes and result.diverging is None:  # one that diverges has not what its offset says (KAFKA-13141)
+                self._note_progress(partition, wanted, result, state)
+            if limits.throttle is not None and limits.holds_back(partition):
+                result = result._replace(slice=NOTHING)
+        except KafkaError as error:
+            if error.code in _BEYOND and partition is not None:
+                tiered = self._beyond(wanted, partition, min(wanted.max_bytes, remaining), min_one)
+                if tiered is not None:
+                    return tiered
+            return Found(wanted, partition, None, error.code)
+        return Found(wanted, partition, result)
+
+    def _beyond(self, wanted: Wanted, partition: Partition, max_bytes: int, min_one: bool) -> Found | None:
+        """Where this disk does not have the offset any more, but the tier may (kafka-behaviour A12); else None."""
+        log, tier = partition.log, self._limits.tier
+        if (
+            log is None
+            or not log.remote_enabled
+            or not log.log_start_offset <= wanted.offset < log.local_log_start_offset
+        ):
+            return None
+        high_watermark, start = log.high_watermark, log.log_start_offset
+        if self._follows:
+            bounds = ReadResult(high_watermark, Offset(-1), start, log.log_end_offset)
+            return MovedToTier(wanted, partition, bounds, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
+        if tier is None:
+            return None
+        stable = log.last_stable_offset
+        aborted = () if self._limits.committed else None
+        upper = stable if self._limits.committed else high_watermark
+        bounds = ReadResult(high_watermark, stable, start, upper, aborted=aborted)
+        if not (max_bytes or min_one) or tier.throttles():
+            return Found(wanted, partition, bounds)
+        return InTier(wanted, partition, bounds, max_bytes=max_bytes, min_one=min_one)
+
+    def _note_progress(
+        self, partition: Partition, wanted: Wanted, result: ReadResult, state: ReplicaState | None
+    ) -> None:
+        partition.follower_fetched(
+            self._limits.replica,
+            broker_epoch=self._limits.replica_epoch,
+            offset=Offset(wanted.offset),
+            log_start=Offset(wanted.log_start_offset),
+            leader_log_end=result.upper,
+            now_ms=self._now_ms,
+            named_epoch=wanted.current_leader_epoch is not None,
+            visited=wanted,
+            state=state,
+        )
+
+    def find(self, wanted: Wanted) -> Partition:
+        """Raises KafkaError where it is not here. A session's partition whose id never had a name is UNKNOWN_TOPIC_ID
+        until it resolves. Afterwards it goes by that name: without such a topic, or with another of the same name, it
+        is no unknown id."""
+        if wanted.topic is None:
+            assert wanted.topic_id is not None
+            wanted.topic = self._partitions.name_of(wanted.topic_id)
+        found = self._partitions.get(wanted.topic, wanted.index)
+        if wanted.topic_id is not None and found.topic_id is not wanted.topic_id:
+            if found.topic_id != wanted.topic_id:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            wanted.topic_id = found.topic_id  # equal: to compare it costs less from now on
+        return found
+
+    def _is_enough(self, found: list[Found]) -> bool:
+        total = 0
+        for one in found:
+            if one.is_urgent:
+                return True
+            total += one.size
+        return total >= self._limits.min_bytes
+
+    # -- waiting
+
+    def ready(self, key: Hashable) -> bool:
+        """Something has changed: is there an error, a divergence, or enough to send by now?"""
+        if isinstance(key, FetchesOf):
+            return True
+        session = self._plan.session
+        changed = self._watched[key] if isinstance(key, Partition) else []
+        if session is not None:
+            changed = session.take_changed()
+        for wanted in changed:
+            one = self._read_one(wanted, self._limits.max_bytes, True)
+            self._all = [one] if len(changed) == 1 and self._plan.is_only(wanted) else None
+            if one.is_urgent or one.partition is None:
+                return True
+            self._available += one.size - self._sizes.get(wanted, 0)
+            self._sizes[wanted] = one.size
+            if session is not None:
+                session.listen(wanted, one.partition)
+        return self._available >= self._limits.min_bytes
+
+    def complete(self) -> None:
+        """Called in the same step as ``ready``."""
+        self._finish(self._all or self.read())
+
+    def expire(self) -> None:
+        self._finish(self.read())
+
+    def abandon(self) -> None:
+        """The connection is closed, or will be next."""

@@ -1,0 +1,63 @@
+"""Produce with acks=all: the wait until what was appended is committed (kafka-behaviour C2, F3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from milena.broker.replica.partition import Partition
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import Offset
+
+
+@dataclass(slots=True)
+class Uncommitted:
+    """One append that is not committed yet. ``error`` is None as long as that is open."""
+
+    partition: Partition
+    term: int
+    required: Offset
+    """The high watermark that commits it."""
+    error: ErrorCode | None = None
+
+    def check(self) -> bool:
+        """Whether the outcome is known by now."""
+        if self.error is not None:
+            return True
+        partition = self.partition
+        if partition.term != self.term or not partition.is_leader:
+            self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif partition.high_watermark >= self.required:
+            enough = len(partition.maximal_isr) >= partition.effective_min_isr
+            self.error = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return self.error is not None
+
+
+class CommitWait:
+    """All appends of one request; ``done`` is called once, when each has its outcome or the time is up."""
+
+    __slots__ = ("_done", "_open")
+
+    def __init__(self, appends: list[Uncommitted], done: Callable[[], None]) -> None:
+        self._open = appends
+        self._done = done
+
+    def ready(self, key: Hashable) -> bool:
+        self._open = [one for one in self._open if one.partition is not key or not one.check()]
+        return not self._open
+
+    def complete(self) -> None:
+        self._done()
+
+    def expire(self) -> None:
+        """The records stay: they may yet be committed."""
+        for one in self._open:
+            if not one.check():
+                one.error = ErrorCode.REQUEST_TIMED_OUT
+        self._done()
+
+    def abandon(self) -> None:
+        for one in self._open:
+            if not one.check():
+                one.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._done()

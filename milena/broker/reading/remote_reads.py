@@ -1,0 +1,215 @@
+"""Fetches that need the remote tier (kafka-behaviour A12; KIP-405).
+
+All of a request's partitions in the tier are read at the same time, while it waits in the purgatory for at most
+``remote.fetch.max.wait.ms``. What was not read by then is answered with nothing, and no error. The partitions that are
+here are read when the answer is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from milena.broker.reading.fetching import Fetch, FetchLimits, Found, InTier
+from milena.broker.reading.remote_offsets import RemoteListOffsets
+from milena.broker.reading.remote_waits import ReadKey, RemoteWait, code_of
+from milena.broker.replica.fetch_sessions import Wanted
+from milena.broker.replica.offset_search import TimeSearch
+from milena.broker.waiting.purgatory import Purgatory, Requester
+from milena.node.metrics import Metrics
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import Offset
+from milena.runtime.network import Part
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.reading.reader_pool import ReaderPool
+from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.tiered.shared.tier import FAILURES
+
+if TYPE_CHECKING:
+    from milena.tiered.shared.tier import Tier
+
+MAX_WAIT: Final = "remote.fetch.max.wait.ms"
+LIST_OFFSETS_TIMEOUT: Final = "remote.list.offsets.request.timeout.ms"
+
+
+class RemoteSlice(NamedTuple):
+    """Records that were read from the tier, in the place of a ``LogSlice``."""
+
+    records: Part
+    length: int
+
+    def part(self) -> Part:
+        return self.records
+
+
+class RemoteReads:
+    """What one broker reads of its tier."""
+
+    def __init__(self, tier: Tier, purgatory: Purgatory, metrics: Metrics) -> None:
+        self.tier = tier
+        self.purgatory = purgatory
+        self.pool = ReaderPool(tier, metrics)
+        self.reader = RemoteLogReader(tier)
+        self.expired = metrics.counter(
+            "kafka_server_delayedremotefetchmetrics_expirespersec_total", "Fetches that the tier did not serve in time."
+        )
+        self._late_searches = metrics.counter(
+            "kafka_server_delayedremotelistoffsetsmetrics_expirespersec_total",
+            "Searches for an offset that the tier did not answer in time.",
+        )
+        self._timing = metrics.timing(
+            "kafka_log_remote_remotelogmanager_remotelogreaderfetchrateandtimems",
+            "Reads from the tier, and their time.",
+        )
+
+    def throttles(self) -> bool:
+        """Whether ``remote.log.manager.fetch.max.bytes.per.second`` is exceeded."""
+        excess = self.tier.fetch_quota.throttle_ms(self.tier.runtime.clock.time_ms())
+        if excess > 0:
+            self.tier.meters.fetch_throttle_time.record(excess)
+        return excess > 0
+
+    def read(
+        self,
+        fetch: Fetch,
+        limits: FetchLimits,
+        found: list[Found],
+        done: Callable[[list[Found]], None],
+        requester: Requester,
+    ) -> bool:
+        """Read what is in the tier, and call ``done``; False, doing nothing, where ``found`` has nothing there."""
+        wanted = [one for one in found if isinstance(one, InTier)]
+        if not wanted:
+            return False
+        waiting = _RemoteFetch(self, fetch, limits, done)
+        for one in wanted:
+            waiting.want(one)
+        waiting.begin(self.tier.get(MAX_WAIT) / 1000, requester)
+        return True
+
+    def search(
+        self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object], requester: Requester
+    ) -> None:
+        """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 where the request has none."""
+        seconds = (timeout_ms if timeout_ms > 0 else self.tier.get(LIST_OFFSETS_TIMEOUT)) / 1000
+        waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
+        waiting.start(searches, seconds, requester)
+
+    async def read_one(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
+        """See ``RemoteLogReader.read``, with metrics and quota."""
+        tier, clock = self.tier, self.tier.runtime.clock
+        began = clock.monotonic()
+        meters = tier.meters.of(partition.topic)
+        try:
+            records = await self.reader.read(partition, log, read)
+        except FAILURES as error:
+            if read.offset < log.log_start_offset:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "it was deleted while it was read") from error
+            if not is_out_of_range(error):
+                meters.fetch_errors.add()
+                self.tier.events.warning(
+                    "remote read failed",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    offset=read.offset,
+                    reason=str(error),
+                )
+            raise
+        if records is not None:
+            meters.fetched_bytes.add(records.length)
+            tier.fetch_quota.record(records.length, clock.time_ms())
+        self._timing.record((clock.monotonic() - began) * 1000)
+        return records
+
+    async def stop(self) -> None:
+        await self.pool.stop()
+
+
+def is_out_of_range(error: Exception) -> bool:
+    return isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class _RemoteFetch(RemoteWait):
+    """A fetch that waits for the tier."""
+
+    def __init__(
+        self, reads: RemoteReads, fetch: Fetch, limits: FetchLimits, done: Callable[[list[Found]], None]
+    ) -> None:
+        super().__init__(reads.pool, reads.purgatory)
+        self._reads = reads
+        self._fetch = fetch
+        self._limits = limits
+        self._done = done
+        self._wanted: dict[ReadKey, InTier] = {}
+        self._results: dict[Wanted, Found] = {}
+
+    def want(self, one: InTier) -> None:
+        partition, result = one.partition, one.result
+        assert partition is not None
+        assert result is not None
+        committed = self._limits.committed
+        read = RemoteRead(Offset(one.wanted.offset), one.max_bytes, one.min_one, result.upper, committed)
+        reads = self._reads
+        reads.tier.meters.of(partition.topic).fetch_requests.add()
+        try:
+            key = self.submit(partition, read, lambda name, log: reads.read_one(name, log, read))
+        except KafkaError as error:
+            self._results[one.wanted] = Found(one.wanted, partition, None, error.code)
+        else:
+            self._wanted[key] = one
+
+    def expire(self) -> None:
+        self._reads.expired.add()
+        super().expire()
+
+    def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
+        one = self._wanted[key]
+        if error is not None:
+            self._results[one.wanted] = Found(one.wanted, one.partition, None, code_of(error))
+        elif self.holds(key):
+            self._results[one.wanted] = self._found(one, result)
+        else:
+            self._give_up(key)
+
+    def _give_up(self, key: ReadKey) -> None:
+        """Nothing; an error where the partition is no longer to be read here."""
+        one, partition = self._wanted[key], key.partition
+        found = Found(one.wanted, partition, one.result)
+        try:
+            self._fetch.find(one.wanted).require(one.wanted.current_leader_epoch, leader=self._limits.only_leader)
+        except KafkaError as error:
+            found = Found(one.wanted, partition, None, error.code)
+        self._results[one.wanted] = found
+
+    def _finish(self) -> None:
+        self._done(self._fetch.read_around(self._results))
+
+    def _found(self, one: InTier, records: RemoteRecords | None) -> Found:
+        result = one.result
+        assert result is not None
+        if records is None:
+            return self._local(one)
+        if not records.length:
+            return Found(one.wanted, one.partition, result)
+        slice_ = RemoteSlice(records.records, records.length)
+        return Found(one.wanted, one.partition, result._replace(slice=slice_, aborted=records.aborted))
+
+    def _local(self, one: InTier) -> Found:
+        """The tier has nothing more before the first local record: that is the next one."""
+        partition = one.partition
+        assert partition is not None
+        try:
+            found = partition.read(
+                partition.online_log.local_log_start_offset,
+                one.max_bytes,
+                min_one=one.min_one,
+                current_leader_epoch=one.wanted.current_leader_epoch,
+                last_fetched_epoch=None,
+                committed=self._limits.committed,
+                follower=False,
+                only_leader=self._limits.only_leader,
+            )
+        except KafkaError as error:
+            return Found(one.wanted, partition, None, error.code)
+        return Found(one.wanted, partition, found)

@@ -1,0 +1,1 @@
+"""One replica and its state: leader state, in-sync replicas, follower progress."""

@@ -1,0 +1,160 @@
+"""Sends a broker's AlterPartition requests: one under way at a time, with all partitions that wait in it (C5).
+
+Version 3 names each member's broker epoch (KIP-903); a controller that serves only version 2 gets the bare ISR. A
+request that fails as a whole is sent again after 50 ms, with the broker epoch of then; so is what an answer leaves out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from milena.broker.replica.isr import Isr, Reaction, reaction
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError, error_name
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from milena.runtime.clock import Clock
+from milena.runtime.logging import get_logger
+from milena.runtime.tasks import Tasks
+
+RETRY_PAUSE: Final = 0.05
+MAX_IN_REQUEST: Final = 10_000
+WITH_EPOCHS: Final = 3
+"""The version of AlterPartition that names the members' broker epochs."""
+
+
+class Controller(Protocol):
+    """Who is asked (``broker.controller_link.controller_link``)."""
+
+    def offered(self, key: ApiKey) -> int | None: ...
+
+    async def request(
+        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
+    ) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Altered:
+    """The controller has accepted a proposal: the partition as it is now."""
+
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: Isr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """An ISR that a leader wants, with the broker epoch it knows of each member. ``done`` is called once."""
+
+    topic_id: UUID
+    index: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    members: tuple[tuple[NodeId, BrokerEpoch], ...]
+    done: Callable[[Altered | ErrorCode], None]
+
+
+class IsrProposals:
+    """Proposals by partition, until they are answered."""
+
+    def __init__(
+        self, controller: Controller, clock: Clock, node_id: NodeId, broker_epoch: Callable[[], BrokerEpoch]
+    ) -> None:
+        self._controller = controller
+        self._clock = clock
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._waiting: dict[tuple[UUID, int], Proposal] = {}
+        self._work = asyncio.Event()
+        self._trouble: str | None = None
+        self._log = get_logger("isr")
+
+    def start(self, tasks: Tasks) -> None:
+        tasks.keep(self._run, name="isr proposals")
+
+    def submit(self, proposal: Proposal) -> bool:
+        """False where an earlier proposal for the partition is not answered yet: this one is not sent."""
+        key = proposal.topic_id, proposal.index
+        if key in self._waiting:
+            return False
+        self._waiting[key] = proposal
+        self._work.set()
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            if not await self._send(list(islice(self._waiting.values(), MAX_IN_REQUEST))):
+                await self._clock.sleep(RETRY_PAUSE)
+            if not self._waiting:
+                self._work.clear()
+
+    async def _send(self, batch: list[Proposal]) -> bool:
+        """One request. False where something is to be sent again."""
+        try:
+            version = self._controller.offered(ApiKey.ALTER_PARTITION) or WITH_EPOCHS
+            response = await self._controller.request(
+                ApiKey.ALTER_PARTITION,
+                version,
+                broker_id=self._node_id,
+                broker_epoch=self._broker_epoch(),
+                topics=_by_topic(batch, version),
+            )
+        except (KafkaError, ChannelError) as error:
+            return self._failed(str(error))
+        if response.error_code:
+            return self._failed(error_name(int(response.error_code)))
+        self._trouble = None
+        return self._answered(batch, response)
+
+    def _failed(self, reason: str) -> bool:
+        if reason != self._trouble:
+            self._trouble = reason
+            self._log.warning("ISR not changed yet", reason=reason)
+        return False
+
+    def _answered(self, batch: Iterable[Proposal], response: Any) -> bool:
+        answers = {(topic.topic_id, one.partition_index): one for topic in response.topics for one in topic.partitions}
+        settled = True
+        for proposal in batch:
+            key = proposal.topic_id, proposal.index
+            one = answers.get(key)
+            if one is None:
+                settled = False
+                continue
+            del self._waiting[key]
+            error = ErrorCode(int(one.error_code))
+            settled = settled and (not error or reaction(error) is not Reaction.AGAIN)
+            proposal.done(error or _altered(one))
+        return settled
+
+
+def _altered(one: Any) -> Altered:
+    return Altered(
+        leader_epoch=LeaderEpoch(one.leader_epoch),
+        partition_epoch=PartitionEpoch(one.partition_epoch),
+        isr=tuple(NodeId(member) for member in one.isr),
+    )
+
+
+def _by_topic(batch: Iterable[Proposal], version: int) -> list[dict[str, Any]]:
+    """The nested form of the request."""
+    topics: dict[UUID, list[dict[str, Any]]] = {}
+    for one in batch:
+        partition: dict[str, Any] = {
+            "partition_index": one.index,
+            "leader_epoch": one.leader_epoch,
+            "partition_epoch": one.partition_epoch,
+        }
+        if version >= WITH_EPOCHS:
+            members = [{"broker_id": node, "broker_epoch": epoch} for node, epoch in one.members]
+            partition["new_isr_with_epochs"] = members
+        else:
+            partition["new_isr"] = [node for node, _ in one.members]
+        topics.setdefault(one.topic_id, []).append(partition)
+    return [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics.items()]

@@ -1,0 +1,59 @@
+"""What the broker counts of its topics: Kafka's BrokerTopicMetrics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milena.node.metrics import Counter, Metrics
+
+_PREFIX: Final = "kafka_server_brokertopicmetrics"
+
+
+class TopicMeters:
+    """The counters of one topic. The hot path adds to ``value`` directly."""
+
+    __slots__ = ("bytes_in", "bytes_out", "failed_fetches", "failed_produces", "fetches", "messages_in", "produces")
+
+    def __init__(self, metrics: Metrics, topic: str) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return metrics.counter(f"{_PREFIX}_{name}_total", text, topic=topic)
+
+        self.messages_in = counter("messagesinpersec", "Records appended for producers.")
+        self.bytes_in = counter("bytesinpersec", "Bytes appended for producers.")
+        self.bytes_out = counter("bytesoutpersec", "Bytes sent to consumers.")
+        self.produces = counter("totalproducerequestspersec", "Partitions of produce requests.")
+        self.fetches = counter("totalfetchrequestspersec", "Partitions of fetch requests.")
+        self.failed_produces = counter("failedproducerequestspersec", "Partitions of produce requests that failed.")
+        self.failed_fetches = counter("failedfetchrequestspersec", "Partitions of fetch requests that failed.")
+
+
+class IsrMeters:
+    """How the ISRs of the partitions led here change."""
+
+    __slots__ = ("expands", "failed", "shrinks")
+
+    def __init__(self, metrics: Metrics) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return metrics.counter(f"kafka_server_replicamanager_{name}_total", text)
+
+        self.expands = counter("isrexpandspersec", "Replicas taken into an ISR.")
+        self.shrinks = counter("isrshrinkspersec", "Times that lagging replicas were taken out of an ISR.")
+        self.failed = counter("failedisrupdatespersec", "Proposed ISRs that the controller did not accept.")
+
+
+class BrokerMeters:
+    """Meters by topic, made on first use and forgotten with the topic."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._topics: dict[str, TopicMeters] = {}
+
+    def of(self, topic: str) -> TopicMeters:
+        meters = self._topics.get(topic)
+        if meters is None:
+            meters = self._topics[topic] = TopicMeters(self._metrics, topic)
+        return meters
+
+    def forget(self, topic: str) -> None:
+        if self._topics.pop(topic, None) is not None:
+            self._metrics.remove_where("topic", topic)

@@ -1,0 +1,375 @@
+"""One replica on this broker: its role, its log, its high watermark.
+
+::
+
+    offline <-- (log directory fails) -- leader <--> follower        (roles follow the metadata image)
+
+All methods are synchronous and run on the loop: the state has one writer. What only a leader does with its followers
+(their states, the ISR, the high watermark) is in ``broker.replica.leading``; followers are filled by
+``broker.follower``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
+from milena.broker.replica.fetch_sessions import Session, Wanted
+from milena.broker.replica.isr import Isr
+from milena.broker.replica.leading import Leading
+from milena.broker.replica.meters import TopicMeters
+from milena.broker.replica.read_result import NOTHING, ReadResult
+from milena.broker.replica.replica_state import ReplicaState, Visited
+from milena.broker.replica.replication import Replication
+from milena.broker.waiting.purgatory import OffsetReached, Purgatory, Ticket
+from milena.node.metadata.image import PartitionImage
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from milena.storage.log.append_info import AppendInfo, Origin
+from milena.storage.log.log_append import AppendCheck, Begun
+from milena.storage.log.partition_log import PartitionLog
+
+ACKS_ALL: Final = -1
+
+
+class Partition:
+    """A hosted replica. ``log`` is None while its directory is offline."""
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        topic_id: UUID,
+        purgatory: Purgatory,
+        meters: TopicMeters,
+        replication: Replication,
+    ) -> None:
+        self.topic: Final = topic
+        self.index: Final = index
+        self.topic_id: Final = topic_id
+        self.is_internal: Final = topic in INTERNAL_TOPICS
+        self.meters: Final = meters
+        self.log: PartitionLog | None = None
+        self.is_leader = False
+        self.leading: Leading | None = None
+        """The leader's work, while this replica leads."""
+        self.listeners: Final[dict[Wanted, Session]] = {}
+        """What fetch sessions want to hear of: its next change."""
+        self.term = 0
+        """Counts the times this replica became the leader: what was appended in an earlier one may be gone."""
+        self.leader: NodeId | None = None
+        self.leader_epoch = LeaderEpoch(-1)
+        self.partition_epoch = PartitionEpoch(-1)
+        self.replicas: tuple[NodeId, ...] = ()
+        self.isr: Isr = ()
+        """The committed one."""
+        self.maximal_isr: Isr = ()
+        """What the high watermark waits for: with those whom the controller may have let in already."""
+        self._purgatory = purgatory
+        self._replication = replication
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.index} epoch {self.leader_epoch}{' leader' if self.is_leader else ''}>"
+
+    @property
+    def online_log(self) -> PartitionLog:
+        """Raises KafkaError KAFKA_STORAGE_ERROR while the log's directory is offline."""
+        if self.log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return self.log
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.online_log.high_watermark
+
+    @property
+    def leader_epoch_start_offset(self) -> Offset:
+        """The log end when the current leader epoch began; -1 on a follower."""
+        return Offset(-1) if self.leading is None else self.leading.start_offset
+
+    @property
+    def effective_min_isr(self) -> int:
+        return min(self.online_log.config.min_insync_replicas, len(self.replicas))
+
+    # -- roles
+
+    def become(self, image: PartitionImage) -> bool:
+        """Take the role that the metadata gives. False if it is older than known (equal is accepted). Needs a log."""
+        if image.partition_epoch < self.partition_epoch:
+            return False
+        log = self.online_log
+        leads = image.leader == self._replication.node_id
+        is_new_epoch = not self.is_leader or image.leader_epoch > self.leader_epoch
+        if leads and is_new_epoch:
+            log.assign_epoch(image.leader_epoch, log.log_end_offset)
+        had = self.isr
+        self._note(image)
+        if leads:
+            self._lead(image, had, is_new_epoch=is_new_epoch)
+        else:
+            self._stop_leading()
+        self.changed()
+        return True
+
+    def _lead(self, image: PartitionImage, had: tuple[NodeId, ...], *, is_new_epoch: bool) -> None:
+        """``had``: the ISR as it was known before."""
+        if self.leading is None:
+            self.leading = Leading(self, self._replication, had)
+            self.is_leader = True
+            self.term += 1
+        self.leading.renew(image, new_epoch=is_new_epoch)
+        self.leading.maybe_advance_high_watermark()
+
+    def _stop_leading(self) -> None:
+        self.is_leader = False
+        if self.leading is not None:
+            self.leading.end()
+            self.leading = None
+
+    def _note(self, image: PartitionImage) -> None:
+        self.leader = image.leader if image.leader >= 0 else None
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.replicas = image.replicas
+        self.isr = self.maximal_isr = image.isr
+
+    def note_offline(self, image: PartitionImage) -> None:
+        """The metadata has changed while the log is not to be had."""
+        self._note(image)
+        self._stop_leading()
+        self.changed()
+
+    def take_offline(self) -> None:
+        """The log directory has failed."""
+        self._stop_leading()
+        self.log = None
+        self.changed()
+
+    def stop(self) -> None:
+        """The replica is gone from this broker: whoever waits for it hears of it."""
+        self._stop_leading()
+        self.log = None
+        self.leader = None
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell those who wait for this partition."""
+        if self.listeners:
+            listeners = list(self.listeners.items())
+            self.listeners.clear()
+            for wanted, session in listeners:
+                session.note_changed(wanted)
+                self._purgatory.changed(session)
+        self._purgatory.changed(self)
+
+    def watermark_moved(self) -> None:
+        """Tell those who wait. Followers read beyond the high watermark: they hear of it with their next answer."""
+        for wanted, session in list(self.listeners.items()):
+            if session.privileged:
+                session.warm(wanted)
+            else:
+                del self.listeners[wanted]
+                session.note_changed(wanted)
+                self._purgatory.changed(session)
+        self._purgatory.changed(self)
+
+    # -- checks
+
+    def require(self, current_leader_epoch: int | None = None, *, leader: bool = True) -> PartitionLog:
+        """The log, if the caller's idea of this partition holds. Raises KafkaError KAFKA_STORAGE_ERROR,
+        FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER."""
+        log = self.log
+        if log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if leader and not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return log
+
+    def require_follower(
+        self, replica: NodeId, broker_epoch: BrokerEpoch, *, current_leader_epoch: int | None
+    ) -> ReplicaState:
+        """What is known of a follower. Raises KafkaError unless this replica leads and ``replica`` may follow it: those
+        of ``require`` and of ``Leading.follower``."""
+        self.require(current_leader_epoch)
+        assert self.leading is not None
+        return self.leading.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether this replica is in the committed ISR."""
+        return self._replication.node_id in self.isr
+
+    def may_join(self, replica: NodeId) -> bool:
+        """Whether this is a follower outside of the ISR: then each of its fetches is an occasion to join."""
+        return self.leading is not None and replica in self.leading.followers and replica not in self.isr
+
+    # -- the leader's work
+
+    def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
+        with the code that the client gets; nothing is written then."""
+        begun = self.append_or_check(records, acks, origin)
+        return self.append_checked(begun.finish(), acks) if isinstance(begun, AppendCheck) else begun
+
+    def append_or_check(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> Begun:
+        """``append``, if the check is little work; else the check, for ``append_checked``. Raises KafkaError."""
+        begun = self._log_to_append_to(acks).append_or_check(records, origin, self.leader_epoch)
+        return self._grown(begun) if isinstance(begun, AppendInfo) else begun
+
+    def append_checked(self, check: AppendCheck, acks: int) -> AppendInfo:
+        """Append the batch of ``check``, which is done and of the present configuration. Raises KafkaError."""
+        return self._grown(self._log_to_append_to(acks).append_checked(check, leader_epoch=self.leader_epoch))
+
+    def _grown(self, info: AppendInfo) -> AppendInfo:
+        assert self.leading is not None
+        if len(self.isr) == 1:
+            self.leading.maybe_advance_high_watermark()
+        self.changed()
+        return info
+
+    def _log_to_append_to(self, acks: int) -> PartitionLog:
+        log = self.log
+        if self.leading is None or log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks == ACKS_ALL and len(self.isr) < self.effective_min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.isr)} replicas in sync where min.insync.replicas asks for {self.effective_min_isr}",
+            )
+        return log
+
+    def follower_fetched(
+        self,
+        replica: NodeId,
+        *,
+        broker_epoch: BrokerEpoch,
+        offset: Offset,
+        log_start: Offset,
+        leader_log_end: Offset,
+        now_ms: int,
+        named_epoch: bool = False,
+        visited: Visited | None = None,
+        state: ReplicaState | None = None,
+    ) -> None:
+        """A follower has everything before ``offset`` and asks for more (C3). ``leader_log_end``: when it was read;
+        ``state``: what ``require_follower`` has just given.
+        Tells those who wait if that may move the high or the low watermark. Raises KafkaError, changing nothing:
+        NOT_LEADER_OR_FOLLOWER for a broker epoch older than known, and for a node that is no replica unless its
+        request named a leader epoch; UNKNOWN_LEADER_EPOCH then."""
+        leading = self.leading
+        if leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if leading.fetched(
+            replica,
+            state or leading.follower(replica, broker_epoch, named_epoch=named_epoch),
+            broker_epoch=broker_epoch,
+            offset=offset,
+            log_start=log_start,
+            leader_end=leader_log_end,
+            now_ms=now_ms,
+            visited=visited,
+        ):
+            self.watermark_moved()
+
+    def review(self) -> None:
+        """What ISR and high watermark depend on has changed without any fetch."""
+        if self.leading is not None:
+            self.leading.review()
+
+    def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
+        """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False
+        when the leadership that began to wait is lost or the time is up."""
+        if self.is_leader and self.high_watermark >= offset:
+            callback(True)
+            return None
+        term = self.term
+
+        def reached() -> bool | None:
+            if not self.is_leader or self.term != term or self.log is None:
+                return None
+            return bool(self.log.high_watermark >= offset)
+
+        return self._purgatory.wait(OffsetReached(reached, callback), (self,), seconds)
+
+    def delete_records(self, offset: Offset | None) -> Offset:
+        """Move the log start up to ``offset``, None for the high watermark; returns that offset. The records are gone
+        once the low watermark is there.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION where the topic's records are not to be deleted."""
+        log = self.require()
+        if "delete" not in log.config.cleanup_policy:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not let records go")
+        wanted = log.high_watermark if offset is None else offset
+        if wanted < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {wanted}")
+        log.increment_log_start(wanted)
+        return wanted
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The lowest log start of this leader and of the followers whose brokers live. Raises KafkaError."""
+        self.require()
+        assert self.leading is not None
+        return self.leading.low_watermark
+
+    # -- reads
+
+    def end_of_epoch(
+        self, requested: LeaderEpoch, *, current_leader_epoch: int | None, leader: bool = True
+    ) -> tuple[LeaderEpoch | None, Offset | None]:
+        """Where a leader epoch ends in this log (KIP-101), both None where it is not known. The end of the newest epoch
+        is this log's end, not its high watermark."""
+        return self.require(current_leader_epoch, leader=leader).leader_epoch_end_offset(requested)
+
+    def redirect(self, rack: str, offset: Offset, listener: str, current_leader_epoch: int | None) -> ReadResult | None:
+        """Where a consumer in ``rack`` reads from a follower that is nearer (KIP-392): that, and no records; else None.
+        Only leaders redirect. Raises KafkaError."""
+        if self.leading is None:
+            return None
+        node = self.leading.nearest(rack, offset, listener)
+        if node is None:
+            return None
+        log = self.require(current_leader_epoch)
+        return ReadResult(log.high_watermark, log.last_stable_offset, log.log_start_offset, offset, nearest=node)
+
+    def read(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        current_leader_epoch: int | None,
+        last_fetched_epoch: LeaderEpoch | None,
+        committed: bool,
+        follower: bool,
+        only_leader: bool,
+    ) -> ReadResult:
+        """Read from ``offset`` as far as this reader may (kafka-behaviour B4, F2). Raises KafkaError."""
+        log = self.require(current_leader_epoch, leader=only_leader)
+        high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        upper = log.log_end_offset if follower else stable if committed else high_watermark
+        # In the latest epoch, within the log: most readers are, and do not diverge.
+        if last_fetched_epoch is not None and not (
+            last_fetched_epoch == log.epochs.latest and start <= offset <= log.log_end_offset
+        ):
+            epoch, end = log.leader_epoch_end_offset(last_fetched_epoch)
+            if epoch is None or end is None or offset < start:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < last_fetched_epoch or end < offset:
+                return ReadResult(high_watermark, stable, start, upper, diverging=(epoch, end))
+        if follower and start <= offset < log.local_log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
+        # Most fetches wait at the end: nothing to look up there.
+        piece = NOTHING if offset == upper else log.read(offset, max_bytes, upper=upper, min_one=min_one)
+        aborted: Sequence[tuple[int, int]] | None = None
+        if committed and not follower:
+            aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too long
+            if piece.length:
+                aborted = [(one.producer_id, one.first_offset) for one in log.aborted_transactions(offset, upper)]
+        return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

@@ -1,0 +1,70 @@
+"""All replicas of this broker: Kafka's replica manager without the fetchers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from milena.broker.replica.partition import Partition
+from milena.node.metadata.image import MetadataImage
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.storage.log.partition_log import PartitionLog
+
+
+class PartitionSet:
+    """Hosted partitions by name, with the errors that Kafka has for those that are not."""
+
+    def __init__(self, image: Callable[[], MetadataImage]) -> None:
+        self._image = image
+        self._hosted: dict[tuple[str, int], Partition] = {}
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._hosted.values())
+
+    def add(self, partition: Partition) -> None:
+        key = partition.topic, partition.index
+        assert key not in self._hosted, f"{partition} is hosted already"
+        self._hosted[key] = partition
+
+    def remove(self, partition: Partition) -> None:
+        """Forget a partition and tell whoever waits for it. Missing is no error."""
+        if self._hosted.get((partition.topic, partition.index)) is partition:
+            del self._hosted[partition.topic, partition.index]
+        partition.stop()
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        return self._hosted.get((topic, index))
+
+    def of_log(self, log: PartitionLog) -> Partition | None:
+        """The partition whose log this is; None where it has another one by now."""
+        found = self.find(log.topic, log.partition)
+        return found if found is not None and found.log is log else None
+
+    def get(self, topic: str, index: int) -> Partition:
+        """Raises KafkaError NOT_LEADER_OR_FOLLOWER where the partition is elsewhere (or not here yet), and
+        UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        found = self._hosted.get((topic, index))
+        if found is not None:
+            return found
+        known = self._image().topics.get(topic)
+        if known is not None and index in known.partitions:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def get_by_id(self, topic_id: UUID, index: int) -> Partition:
+        """Raises KafkaError UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID (a former topic of the same name is still here),
+        and those of ``get``."""
+        found = self.get(self.name_of(topic_id), index)
+        if found.topic_id != topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return found
+
+    def name_of(self, topic_id: UUID) -> str:
+        """Raises KafkaError UNKNOWN_TOPIC_ID."""
+        topic = self._image().topics_by_id.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic.name

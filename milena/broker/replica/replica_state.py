@@ -1,0 +1,107 @@
+"""What a leader knows of one follower, from its fetches (kafka-behaviour C3, KIP-903).
+
+Fetches of an incremental session name only what has changed, and partitions at rest are not walked. Each fetch is
+a visit of all of the session's partitions all the same: a follower that had everything when it was last looked at
+still had everything at the session's last visit. So the times of a state are read through the session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from milena.protocol.types import BrokerEpoch, Offset
+
+NEVER: Final = -(1 << 62)
+"""Before all time (ms)."""
+UNKNOWN: Final = Offset(-1)
+NO_EPOCH: Final = BrokerEpoch(-1)
+"""Of a follower that fetches below v15: its epoch is not checked."""
+
+
+@dataclass(slots=True)
+class Visits:
+    """When a session was used last, and when before that. Milliseconds of the monotonic clock."""
+
+    last_ms: int = NEVER
+    before_ms: int = NEVER
+
+    def note(self, now_ms: int) -> None:
+        self.before_ms, self.last_ms = self.last_ms, now_ms
+
+
+class Visited(Protocol):
+    """A partition in a fetch. ``visits`` are those of its session, as long as it is in there; None without one."""
+
+    @property
+    def visits(self) -> Visits | None: ...
+
+
+class ReplicaState:
+    """A follower's offsets, times and broker epoch. All times in milliseconds of the monotonic clock."""
+
+    __slots__ = ("_caught_up_ms", "_fetched_ms", "_leader_end", "_visited", "broker_epoch", "log_end", "log_start")
+
+    def __init__(self, *, now_ms: int, in_sync: bool) -> None:
+        """A member of the ISR counts as caught up when its leader takes over."""
+        self.log_end = UNKNOWN
+        self.log_start = UNKNOWN
+        self.broker_epoch: BrokerEpoch | None = None
+        """The epoch that it fetches with; None before its first fetch, NO_EPOCH where it sends none."""
+        self._leader_end = UNKNOWN
+        """The leader's log end at the last fetch."""
+        self._fetched_ms = NEVER
+        self._caught_up_ms = now_ms if in_sync else NEVER
+        self._visited: Visited | None = None
+
+    def renew(self, *, now_ms: int, in_sync: bool, leader_end: Offset) -> None:
+        """The same leader goes on in a new leader epoch: times begin anew, offsets stay."""
+        self._leader_end = leader_end
+        self._fetched_ms = self._caught_up_ms = now_ms if in_sync else NEVER
+        self._visited = None
+
+    def fetched(
+        self,
+        *,
+        broker_epoch: BrokerEpoch,
+        offset: Offset,
+        log_start: Offset,
+        leader_end: Offset,
+        now_ms: int,
+        visited: Visited | None,
+    ) -> None:
+        """It has everything before ``offset``; ``leader_end`` was the leader's log end when this fetch was read.
+
+        A new incarnation has not been caught up before (Kafka lets it count, and the high watermark wait for it)."""
+        if self.broker_epoch is not None and broker_epoch > self.broker_epoch >= 0:
+            self._caught_up_ms = self._fetched_ms = NEVER
+            self._visited, self._leader_end = None, UNKNOWN
+        if offset >= leader_end:
+            self._caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self._leader_end:
+            self._caught_up_ms = max(self._caught_up_ms, self._last_fetch_before(visited))
+        self._leader_end = max(self._leader_end, leader_end)
+        self._fetched_ms = now_ms
+        self._visited = visited
+        self.log_end = offset
+        self.log_start = log_start
+        self.broker_epoch = broker_epoch
+
+    def _last_fetch_before(self, visited: Visited | None) -> int:
+        """When it fetched before the fetch that is at work."""
+        known = None if self._visited is None else self._visited.visits
+        if known is None:
+            return self._fetched_ms
+        return max(self._fetched_ms, known.before_ms if self._visited is visited else known.last_ms)
+
+    @property
+    def caught_up_ms(self) -> int:
+        """The last time at which it certainly had all that its leader had."""
+        visits = None if self._visited is None else self._visited.visits
+        if visits is None or self.log_end < self._leader_end:
+            return self._caught_up_ms
+        return max(self._caught_up_ms, visits.last_ms)
+
+    def is_caught_up(self, leader_end: Offset, now_ms: int, lag_ms: int) -> bool:
+        """Whether it has all, or had within the last ``lag_ms`` (``replica.lag.time.max.ms``)."""
+        return self.log_end == leader_end or now_ms - self.caught_up_ms <= lag_ms

@@ -1,0 +1,400 @@
+"""A broker: its parts, put together, and the order in which they begin and end.
+
+Start: listen (connections wait), lock and read the log directories, register with the controller and follow the
+metadata, load the logs, carry out the image, ask to be unfenced, serve. Stop: hand the leaderships over (controlled
+shutdown; it serves until then), accept nothing new, end what waits, flush and close the logs, let the directories go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from milena.broker.apis.table import broker_apis
+from milena.broker.controller_link.auto_create import AutoCreation
+from milena.broker.controller_link.controller_link import ControllerLink
+from milena.broker.controller_link.lifecycle import (
+    SUPPORTED_FEATURES,
+    BrokerState,
+    Lifecycle,
+    Registration,
+    advertised_listeners,
+)
+from milena.broker.controller_link.producer_ids import ProducerIds
+from milena.broker.follower.fetchers import Fetchers
+from milena.broker.gauges import register_gauges
+from milena.broker.group_wiring import group_coordinator
+from milena.broker.hosting.applier import Applier
+from milena.broker.hosting.config_store import ConfigStore
+from milena.broker.hosting.directory_assigner import DirectoryAssigner
+from milena.broker.hosting.log_mover import LogMover
+from milena.broker.metadata.answer_cache import AnswerCache
+from milena.broker.metadata.metadata_source import MetadataSource, SharedLog, SharedMetadata
+from milena.broker.metadata.own_changes import OwnChanges
+from milena.broker.replica.expected_followers import ExpectedFollowers
+from milena.broker.replica.fetch_sessions import FetchSessions
+from milena.broker.replica.isr_proposals import IsrProposals
+from milena.broker.replica.meters import BrokerMeters, IsrMeters
+from milena.broker.replica.partition import Partition
+from milena.broker.replica.partitions import PartitionSet
+from milena.broker.replica.replication import Replication
+from milena.broker.replica.replication_quotas import ReplicationQuotas
+from milena.broker.waiting.purgatory import Purgatory
+from milena.broker.waiting.sliced_work import SlicedWork
+from milena.config.node_config import NodeConfig
+from milena.node.api import ApiTable
+from milena.node.metadata.image import Delta, MetadataImage
+from milena.node.metrics import Metrics
+from milena.node.rules.rules import Rules, uuid_namer
+from milena.node.serving.server import Server, ServerLimits
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.schemas.api_versions import ApiVersionsAnswers
+from milena.protocol.schemas.registry import Role
+from milena.protocol.types import ZERO_UUID, NodeId
+from milena.runtime.context import Runtime
+from milena.runtime.limited_log import LimitedLog
+from milena.runtime.logging import get_logger
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.log_dir import LogDir
+from milena.storage.manager.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from milena.broker.reading.remote_reads import RemoteReads
+    from milena.node.serving.verbs import Verbs
+    from milena.tiered.work.tier_manager import RemoteLogManager
+
+CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
+"""Seconds that the controller may take to move this broker's leaderships."""
+ASKING_TIMEOUT: Final = 60.0  # seconds that a new broker waits for a controller to tell the cluster's id
+_EMPTY: Final = MetadataImage()
+
+
+class Broker:
+    """One broker. API modules know it as ``node``."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NodeConfig,
+        *,
+        metrics: Metrics | None = None,
+        rules: Rules | None = None,
+        apis: ApiTable | None = None,
+        shared: Callable[[], SharedLog] | None = None,
+    ) -> None:
+        """``shared``: the metadata log of the controller in the same process, once that has started.
+
+        Nothing is touched before ``listen``.
+        """
+        self.ready = False
+        """Unfenced and serving."""
+        self.runtime = runtime
+        self.node_id = NodeId(config.node_id)
+        self.metrics = metrics or Metrics()
+        self.purgatory = Purgatory(runtime.clock, runtime.contained)
+        self.sliced_work = SlicedWork(runtime.clock)
+        self.partitions = PartitionSet(lambda: self.image)
+        self.configs = ConfigStore(config, lambda: self.image, self.partitions)
+        self.configs.on_change(self._config_changed)
+        self.meters = BrokerMeters(self.metrics)
+        self.quotas = ReplicationQuotas(runtime.clock, config, self.metrics)
+        self.sessions = FetchSessions(
+            runtime.clock, runtime.random, config.get("max.incremental.fetch.session.cache.slots")
+        )
+        self.metadata_answers = AnswerCache()
+        self.api_versions = ApiVersionsAnswers(Role.BROKER, SUPPORTED_FEATURES)
+        self.fetch_max_bytes: int = config.get("fetch.max.bytes")
+        self.selects_replicas = config.get("replica.selector.class") is not None
+        self.logs = LogManager(runtime, config, self._directory_failed)
+        self.logs.tell(start_moved=self._log_start_moved, synced=self._log_synced)
+        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id))
+        self.server = self._listening(config, self.rules, apis or broker_apis())
+        self._tasks = runtime.new_tasks(f"broker {self.node_id}")
+        self._shared = shared
+        self._metadata: MetadataSource | None = None
+        self._lifecycle: Lifecycle | None = None
+        self._log = get_logger("broker", node=self.node_id)
+        self.client_log = LimitedLog(self._log, runtime.clock.monotonic)
+        self.controller = self._link_to_controller("")
+        self._heartbeats = self._link_to_controller("-heartbeat")
+        self.auto_create = self._auto_creating()
+        self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
+        self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image, lambda: self.own_changes)
+        self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
+        self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
+        self.fetchers = self._fetching(config)
+        self.replication = self._replicating(config)
+        self.log_mover = LogMover(runtime, self.logs, self._log_moved, self.quotas.moves)
+        self.remote_reads: RemoteReads | None = None
+        self.tier = self._tiering(config)
+        self._applier = self._carrying_out()
+        self.own_changes = OwnChanges(self.controller, self.configs.get, self._applier, runtime.clock)
+        register_gauges(self)
+
+    def _link_to_controller(self, purpose: str) -> ControllerLink:
+        """Heartbeats have a link of their own, as in Kafka: what waits on the other one must not fence the broker."""
+        return ControllerLink(
+            self.runtime,
+            self._controller_addresses,
+            f"broker-{self.node_id}-to-controller{purpose}",
+            request_timeout=self.config.get("controller.socket.timeout.ms") / 1000,
+        )
+
+    def _log_moved(self, partition: Partition) -> None:
+        self._applier.log_moved(partition)
+
+    def _auto_creating(self) -> AutoCreation:
+        log = LimitedLog(get_logger("auto-create"), self.runtime.clock.monotonic)
+        return AutoCreation(self.controller, self._tasks, self.configs.get, lambda: self.image, log)
+
+    def _fetching(self, config: NodeConfig) -> Fetchers:
+        return Fetchers(
+            self.runtime,
+            self._tasks,
+            config,
+            self.metrics,
+            image=lambda: self.image,
+            broker_epoch=lambda: None if self._lifecycle is None else self._lifecycle.epoch,
+            quota=self.quotas.follower,
+        )
+
+    def _replicating(self, config: NodeConfig) -> Replication:
+        self._proposals_link = self._link_to_controller("-alter-partition")
+        return Replication(
+            self.node_id,
+            lambda: self.image,
+            IsrProposals(self._proposals_link, self.runtime.clock, self.node_id, lambda: self.lifecycle.epoch),
+            IsrMeters(self.metrics),
+            self.runtime.clock,
+            lag_ms=config.get("replica.lag.time.max.ms"),
+            broker_epoch=lambda: self.lifecycle.epoch,
+        )
+
+    def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
+        """None without a remote tier: most brokers have none. Raises ConfigError."""
+        if not config.get("remote.log.storage.system.enable"):
+            return None
+        from milena.broker.reading.remote_reads import RemoteReads
+        from milena.broker.tiering import remote_log_manager
+
+        tier = remote_log_manager(self, config)
+        self.fetchers.tier = tier.tier
+        self.remote_reads = RemoteReads(tier.tier, self.purgatory, self.metrics)
+        self.configs.on_topic_change(tier.take_up)
+        return tier
+
+    def _carrying_out(self) -> Applier:
+        return Applier(
+            self.node_id,
+            lambda: self.image,
+            self.partitions,
+            self.logs,
+            self.configs,
+            self.purgatory,
+            self.meters,
+            self.replication,
+            self.groups,
+            self._assigner,
+            self.fetchers,
+            self.expected_followers,
+            self.log_mover,
+            self.tier,
+            self.runtime.clock,
+            self.runtime.contained,
+        )
+
+    def _listening(self, config: NodeConfig, rules: Rules, apis: ApiTable) -> Server:
+        return Server(
+            self.runtime,
+            self,
+            node_id=self.node_id,
+            role=Role.BROKER,
+            endpoints=config.broker_listeners,
+            apis=apis,
+            limits=ServerLimits.of(config.get),
+            metrics=self.metrics,
+            rules=rules,
+            holding=True,
+            inter_broker=config.inter_broker_listener,
+        )
+
+    # -- what API modules ask for
+
+    @property
+    def config(self) -> NodeConfig:
+        """With the dynamic configuration in it."""
+        return self.configs.node
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._metadata.image if self._metadata is not None else _EMPTY
+
+    @property
+    def cluster_id(self) -> str:
+        assert self.logs.cluster_id is not None, "the broker has not started"
+        return self.logs.cluster_id
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        assert self._lifecycle is not None, "the broker has not started"
+        return self._lifecycle
+
+    @property
+    def state(self) -> BrokerState:
+        return self._lifecycle.state if self._lifecycle is not None else BrokerState.NOT_RUNNING
+
+    @property
+    def bound_listeners(self) -> dict[str, tuple[str, int]]:
+        return dict(self.server.bound)
+
+    @cached_property
+    def verbs(self) -> Verbs:
+        """What can be asked of it by hand."""
+        from milena.broker.verbs import BrokerVerbs
+        from milena.node.links.links import link_verbs
+        from milena.node.serving.verbs import Verbs
+
+        return Verbs(self.rules, BrokerVerbs(self).table() | link_verbs(self.runtime.network))
+
+    # -- life
+
+    async def listen(self) -> None:
+        """Accept connections, which wait until the broker serves. Raises OSError."""
+        await self.server.start()
+
+    async def start(self) -> None:
+        """Listen, unless that is done. Returns when the broker is unfenced and serves.
+
+        Raises OSError, DirectoryError, KafkaError, ChannelError where it cannot come so far.
+        """
+        if not self.server.bound:
+            await self.listen()
+        self.logs.open()
+        cluster_id = self.logs.cluster_id or await self._ask_cluster_id()
+        self.logs.format(cluster_id)
+        self._metadata = metadata = self._open_metadata(cluster_id)
+        metadata.subscribe(self._published)
+        metadata.start(self._tasks)
+        self._lifecycle = lifecycle = Lifecycle(
+            self.runtime,
+            self._heartbeats,
+            self._registration(cluster_id),
+            metadata_offset=self._known_offset,
+            metadata_ahead=lambda: metadata.ahead,
+            metadata_current_at=lambda: self._applier.current_at(metadata.current_at),
+            heartbeat_interval=self.config.get("broker.heartbeat.interval.ms") / 1000,
+            session_timeout=self.config.get("broker.session.timeout.ms") / 1000,
+            registration_timeout=self.config.get("initial.broker.registration.timeout.ms") / 1000,
+            failure_timeout=self.config.get("log.dir.failure.timeout.ms") / 1000,
+        )
+        lifecycle.start(self._tasks)
+        await lifecycle.caught_up.wait()
+        self.configs.renew()
+        self.configs.check_tier()
+        await self.logs.load(self.configs.topic)
+        if self.tier is not None:
+            await self.tier.start()
+        self._applier.start(self._tasks)
+        self._assigner.start(self._tasks)
+        self.log_mover.start(self._tasks)
+        self.replication.start(self._tasks, self.partitions)
+        await self._applier.caught_up()
+        self.logs.start(self._tasks)
+        self.groups.start()
+        lifecycle.ready_to_unfence()
+        await lifecycle.unfenced.wait()
+        self.server.serve()
+        self.ready = True
+        self._log.info("broker serves", listeners=[f"{host}:{port}" for host, port in self.server.bound.values()])
+
+    async def stop(self) -> None:
+        """End in order, from whatever point ``start`` has reached. Idempotent."""
+        self.ready = False
+        if self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
+            await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
+        if self.remote_reads is not None:
+            await self.remote_reads.stop()
+        if self.tier is not None:
+            await self.tier.stop()
+        self.server.stop_accepting()
+        self.fetchers.close()
+        self.purgatory.close()
+        await self.server.stop()
+        await self._tasks.stop()
+        self._heartbeats.close()
+        self._proposals_link.close()
+        self.controller.close()
+        if self._metadata is not None:
+            self._metadata.close()
+        epoch = self._lifecycle.epoch if self._lifecycle is not None else None
+        await self.logs.stop(epoch)
+
+    async def _ask_cluster_id(self) -> str:
+        """The controller's, for a broker whose directories are new."""
+        asked = await self.controller.request(ApiKey.DESCRIBE_CLUSTER, timeout=ASKING_TIMEOUT, endpoint_type=2)
+        return str(asked.cluster_id)
+
+    def _controller_addresses(self) -> list[tuple[str, int]]:
+        return self.config.controller_addresses if self._shared is None else [self._shared().address]
+
+    def _open_metadata(self, cluster_id: str) -> MetadataSource:
+        if self._shared is not None:
+            return SharedMetadata(self._shared(), self.runtime.contained)
+        from milena.broker.metadata.observed_metadata import ObservedMetadata  # a combined node has no use for it
+
+        place = self.config.metadata_log_dir
+        directory_id = next((one.directory_id or ZERO_UUID for one in self.logs.dirs if one.path == place), None)
+        return ObservedMetadata(self.runtime, self.config, cluster_id=cluster_id, directory_id=directory_id)
+
+    def _registration(self, cluster_id: str) -> Registration:
+        return Registration(
+            node_id=self.node_id,
+            cluster_id=cluster_id,
+            incarnation=self.runtime.random.uuid(),
+            listeners=advertised_listeners(self.config, self.server.bound),
+            rack=self.config.get("broker.rack"),
+            log_dirs=[one.directory_id for one in self.logs.online_dirs if one.directory_id is not None],
+            previous_epoch=self.logs.previous_broker_epoch,
+        )
+
+    # -- what comes from below
+
+    def _published(self, image: MetadataImage, delta: Delta) -> None:
+        if delta.topics or delta.deleted_topics or delta.brokers:
+            self.metadata_answers.clear()
+        if delta.features:
+            self.api_versions.set_finalized(image.features, image.offset)
+        self._applier.publish(delta)
+
+    def _known_offset(self) -> int:
+        """Up to where the metadata is carried out; before the logs are loaded, up to where it is known. Metadata of a
+        controller that has lost it may have passed the offset of our registration without holding that."""
+        offset = self._applier.applied_offset if self._applier.started else self.image.offset
+        mine, epoch = self.image.brokers.get(self.node_id), self.lifecycle.epoch
+        return offset if mine is not None and mine.epoch == epoch else min(offset, epoch - 1)
+
+    def _config_changed(self, config: NodeConfig) -> None:
+        self.fetch_max_bytes = config.get("fetch.max.bytes")
+        self.quotas.update(config)
+        self.fetchers.resize(config.get("num.replica.fetchers"))
+        if self.tier is not None:
+            self.tier.reconfigure()
+
+    def _log_start_moved(self, log: PartitionLog) -> None:
+        if (partition := self.partitions.of_log(log)) is not None:
+            self.fetchers.log_start_moved(partition)
+            partition.changed()
+
+    def _log_synced(self, log: PartitionLog) -> None:
+        if (partition := self.partitions.of_log(log)) is not None:
+            self.fetchers.log_synced(partition)
+            partition.review()
+
+    def _directory_failed(self, directory: LogDir, lost: list[PartitionLog]) -> None:
+        """A disk is gone: its partitions answer KAFKA_STORAGE_ERROR, the controller elects others, the rest goes on."""
+        gone = {id(log) for log in lost}
+        for partition in [one for one in self.partitions if one.log is not None and id(one.log) in gone]:
+            self._applier.take_offline(partition)
+        if self._lifecycle is not None and directory.directory_id is not None:
+            self._lifecycle.directory_failed(directory.directory_id)

@@ -1,0 +1,99 @@
+"""The broker's part in the remote tier: made only where ``remote.log.storage.system.enable`` is true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from milena.config.node_config import NodeConfig
+from milena.config.values import ConfigError
+from milena.runtime.logging import get_logger
+from milena.storage.files.names import REMOTE_FOLDER, REMOTE_INDEX_CACHE
+from milena.tiered.metadata.settings import MetadataTopicSettings
+from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.tiered.shared.abandoned_segments import GivenUp
+from milena.tiered.shared.copy_attempts import CopyAttempts
+from milena.tiered.shared.meters import TierMeters
+from milena.tiered.shared.quota import RateQuota
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.index_cache import RemoteIndexCache
+from milena.tiered.store.remote_storage import RemoteStorage, RetriableRemoteStorageError
+from milena.tiered.store.tier_config import remote_storage
+from milena.tiered.store.tier_identity import Claim
+from milena.tiered.work.tier_manager import RemoteLogManager
+
+if TYPE_CHECKING:
+    from milena.broker.server import Broker
+
+TOPIC_BASED: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+
+
+def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
+    """Nothing is touched before ``start``. Raises ConfigError."""
+    manager: RemoteLogManager
+    claim = Claim(lambda: node.logs.cluster_id, lambda: manager.knows_of_no_copy)
+    storage = remote_storage(
+        node.runtime,
+        config.get("remote.log.storage.manager.class.name"),
+        config.under(config.get("remote.log.storage.manager.impl.prefix")),
+        str(node.node_id),
+        memory=f"{config.log_dirs[0]}/{REMOTE_FOLDER}",
+        claim=claim,
+    )
+    tier = Tier(
+        node.runtime,
+        node.node_id,
+        lambda key: node.config.get(key),
+        storage,
+        _indexes(node, config, storage),
+        _metadata(node, config),
+        TierMeters(node.metrics),
+        _quota(config, "copy"),
+        _quota(config, "fetch"),
+        get_logger("tier", node=node.node_id),
+        GivenUp(),
+        CopyAttempts(node.runtime.clock, RetriableRemoteStorageError),
+        lambda: node.lifecycle.in_session,
+    )
+    manager = RemoteLogManager(tier, node.metrics)
+    return manager
+
+
+def _indexes(node: Broker, config: NodeConfig, storage: RemoteStorage) -> RemoteIndexCache:
+    ttl = config.get("remote.log.index.file.cache.ttl.ms")
+    return RemoteIndexCache(
+        node.runtime,
+        storage,
+        f"{config.log_dirs[0]}/{REMOTE_INDEX_CACHE}",
+        capacity=config.get("remote.log.index.file.cache.total.size.bytes"),
+        ttl_ms=None if ttl < 0 else ttl,
+    )
+
+
+def _metadata(node: Broker, config: NodeConfig) -> TopicMetadataManager:
+    kind = config.get("remote.log.metadata.manager.class.name")
+    if kind != TOPIC_BASED:
+        raise ConfigError(f"remote.log.metadata.manager.class.name={kind} is not {TOPIC_BASED}, the one there is")
+    settings = MetadataTopicSettings.of(config.under(config.get("remote.log.metadata.manager.impl.prefix")))
+    listener = config.get("remote.log.metadata.manager.listener.name") or config.inter_broker_listener
+    if listener not in {endpoint.name for endpoint in config.broker_listeners}:
+        raise ConfigError(f"remote.log.metadata.manager.listener.name={listener} is none of the broker's listeners")
+
+    def addresses() -> Sequence[tuple[str, int]]:
+        return [node.bound_listeners[listener]]
+
+    def folder(partition: TopicIdPartition) -> str | None:
+        log = node.logs.get(partition.topic, partition.partition)
+        return None if log is None or log.topic_id != partition.topic_id else log.folder
+
+    return TopicMetadataManager(node.runtime, node.node_id, settings, addresses, folder)
+
+
+def _quota(config: NodeConfig, kind: str) -> RateQuota:
+    prefix = f"remote.log.manager.{kind}"
+    return RateQuota(
+        config.get(f"{prefix}.max.bytes.per.second"),
+        windows=config.get(f"{prefix}.quota.window.num"),
+        window_seconds=config.get(f"{prefix}.quota.window.size.seconds"),
+    )

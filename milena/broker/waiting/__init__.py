@@ -1,0 +1,1 @@
+"""Operations that wait: deadlines, the purgatory, and long work in slices."""

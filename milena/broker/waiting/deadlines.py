@@ -1,0 +1,97 @@
+"""Deadlines of many waiting operations on one clock timer.
+
+A long poll or an acks=all produce ends early nearly always, so a loop timer for each would be made only to be
+cancelled. Here a waiting operation costs one heap entry; one clock timer stands for the earliest of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from milena.runtime.clock import Clock, Timer
+
+_COMPACT_ABOVE = 64
+AT_ONCE = 64
+"""Callbacks in one go of the loop; the others have the next ones."""
+
+
+class Deadline:
+    """One pending deadline. ``cancel`` is idempotent and cheap."""
+
+    __slots__ = ("_owner", "callback", "when")
+
+    def __init__(self, owner: Deadlines, when: float, callback: Callable[[], object]) -> None:
+        self._owner = owner
+        self.when = when
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        if self.callback is not None:
+            self.callback = None
+            self._owner.note_cancelled()
+
+
+class Deadlines:
+    """A heap of deadlines; callbacks run on the loop in order of time, then of creation."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, Deadline]] = []
+        self._serial = 0
+        self._cancelled = 0
+        self._timer: Timer | None = None
+        self._armed_for = 0.0
+
+    def __len__(self) -> int:
+        """Deadlines still pending."""
+        return len(self._heap) - self._cancelled
+
+    def after(self, seconds: float, callback: Callable[[], object]) -> Deadline:
+        """Call ``callback`` once after ``seconds``, unless cancelled before."""
+        deadline = Deadline(self, self._clock.monotonic() + seconds, callback)
+        self._serial += 1
+        heapq.heappush(self._heap, (deadline.when, self._serial, deadline))
+        if self._timer is None or deadline.when < self._armed_for:
+            self._arm()
+        return deadline
+
+    def note_cancelled(self) -> None:
+        """Called by a deadline that was taken back: drops dead entries once they are the majority."""
+        self._cancelled += 1
+        if self._cancelled > _COMPACT_ABOVE and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def close(self) -> None:
+        """Forget all deadlines without calling them."""
+        self._heap.clear()
+        self._cancelled = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_for = self._heap[0][0]
+        self._timer = self._clock.call_later(max(0.0, self._armed_for - self._clock.monotonic()), self._fired)
+
+    def _fired(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        left = AT_ONCE
+        try:
+            while left and self._heap and (self._heap[0][0] <= now or self._heap[0][2].callback is None):
+                deadline = heapq.heappop(self._heap)[2]
+                callback = deadline.callback
+                if callback is None:
+                    self._cancelled -= 1
+                    continue
+                deadline.callback = None
+                left -= 1
+                callback()
+        finally:  # an error of one must not keep the others waiting
+            if self._heap and self._timer is None:
+                self._arm()

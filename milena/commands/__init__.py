@@ -1,0 +1,1 @@
+"""The subcommands of `milena`, one module or folder each."""

@@ -1,0 +1,128 @@
+"""What the client commands share: their options, a cluster to talk to, and errors in one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from milena.command_line.errors import UsageError, UserError, reason_of
+from milena.command_line.options import CommandLine, Option, Values, nearest
+from milena.command_line.table import say
+from milena.node.client.cluster import Cluster
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.runtime.files import RealDisk
+from milena.runtime.numbers import whole
+from milena.runtime.process import real_runtime
+
+VARIABLE = "MILENA_BOOTSTRAP"
+OF_UP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+"""The brokers of a plain `milena up`: some of them may be down."""
+BOOTSTRAP = Option(
+    "--bootstrap-server",
+    f"brokers to begin with, or {VARIABLE} in the environment",
+    "HOST:PORT,...",
+    default=os.environ.get(VARIABLE) or OF_UP,
+    short="-b",
+)
+
+Body = Callable[[Cluster], Coroutine[Any, Any, int]]
+Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[Any, Any, int]]]]
+TopicPartition: TypeAlias = tuple[str, int]
+
+
+def run_one_of(name: str, commands: Commands, arguments: Sequence[str]) -> int:
+    """`milena NAME COMMAND ...`: run the body of that command. Raises UserError."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(f"usage: milena {name} COMMAND [options]\n")
+        print("\n".join(f"  {word:<12}{line.about}" for word, (line, _) in commands.items()))
+        return 0
+    word, *rest = arguments
+    if word not in commands:
+        raise UsageError(f"no command `{name} {word}`{nearest(word, list(commands))}")
+    line, body = commands[word]
+    values = line.parse(rest)
+    if values.help:
+        print(line.help())
+        return 0
+    return run(values.bootstrap_server, partial(body, values))
+
+
+def run(bootstrap: str, body: Body) -> int:
+    """Run a command's body against a cluster. Raises UserError where the cluster does not answer or refuses."""
+    addresses = parse_addresses(bootstrap)
+    try:
+        return asyncio.run(_run(addresses, body))
+    except KafkaError as error:
+        raise UserError(explain(error)) from None
+    except BrokenPipeError:
+        raise
+    except (ChannelError, OSError) as error:
+        raise UserError(reason_of(error)) from None
+
+
+async def _run(addresses: list[tuple[str, int]], body: Body) -> int:
+    runtime = real_runtime()
+    cluster = Cluster(runtime, addresses, "milena")
+    try:
+        return await body(cluster)
+    finally:
+        cluster.close()
+        assert isinstance(runtime.disk, RealDisk)
+        runtime.disk.close()
+
+
+def parse_addresses(text: str) -> list[tuple[str, int]]:
+    """``host:port,...``; IPv6 hosts in brackets. Raises UsageError."""
+    source = VARIABLE if text == os.environ.get(VARIABLE) else "--bootstrap-server"
+    addresses = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        host, _, port = part.rpartition(":")
+        number = whole(port)
+        if not host or number is None or not 0 < number < 65536:
+            raise UsageError(f"{source} {text}: {part!r} is not of the form HOST:PORT")
+        addresses.append((host.strip("[]"), number))
+    if not addresses:
+        raise UsageError(f"{source} needs at least one HOST:PORT")
+    return addresses
+
+
+def explain(error: KafkaError) -> str:
+    """Kafka's name of the error and what was said about it."""
+    said = error.message
+    return f"{said} ({error.code.name})" if said else error.code.name
+
+
+async def partitions_named(cluster: Cluster, words: Sequence[str]) -> list[TopicPartition]:
+    """``TOPIC`` is all of its partitions, ``TOPIC:PARTITION`` is one. Raises UserError where there is no such topic."""
+    wanted = [split_partition(word) for word in words]
+    view = await cluster.metadata([*dict.fromkeys(topic for topic, _ in wanted)])
+    found: dict[TopicPartition, None] = {}
+    for topic, number in wanted:
+        known = view.topics[topic]
+        if known.error:
+            raise UserError(f"topic {topic}: {ErrorCode(known.error).name}")
+        found.update(dict.fromkeys((topic, one) for one in (known.partitions if number is None else [number])))
+    return list(found)
+
+
+def split_partition(word: str) -> tuple[str, int | None]:
+    """``TOPIC:PARTITION`` or ``TOPIC``. Raises UsageError."""
+    topic, colon, number = word.partition(":")
+    if not topic or (colon and not number.isdecimal()):
+        raise UsageError(f"{word}: write it as TOPIC or TOPIC:PARTITION")
+    return topic, int(number) if colon else None
+
+
+def tell(outcomes: Mapping[TopicPartition, KafkaError | None], done: Callable[[TopicPartition], str]) -> int:
+    """A line for each partition that it went well for. Raises UserError with what became of the others."""
+    for partition, error in outcomes.items():
+        if error is None:
+            say(f"{partition[0]}-{partition[1]}: {done(partition)}")
+    wrong = [f"{topic}-{number}: {explain(error)}" for (topic, number), error in outcomes.items() if error is not None]
+    if wrong:
+        raise UserError("; ".join(wrong))
+    return 0

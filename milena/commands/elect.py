@@ -1,0 +1,54 @@
+"""`milena elect`: elections of leaders, on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from milena.command_line.errors import UsageError
+from milena.command_line.options import CommandLine, Option, Positional, Values
+from milena.command_line.table import say
+from milena.commands.client import BOOTSTRAP, TopicPartition, partitions_named, run, tell
+from milena.node.client.cluster import Cluster
+from milena.node.client.replicas import elect_leaders
+from milena.protocol.errors import ErrorCode
+
+ELECT = CommandLine(
+    "elect",
+    "Let the preferred replicas lead, which are the first of each partition.",
+    [
+        BOOTSTRAP,
+        Option("--unclean", "where there is no leader let any replica lead; what it lacks is lost"),
+        Option("--all", "all partitions of the cluster"),
+    ],
+    [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION", many=True)],
+    ["milena elect orders", "milena elect --all", "milena elect --unclean orders:3"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    values = ELECT.parse(arguments)
+    if values.help:
+        say(ELECT.help())
+        return 0
+    if bool(values.partition) == values.all:
+        raise UsageError("milena elect needs partitions, or --all")
+    return run(values.bootstrap_server, partial(elect, values))
+
+
+async def elect(values: Values, cluster: Cluster) -> int:
+    """A partition for which no election is needed is told, and no error."""
+    named = None if values.all else await partitions_named(cluster, values.partition)
+    outcomes = dict(sorted((await elect_leaders(cluster, named, unclean=values.unclean)).items()))
+    at_rest = [one for one, error in outcomes.items() if error and error.code is ErrorCode.ELECTION_NOT_NEEDED]
+    for topic, number in at_rest:
+        why = "there is a leader" if values.unclean else "its preferred replica leads"
+        say(f"{topic}-{number}: no election needed, {why}")
+        del outcomes[topic, number]
+    if not outcomes and not at_rest:
+        say("no election needed")
+
+    def elected(_: TopicPartition) -> str:
+        return "leader elected" if values.unclean else "its preferred replica leads now"
+
+    return tell(outcomes, elected)

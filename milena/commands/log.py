@@ -1,0 +1,66 @@
+"""`milena log`: look into the files of a log directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from errno import EISDIR
+
+from milena.command_line.errors import UsageError, UserError
+from milena.command_line.options import CommandLine, Option, Positional, nearest
+
+DUMP = CommandLine(
+    "log dump",
+    "Print what a file holds: segments (.log) and metadata snapshots (.checkpoint) as batches and records, indexes, "
+    "producer snapshots, checkpoints. Ends with code 1 where a file is damaged.",
+    [
+        Option("--no-records", "print batches without their records"),
+        Option("--from-offset", "begin with the batch that holds this offset", "N", convert=int, default=0),
+        Option("--max-batches", "stop after so many batches", "N", convert=int),
+    ],
+    [Positional("FILE", "one or more files", many=True)],
+    [
+        "milena log dump milena-data/broker-1/data/orders-0/00000000000000000000.log",
+        "milena log dump --no-records milena-data/controller-100/data/__cluster_metadata-0/*.log",
+        "milena log dump milena-data/broker-1/data/orders-0/leader-epoch-checkpoint",
+    ],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: milena log COMMAND [options]\n")
+        print(f"  {'dump':<10}{DUMP.about}")
+        return 0
+    name, *rest = arguments
+    if name != "dump":
+        raise UsageError(f"no command `log {name}`{nearest(name, ['dump'])}")
+    values = DUMP.parse(rest)
+    if values.help:
+        print(DUMP.help())
+        return 0
+    if not values.file:
+        raise UsageError("`milena log dump` wants a file")
+    from milena.commands.dump import Damage, UnknownKind, Wanted, dump
+
+    wanted = Wanted(not values.no_records, values.from_offset, values.max_batches)
+    damaged = False
+    for path in values.file:
+        try:
+            if os.path.isdir(path):
+                raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+            os.stat(path)  # before its name is looked at
+            lines = dump(path, wanted)
+            print(f"{path}:")
+            for line in lines:
+                print(line)
+        except BrokenPipeError:
+            raise  # the reader of our output has gone: no fault of the file
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}") from None
+        except UnknownKind as error:
+            raise UserError(f"{path}: {error}") from None
+        except Damage as damage:
+            damaged = True
+            print(f"damaged: {damage}")
+    return 1 if damaged else 0

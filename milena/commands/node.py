@@ -1,0 +1,112 @@
+"""`milena node`: one process, a broker, a controller or both, configured under Kafka's names.
+
+The values come from a properties file, then `KAFKA_*` variables (as Kafka's image maps them), then `--override`; the
+later ones win. A node that belongs to a `milena up` takes no variables: its file says all.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from milena.command_line.errors import UserError
+from milena.command_line.options import CommandLine, Option, Positional, port_number
+from milena.up.layout import ClusterDir, cluster_of
+from milena.up.processes import PARENT_FD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from milena.command_line.options import Values
+    from milena.config.node_config import NodeConfig
+
+START_UP_THRESHOLDS = (100_000, 50, 100)
+"""Start-up makes many objects and no garbage; ``settle_memory`` ends it."""
+
+COMMAND = CommandLine(
+    "node",
+    "Run one node in the foreground: a broker, a controller or both, as process.roles says. An empty log directory is\n"
+    "formatted. When the node serves, one line `ready node=ID LISTENER://HOST:PORT ...` goes to standard output.",
+    options=[
+        Option("--override", "a configuration value, under Kafka's name", "K=V", many=True),
+        Option("--control", "serve /metrics and /health over HTTP on this port", "PORT", convert=port_number),
+        Option("--control-host", "where --control listens", "HOST", default="127.0.0.1"),
+        Option("--cluster-id", "the id of a new cluster (or CLUSTER_ID in the environment)", "ID"),
+        Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True),
+        Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
+        Option("--log-level", "debug, info, warning, error or critical", "LEVEL", default="info"),
+    ],
+    positionals=[Positional("FILE", "a server.properties; without one the environment says all", optional=True)],
+    examples=[
+        "milena node server.properties --override num.partitions=6",
+        "milena node milena-data/broker-1/server.properties",
+        "KAFKA_NODE_ID=1 KAFKA_PROCESS_ROLES=broker,controller ... milena node --control 8080",
+    ],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    values = COMMAND.parse(arguments)
+    if values.help:
+        print(COMMAND.help())
+        return 0
+    cluster = None if values.file is None else cluster_of(values.file)
+    is_child = PARENT_FD in os.environ
+    if cluster is not None and not is_child:
+        join_supervisor(cluster)
+
+    gc.set_threshold(*START_UP_THRESHOLDS)
+    from milena.runtime.lean_import import lean_import
+
+    with lean_import():
+        from milena.commands.serving import Serving
+        from milena.config.values import ConfigError
+        from milena.runtime.logging import configure
+        from milena.runtime.process import run_node
+
+    try:
+        configure(level=values.log_level)
+        config = read_config(values, use_environment=cluster is None)
+        serving = Serving(config, values, cluster, is_child=is_child)
+    except ConfigError as error:
+        raise UserError(str(error)) from None
+    except ValueError as error:
+        raise UserError(f"--log-level: {error}") from None
+    return run_node(serving.run)
+
+
+def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
+    """The node's configuration. Raises ConfigError naming source and key, UserError for a file that cannot be read."""
+    from milena.config.node_config import NodeConfig
+    from milena.config.sources import Settings, from_environment, from_overrides, from_properties
+
+    settings: Settings = {}
+    if values.file is not None:
+        try:
+            with open(values.file, "rb") as file:
+                settings |= from_properties(file.read(), values.file)
+        except OSError as error:
+            cluster = cluster_of(values.file)
+            missing = cluster is not None and isinstance(error, FileNotFoundError)
+            name = os.path.basename(os.path.dirname(os.path.abspath(values.file)))
+            hint = f"; `milena up` and `milena lab {name} start` write a node's file anew" if missing else ""
+            raise UserError(f"{values.file}: {error.strerror}{hint}") from None
+    if use_environment:
+        settings |= from_environment(os.environ)
+    config = NodeConfig(settings | from_overrides(values.override))
+    for listener in config.listeners:
+        if listener.security_protocol != "PLAINTEXT":
+            raise UserError(
+                f"listener {listener.name} is to speak {listener.security_protocol}, which is not supported yet: "
+                "PLAINTEXT alone is (listener.security.protocol.map)"
+            )
+    return config
+
+
+def join_supervisor(cluster: ClusterDir) -> None:
+    """A node brought back by hand ends with the `milena up` of its directory, if one runs, like that one's children."""
+    from milena.up import channel, locks
+
+    if locks.is_held(cluster.lock):
+        os.environ[PARENT_FD] = str(channel.watch_supervisor(cluster))

@@ -1,0 +1,127 @@
+"""`milena produce`: each line of standard input is a record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any
+
+from milena.command_line.errors import UsageError
+from milena.command_line.options import CommandLine, Option, Positional, Values, key_value
+from milena.commands.client import BOOTSTRAP, run
+from milena.node.client.cluster import Cluster
+from milena.node.client.producer import Producer
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.compression import Codec
+
+CHUNK = 1 << 16
+ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+COMMAND = CommandLine(
+    "produce",
+    "Write each line of standard input as a record, and wait until all of them are acknowledged.",
+    options=[
+        BOOTSTRAP,
+        Option("--key-separator", "what stands between key and value in a line", "TEXT", short="-K"),
+        Option("--partition", "write to this partition instead of the key's", "N", convert=int, short="-p"),
+        Option("--header", "a header for every record", "NAME=VALUE", many=True, convert=key_value, short="-H"),
+        Option("--compression", "none, gzip, snappy, lz4 or zstd", "CODEC", default="none", short="-z"),
+        Option("--acks", "all (then idempotent), 1 or 0", "ACKS", default="all"),
+        Option("--null", "an empty value is a null, a tombstone in compacted topics"),
+    ],
+    positionals=[Positional("TOPIC", "the topic to write to")],
+    examples=["echo hello | milena produce greetings", "echo 'k1:v1' | milena produce -K : -z zstd orders"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    values = COMMAND.parse(arguments)
+    if values.help:
+        print(COMMAND.help())
+        return 0
+    if values.acks not in ACKS:
+        raise UsageError(f"--acks {values.acks}: one of all, 1, 0")
+    codecs = {codec.name.lower(): codec for codec in Codec}
+    if values.compression not in codecs:
+        raise UsageError(f"--compression {values.compression}: one of {', '.join(codecs)}")
+    return run(values.bootstrap_server, partial(produce, values, codecs[values.compression]))
+
+
+async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
+    """Send all lines. Raises KafkaError of the first record that was refused."""
+    if values.partition is not None:
+        await check_partition(cluster, values.topic, values.partition)
+    acks = ACKS[values.acks]
+    producer = Producer(cluster, acks=acks, idempotent=acks == -1, codec=codec)
+    headers = [(name, value.encode()) for name, value in values.header]
+    sent = []
+    try:
+        async for line in lines(sys.stdin.fileno()):
+            key, value = split(line, values.key_separator)
+            future = await producer.enqueue(
+                values.topic,
+                None if values.null and not value else value,
+                key=key,
+                partition=values.partition,
+                headers=headers,
+            )
+            future.add_done_callback(seen)
+            sent.append(future)
+            while sent and sent[0].done():
+                sent.pop(0).result()
+        await asyncio.wait(sent) if sent else None
+        for future in sent:
+            future.result()
+    finally:
+        await producer.close()
+    return 0
+
+
+def seen(future: asyncio.Future[Any]) -> None:
+    """The first error is told; asyncio shall not complain of the others."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def check_partition(cluster: Cluster, topic: str, partition: int) -> None:
+    """Raise KafkaError where an existing topic has no such partition: the producer would wait for it to come."""
+    known = (await cluster.metadata([topic])).topics[topic]
+    if not known.error and partition not in known.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
+
+
+async def lines(fd: int) -> AsyncIterator[bytes]:
+    """Lines as they come; the last one also without its newline."""
+    rest = b""
+    while data := await read_some(fd):
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest
+
+
+async def read_some(fd: int) -> bytes:
+    """What can be read next. Not in a thread: one that waits for a terminal could not be ended by Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    try:
+        loop.add_reader(fd, readable.set)
+    except PermissionError:  # a file, which is always readable
+        return os.read(fd, CHUNK)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(fd)
+    return os.read(fd, CHUNK)
+
+
+def split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
+    """Key and value of a line. A line without the separator has no key."""
+    if separator is None:
+        return None, line
+    key, found, value = line.partition(separator.encode())
+    return (key, value) if found else (None, line)

@@ -1,0 +1,94 @@
+"""`milena reassign`: replicas move to other brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from milena.command_line.errors import UsageError
+from milena.command_line.options import CommandLine, Option, Positional, Values
+from milena.command_line.table import say
+from milena.commands.client import (
+    BOOTSTRAP,
+    TopicPartition,
+    partitions_named,
+    run_one_of,
+    split_partition,
+    tell,
+)
+from milena.node.client.cluster import Cluster
+from milena.node.client.replicas import alter_reassignments, list_reassignments
+
+START = CommandLine(
+    "reassign start",
+    "Give partitions other replicas, the preferred leader first. They are copied while the partition is used.",
+    [BOOTSTRAP],
+    [Positional("TARGET", "as TOPIC:PARTITION=BROKER,BROKER,...", many=True)],
+    ["milena reassign start orders:0=2,3 orders:1=3,1"],
+)
+LIST = CommandLine(
+    "reassign list",
+    "List what is under way: replicas, and which of them come and go.",
+    [BOOTSTRAP],
+    [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION; all without any", many=True)],
+)
+CANCEL = CommandLine(
+    "reassign cancel",
+    "Go back to the replicas from before, where that is possible.",
+    [BOOTSTRAP, Option("--all", "all that is under way")],
+    [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION", many=True)],
+    ["milena reassign cancel orders:0", "milena reassign cancel --all"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    commands = {"start": (START, start), "list": (LIST, list_moves), "cancel": (CANCEL, cancel)}
+    return run_one_of("reassign", commands, arguments)
+
+
+async def start(values: Values, cluster: Cluster) -> int:
+    targets = dict(parse_target(word) for word in values.target)
+    if not targets:
+        raise UsageError("milena reassign start needs TOPIC:PARTITION=BROKER,BROKER,...")
+    outcomes = await alter_reassignments(cluster, targets)
+    return tell(outcomes, lambda partition: f"moves to {_joined(targets[partition])}")
+
+
+def parse_target(word: str) -> tuple[TopicPartition, list[int]]:
+    """``TOPIC:PARTITION=BROKER,BROKER``. Raises UsageError."""
+    name, _, brokers = word.partition("=")
+    numbers = brokers.split(",")
+    if ":" not in name or not all(number.isdecimal() for number in numbers):
+        raise UsageError(f"{word}: write it as TOPIC:PARTITION=BROKER,BROKER,...")
+    topic, partition = split_partition(name)
+    assert partition is not None
+    return (topic, partition), [int(number) for number in numbers]
+
+
+async def list_moves(values: Values, cluster: Cluster) -> int:
+    named = await partitions_named(cluster, values.partition) if values.partition else None
+    moves = await list_reassignments(cluster, named)
+    if not moves:
+        say("nothing is reassigned")
+        return 0
+    say(f"  {'partition':<32}  {'replicas':<12}  {'adding':<8}  removing")
+    for (topic, number), move in sorted(moves.items()):
+        replicas, adding, removing = (_joined(ids) or "-" for ids in (move.replicas, move.adding, move.removing))
+        say(f"  {f'{topic}-{number}':<32}  {replicas:<12}  {adding:<8}  {removing}")
+    return 0
+
+
+async def cancel(values: Values, cluster: Cluster) -> int:
+    if bool(values.partition) == values.all:
+        raise UsageError("milena reassign cancel needs partitions, or --all")
+    if values.all:
+        named = list(await list_reassignments(cluster))
+    else:
+        named = await partitions_named(cluster, values.partition)
+    if not named:
+        say("nothing is reassigned")
+        return 0
+    return tell(await alter_reassignments(cluster, dict.fromkeys(named)), lambda _: "cancelled")
+
+
+def _joined(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))

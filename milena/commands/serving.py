@@ -1,0 +1,217 @@
+"""What a node's process does from start to end: its roles in order, the control page, and telling who wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Final
+
+from milena.command_line.errors import reason_of
+from milena.config.node_config import NodeConfig
+from milena.config.values import ConfigError
+from milena.node.metrics import Metrics
+from milena.protocol.errors import KafkaError
+from milena.protocol.records.decompression import load_codecs
+from milena.runtime.descriptors import DescriptorWatch
+from milena.runtime.logging import get_logger
+from milena.runtime.process import PARENT_GONE, Stop, settle_memory
+from milena.storage.manager.log_dir import DirectoryError
+from milena.up import channel, nodes_file
+from milena.up.layout import ClusterDir
+from milena.up.settings import bracketed
+
+if TYPE_CHECKING:
+    from milena.broker.metadata.metadata_source import SharedLog
+    from milena.broker.server import Broker
+    from milena.command_line.options import Values
+    from milena.controller.log.formatting import Formatting
+    from milena.controller.server import Controller
+    from milena.node.serving.control_http import ControlServer
+    from milena.runtime.context import Runtime
+    from milena.steering.lab import Lab
+
+CANNOT_START: Final = 1
+CODECS_AFTER: Final = 1.0
+"""Seconds after which a broker has its codecs in memory, whether a batch has asked for them or not."""
+BROKERS_FIRST: Final = 5.0
+"""Seconds that a controller gives the brokers when the whole cluster ends; less than runtime.process.ORPHAN_GRACE."""
+
+
+class Serving:
+    """One node. ``run`` is the main coroutine of its process."""
+
+    def __init__(self, config: NodeConfig, values: Values, cluster: ClusterDir | None, *, is_child: bool) -> None:
+        """``is_child``: `milena up` has started this process. Raises ConfigError for options that contradict."""
+        self._config = config
+        self._cluster = cluster
+        self._is_child = is_child
+        self._control_address = None if values.control is None else (values.control_host, values.control)
+        self._formatting = self._read_formatting(values)
+        self._metrics = Metrics()
+        self._controller: Controller | None = None
+        self._broker: Broker | None = None
+        self._control: ControlServer | None = None
+        self._lab: Lab | None = None
+        self._log = get_logger("node", node=config.node_id)
+
+    def _read_formatting(self, values: Values) -> Formatting | None:
+        if not self._config.is_controller:
+            return None
+        from milena.controller.log.formatting import Formatting
+
+        cluster_id = values.cluster_id or os.environ.get("CLUSTER_ID")
+        return Formatting.parse(cluster_id=cluster_id, features=values.feature, release_version=values.release_version)
+
+    async def run(self, runtime: Runtime, stop: Stop) -> int:
+        """Start, serve until the stop is requested, stop. Returns the exit code."""
+        for warning in self._config.warnings:
+            self._log.warning(warning)
+        self._tell(channel.STARTING)
+        if self._cluster is not None and self._cluster.is_lab():
+            from milena.steering.lab import Lab
+
+            self._lab = Lab(self._cluster, self._config, runtime)
+            runtime = self._lab.runtime
+        code = 0
+        try:
+            if await _unless_stopped(stop, self._start(runtime)):
+                self._announce()
+                settle_memory()
+                DescriptorWatch(runtime.clock, self._log).start()
+                if self._broker is not None:
+                    runtime.clock.call_later(CODECS_AFTER, load_codecs)
+                await stop.requested.wait()
+            self._log.info("node stops", reason=stop.reason)
+        except (ConfigError, DirectoryError, KafkaError, OSError) as error:
+            said = reason_of(error) if isinstance(error, OSError) else error
+            print(f"milena: {said}", file=sys.stderr, flush=True)
+            code = CANNOT_START
+        await self._stop(everything_ends=stop.reason == PARENT_GONE)
+        if self._cluster is not None:
+            nodes_file.mark_down(self._cluster.nodes, self._config.node_id, os.getpid())
+        return code
+
+    async def _start(self, runtime: Runtime) -> None:
+        """The broker listens at once: who connects waits, and is not refused. Then the controller starts, with which
+        the broker of the same process registers."""
+        if self._control_address is not None:
+            await self._start_control(runtime, *self._control_address)
+        if self._config.is_broker:
+            self._broker = self.make_broker(runtime)
+            if self._lab is not None:
+                broker = self._broker
+                await self._lab.open("broker", broker, lambda: broker.image)
+            await self._broker.listen()
+        if self._config.is_controller:
+            self._controller = self.make_controller(runtime)
+            if self._lab is not None:
+                controller = self._controller
+                await self._lab.open("controller", controller, lambda: controller.state.image)
+            await self._controller.start()
+        if self._broker is not None:
+            await self._broker.start()
+
+    def make_broker(self, runtime: Runtime) -> Broker:
+        """The broker's role. A test peer makes another one."""
+        from milena.broker.server import Broker
+
+        shared = self._shared_log if self._config.is_controller else None
+        return Broker(runtime, self._config, metrics=self._metrics, shared=shared)
+
+    def make_controller(self, runtime: Runtime) -> Controller:
+        """The controller's role. A test peer makes another one."""
+        from milena.controller.server import Controller
+
+        return Controller(runtime, self._config, formatting=self._formatting, metrics=self._metrics)
+
+    def _shared_log(self) -> SharedLog:
+        """The metadata log of the controller in this process, which its broker reads in place."""
+        assert self._controller is not None
+        from milena.broker.metadata.metadata_source import SharedLog
+
+        metadata = self._controller.metadata
+        address = next(iter(self._controller.bound_listeners.values()))
+        return SharedLog(address=address, log=metadata.log, snapshots=metadata.snapshots, on_commit=metadata.on_commit)
+
+    async def _start_control(self, runtime: Runtime, host: str, port: int) -> None:
+        from milena.node.serving.control_http import ControlServer, health_page, metrics_page
+        from milena.runtime import descriptors
+
+        self._metrics.gauge("process_open_fds", descriptors.open_now, "Open descriptors.")
+        self._metrics.gauge("process_max_fds", descriptors.limit, "How many descriptors may be open.")
+        pages = {"/metrics": metrics_page(self._metrics.render), "/health": health_page(self._health)}
+        self._control = ControlServer(runtime, pages)
+        bound = await self._control.start(host, port)
+        self._log.info("control page", address=f"http://{bound[0]}:{bound[1]}")
+
+    @property
+    def _roles(self) -> list[Controller | Broker]:
+        return [role for role in (self._controller, self._broker) if role is not None]
+
+    def _health(self) -> dict[str, object]:
+        ready = len(self._roles) == len(self._config.roles) and all(role.ready for role in self._roles)
+        return {"ready": ready, "node": self._config.node_id, "roles": sorted(self._config.roles)}
+
+    def _announce(self) -> None:
+        """The node serves: its supervisor, nodes.json and whoever reads standard output hear of it."""
+        listeners = {
+            name: f"{bracketed(host)}:{port}"
+            for role in self._roles
+            for name, (host, port) in role.bound_listeners.items()
+        }
+        if self._cluster is not None and not self._is_child:
+            nodes_file.renew(self._cluster.nodes, self._entry(listeners))
+        self._tell(channel.READY)
+        if not self._is_child:
+            shown = " ".join(f"{name}://{address}" for name, address in listeners.items())
+            print(f"ready node={self._config.node_id} {shown}", flush=True)
+
+    def _entry(self, bound: dict[str, str]) -> nodes_file.Entry:
+        advertised = {
+            endpoint.name: f"{bracketed(endpoint.host)}:{endpoint.port}"
+            for endpoint in self._config.advertised_listeners
+            if endpoint.host and endpoint.port
+        }
+        return {
+            "id": self._config.node_id,
+            "roles": sorted(self._config.roles),
+            "pid": os.getpid(),
+            "listeners": bound | advertised,
+            "log.dirs": list(self._config.log_dirs),
+            "ready": True,
+        }
+
+    def _tell(self, event: str) -> None:
+        if self._cluster is not None:
+            channel.tell_supervisor(self._cluster, self._config.node_id, event)
+
+    async def _stop(self, *, everything_ends: bool) -> None:
+        """The broker first: its controlled shutdown needs the controller. Where all nodes of the cluster end at once,
+        as after the death of their supervisor, the controller lets the brokers of other processes go first too."""
+        if self._broker is not None:
+            await self._broker.stop()
+        if self._controller is not None:
+            if everything_ends:
+                await self._controller.brokers_left(BROKERS_FIRST)
+            await self._controller.stop()
+        if self._control is not None:
+            self._control.stop()
+        if self._lab is not None:
+            await self._lab.close()
+
+
+async def _unless_stopped(stop: Stop, work: Coroutine[None, None, None]) -> bool:
+    """Whether the work ended before a stop was requested; else it is cancelled. Raises what the work raises."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.requested.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        working.result()
+        return True
+    working.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
+    return False

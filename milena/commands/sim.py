@@ -1,0 +1,130 @@
+"""`milena sim`: a whole cluster in one process, on a simulated clock, network and disk, under load and faults."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from milena.command_line.errors import UsageError, UserError, reason_of
+from milena.command_line.options import CommandLine, Option
+from milena.lab.histories.events import Event, write
+from milena.lab.load.nemesis import KINDS, UnknownFault, checked
+from milena.lab.load.seeded import STEPS, Report, run_seed
+from milena.lab.world.trace import quiet_logs, show_logs
+
+SWITCH = {None: None, "on": True, "off": False}
+SIM = CommandLine(
+    "sim",
+    "Run a controller and three to five brokers under load and faults, in virtual time, and judge what happened.\n"
+    "The seed decides everything: the same seed gives the same trace, in any process on any machine. The trace goes\n"
+    "to standard output; it ends with the verdict and a digest. The exit code is 1 where something was wrong.",
+    options=[
+        Option("--seed", "which run", "N", default=0, convert=int),
+        Option("--steps", "faults of nodes in the run; faults of links come on top", "M", default=STEPS, convert=int),
+        Option("--faults", f"only these kinds, with commas: {', '.join(KINDS)}", "KINDS"),
+        Option("--tier", "whether topics are tiered: on or off; without it odd seeds have a tier", "ON"),
+        Option("--groups", "whether there are more groups than one: on or off; without it two seeds of four", "ON"),
+        Option("--history", "write what the clients saw to FILE, one JSON object per line", "FILE"),
+        Option(
+            "--soak",
+            "run seeds for so long, or until one fails, without traces: at random, or from --seed on",
+            "SECONDS",
+            convert=float,
+        ),
+    ],
+    examples=[
+        "milena sim --seed 7",
+        "milena sim --seed 7 --steps 20 --faults kill,power",
+        "milena sim --soak 600",
+        "milena sim --soak 600 --seed 1000",
+    ],
+)
+
+
+class Has(NamedTuple):
+    """What a run has; None where its seed decides. As text: the options."""
+
+    tier: bool | None
+    groups: bool | None
+
+    def __str__(self) -> str:
+        given = ((name, value) for name, value in self._asdict().items() if value is not None)
+        return "".join(f" --{name} {'on' if value else 'off'}" for name, value in given)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code. Raises UserError."""
+    options = SIM.parse(arguments)
+    if options.help:
+        print(SIM.help())
+        return 0
+    try:
+        kinds = checked(options.faults.split(",")) if options.faults is not None else KINDS
+    except UnknownFault as error:
+        raise UsageError(str(error)) from None
+    for name, value in (("--tier", options.tier), ("--groups", options.groups)):
+        if value not in SWITCH:
+            raise UsageError(f"{name} {value}: it is on or off")
+    has = Has(SWITCH[options.tier], SWITCH[options.groups])
+    if options.steps < 0 or options.seed < 0:
+        raise UsageError("--seed and --steps are not negative")
+    if options.soak is not None:
+        quiet_logs()
+        return _soak(options.soak, options.steps, kinds, has, options.seed if "seed" in options.given else None)
+    if options.history is not None:
+        _save(options.history, [])  # a path that cannot be written is named before the run
+    show_logs(_print)
+    report = _run(options.seed, options.steps, kinds, has, _print)
+    if report is None:
+        return 1
+    if options.history is not None:
+        _save(options.history, report.history)
+    print(f"seed {options.seed}: {'wrong' if report.violations else 'right'}, digest {report.digest}")
+    return 1 if report.violations else 0
+
+
+def _run(
+    seed: int, steps: int, kinds: Sequence[str], has: Has, listener: Callable[[str], object] | None
+) -> Report | None:
+    """None where the run broke off; what was wrong is printed."""
+    try:
+        report = run_seed(seed, steps=steps, faults=kinds, tier=has.tier, groups=has.groups, listener=listener)
+    except Exception:
+        print(f"seed {seed} failed:\n{traceback.format_exc()}")
+        return None
+    for text in report.violations:
+        print(f"seed {seed} failed: {text}")
+    return report
+
+
+def _soak(seconds: float, steps: int, kinds: Sequence[str], has: Has, first: int | None) -> int:
+    began = time.monotonic()
+    count, simulated = 0, 0.0
+    while (passed := time.monotonic() - began) < seconds:
+        seed = int.from_bytes(os.urandom(4), "big") if first is None else first + count
+        report = _run(seed, steps, kinds, has, None)
+        if report is None or report.violations:
+            faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kinds)}"
+            print(f"see it with: milena sim --seed {seed} --steps {steps}{faults}{has}")
+            return 1
+        count += 1
+        simulated += report.seconds
+    print(f"{count} seeds right, {simulated / 3600:.2f} simulated hours, {simulated / passed:.1f} of them per hour")
+    return 0
+
+
+def _save(path: str, history: Sequence[Event]) -> None:
+    try:
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.writelines(write(history))
+    except OSError as error:
+        raise UserError(reason_of(error)) from None
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

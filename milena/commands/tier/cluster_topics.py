@@ -1,0 +1,68 @@
+"""Which topics a cluster has, as its stopped or running nodes' directories tell, to compare with what is in a tier."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from milena.commands.tier.directories import brokers_in
+from milena.config.tiered_rules import ENABLE
+from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage
+from milena.node.metadata.resting_image import read_image
+from milena.protocol.types import METADATA_TOPIC
+from milena.protocol.uuids import to_text
+from milena.runtime.disk import Disk
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.up.layout import ClusterDir
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTopics:
+    """The topics of ``image``, the newest of those that were found."""
+
+    image: MetadataImage
+
+    def not_tiered(self, one: TopicIdPartition) -> str | None:
+        """Why nothing of ``one`` should be in the tier; None where it should."""
+        topic = self.image.topics_by_id.get(one.topic_id)
+        if topic is None:
+            other = self.image.topics.get(one.topic)
+            now = f", but one of that name with the id {to_text(other.id)}" if other is not None else ""
+            return f"the cluster has no topic with this id any more{now}"
+        if one.partition not in topic.partitions:
+            return f"the topic has only {len(topic.partitions)} partitions"
+        enabled = self.image.config(TOPIC_RESOURCE, topic.name).get(ENABLE, "false")
+        return None if enabled.strip().lower() == "true" else f"{ENABLE} of the topic is false"
+
+    def partitions(self, topic: str) -> int | None:
+        """How many the topic has; None where there is none."""
+        found = self.image.topics.get(topic)
+        return None if found is None else len(found.partitions)
+
+
+def topics_in(disk: Disk, directories: Sequence[str]) -> tuple[ClusterTopics | None, list[str]]:
+    """By the newest metadata in clusters' or brokers' directories, if there is any; and what of it cannot be read.
+    Blocks. Raises OSError, UserError."""
+    newest, errors = None, []
+    for folder in _folders(directories):
+        try:
+            image = read_image(disk, folder)
+        except ValueError as error:
+            errors.append(f"{folder}: {error}")
+            continue
+        if image.offset >= 0 and (newest is None or image.offset > newest.offset):
+            newest = image
+    return None if newest is None else ClusterTopics(newest), errors
+
+
+def _folders(directories: Sequence[str]) -> list[str]:
+    """The metadata logs there, of brokers and controllers."""
+    found: dict[str, None] = {}
+    for directory in directories:
+        cluster = ClusterDir(directory)
+        places = [one for broker in brokers_in(directory) for one in broker.log_dirs]
+        if cluster.exists():
+            places += [cluster.data(name) for name in sorted(os.listdir(cluster.path))]
+        found |= dict.fromkeys(f"{place}/{METADATA_TOPIC}-0" for place in places)
+    return [folder for folder in found if os.path.isdir(folder)]

@@ -1,0 +1,89 @@
+"""What brokers' directories tell of a tier, wherever these directories were when the brokers ran.
+
+`milena up` writes absolute paths into each server.properties, and anew at each start. So what lay inside of the
+cluster's directory is looked for inside of the one that is named now, which may have been moved or copied.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from milena.command_line.errors import UserError, reason_of
+from milena.config.node_config import NodeConfig
+from milena.config.sources import from_properties
+from milena.config.values import ConfigError
+from milena.storage.files.names import META_PROPERTIES
+from milena.up.layout import ClusterDir
+
+MARK: Final = b"# Written by `milena up`"
+"""How a file begins that `milena up` has written; others are taken at their word."""
+PROPERTIES: Final = "server.properties"
+PREFIX: Final = "remote.log.storage.manager.impl.prefix"
+BROKER: Final = "broker-"
+
+Place = tuple[str, dict[str, str]]
+"""The class of a remote storage, and its keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFiles:
+    """One broker's. ``tier``: None where it is told of none."""
+
+    log_dirs: list[str]
+    tier: Place | None
+
+
+def brokers_in(directory: str) -> list[BrokerFiles]:
+    """Those of a cluster's directory, started or not; or of a broker's directory or log directory. Raises UserError."""
+    cluster = ClusterDir(directory)
+    path = cluster.path
+    if cluster.exists():
+        names = sorted(name for name in os.listdir(path) if name.startswith(BROKER))
+        return [_broker(folder) for folder in map(cluster.folder, names) if _has(folder, PROPERTIES)]
+    if _has(path, META_PROPERTIES):
+        return [BrokerFiles([path], None)]
+    if _has(path, PROPERTIES):
+        return [_broker(path)]
+    data = os.path.join(path, "data")
+    if _has(data, META_PROPERTIES):
+        return [BrokerFiles([data], None)]
+    raise UserError(f"{path} is neither a cluster's directory nor a broker's, nor a log directory of one")
+
+
+def _has(folder: str, name: str) -> bool:
+    return os.path.exists(os.path.join(folder, name))
+
+
+def _broker(folder: str) -> BrokerFiles:
+    """Of a folder as `milena up` makes it. Raises UserError."""
+    path = os.path.join(folder, PROPERTIES)
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+        config = NodeConfig(from_properties(text, path))
+    except OSError as error:
+        raise UserError(reason_of(error)) from None
+    except ConfigError as error:
+        raise UserError(str(error)) from None
+    log_dirs, tier = list(config.log_dirs), _tier(config)
+    if text.startswith(MARK):
+        now = os.path.dirname(folder)
+        then = os.path.dirname(os.path.dirname(log_dirs[0]))
+        log_dirs = [os.path.join(folder, "data")]
+        if tier is not None and "dir" in tier[1]:
+            tier[1]["dir"] = moved(tier[1]["dir"], then, now)
+    return BrokerFiles([one for one in log_dirs if os.path.isdir(one)], tier)
+
+
+def _tier(config: NodeConfig) -> Place | None:
+    name = config.get("remote.log.storage.manager.class.name")
+    if not config.get("remote.log.storage.system.enable") or not name:
+        return None
+    return name, dict(config.under(config.get(PREFIX)))
+
+
+def moved(path: str, then: str, now: str) -> str:
+    """``path`` where the folder ``then`` that it lies in is called ``now``; any other one as it is."""
+    return now + path[len(then) :] if path.startswith(f"{then}/") else path

@@ -1,0 +1,126 @@
+"""`milena tier ls`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from milena.command_line.options import Values
+from milena.command_line.table import say
+from milena.commands.tier.places import Opened, Selection
+from milena.commands.tier.words import counted
+from milena.protocol.uuids import to_text
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.segments.lineage import is_within_leader_epochs, servable
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from milena.tiered.store.remote_storage import LOG_SUFFIX, StoredSegment
+
+
+async def show(values: Values, opened: Opened) -> int:
+    """Print each partition's segments."""
+    chosen = Selection(values.topic)
+    stored: dict[TopicIdPartition, list[StoredSegment]] = {}
+    for one in await opened.storage.segments():
+        stored.setdefault(one.segment_id.partition, []).append(one)
+    partitions = stored.keys() | (opened.history.caches.keys() if opened.history else set())
+    found, shown = chosen(partitions), 0
+    if not values.json:
+        print(opened.told())
+    for partition in found:
+        plain = await describe(opened, partition, stored.get(partition, []))
+        if plain["segments"]:
+            plain |= {"tier": opened.place, "metadata": list(opened.metadata)}
+            for line in [json.dumps(plain)] if values.json else lines(plain):
+                say(line)
+            shown += 1
+    if not shown and not values.json:
+        print("no segments")
+    return 0
+
+
+async def describe(opened: Opened, partition: TopicIdPartition, stored: list[StoredSegment]) -> dict[str, Any]:
+    """A partition as plain data, its segments by start offset."""
+    listed = opened.history.segments(partition) if opened.history else []
+    lineage = await opened.lineage(partition, listed)
+    objects = {one.segment_id.id: one for one in stored}
+    segments = [_listed(one, objects.pop(one.id, None), lineage) for one in listed]
+    segments += [_unlisted(one) for one in objects.values()]
+    return {
+        "topic": partition.topic,
+        "topic_id": to_text(partition.topic_id),
+        "partition": partition.partition,
+        "leader_epochs": _pairs(lineage.epochs) if lineage else None,
+        "leader_epochs_from": lineage.source if lineage else None,
+        "segments": sorted(segments, key=lambda one: (one["start_offset"], one["id"])),
+    }
+
+
+def _listed(segment: RemoteLogSegmentMetadata, stored: StoredSegment | None, lineage: Lineage | None) -> dict[str, Any]:
+    return {
+        "id": to_text(segment.id),
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "epochs": _pairs(segment.epochs),
+        "state": segment.state.name,
+        "lineage": verdict(segment, lineage),
+        "size": segment.size,
+        "broker": segment.broker_id,
+        "objects": dict(sorted(stored.objects.items())) if stored else {},
+    }
+
+
+def _unlisted(stored: StoredSegment) -> dict[str, Any]:
+    """Files of which the metadata says nothing."""
+    return {
+        "id": to_text(stored.segment_id.id),
+        "start_offset": stored.start_offset,
+        "end_offset": None,
+        "epochs": [],
+        "state": None,
+        "lineage": None,
+        "size": stored.objects.get(LOG_SUFFIX, 0),
+        "broker": None,
+        "objects": dict(sorted(stored.objects.items())),
+    }
+
+
+def verdict(segment: RemoteLogSegmentMetadata, lineage: Lineage | None) -> str | None:
+    """``yes``, ``part`` or ``no``; None where the log's epochs are not known."""
+    if lineage is None:
+        return None
+    if is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs):
+        return "yes"
+    return "part" if servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs) else "no"
+
+
+def _pairs(epochs: Iterable[EpochEntry]) -> list[list[int]]:
+    return [[entry.epoch, entry.start] for entry in epochs]
+
+
+def lines(plain: dict[str, Any]) -> list[str]:
+    """The same as a table."""
+    segments = plain["segments"]
+    sizes = [sum(one["objects"].values()) for one in segments]
+    name, number = f"{plain['topic']}-{plain['partition']}", counted(len(segments), "segment")
+    head = f"{name}  id {plain['topic_id']}  {number}  {sum(sizes)} bytes"
+    rows = [head]
+    if plain["leader_epochs"] is not None:
+        rows.append(f"  leader epochs {_told(plain['leader_epochs'])}  ({plain['leader_epochs_from']})")
+    rows.append(f"  {'offsets':<23} {'state':<23} {'lineage':<8}{'bytes':>12}  {'segment':<22}  epochs")
+    for one, size in zip(segments, sizes, strict=True):
+        end = "?" if one["end_offset"] is None else one["end_offset"]
+        state, lineage = one["state"] or "no metadata", one["lineage"] or "?"
+        log = one["objects"].get(LOG_SUFFIX, 0)
+        files = "" if log == one["size"] else f"  log has {log} of {one['size']} bytes" if log else "  no log"
+        files = files if one["objects"] else "  no files"
+        rows.append(
+            f"  {one['start_offset']!s:>10} - {end!s:<10} {state:<23} {lineage:<8}{size:>12}  {one['id']}  "
+            f"{_told(one['epochs'])}{files}"
+        )
+    return rows
+
+
+def _told(epochs: list[list[int]]) -> str:
+    return ", ".join(f"{epoch} from {start}" for epoch, start in epochs) or "?"

@@ -1,0 +1,227 @@
+"""`milena tier restore`: a new cluster's directory, made so that what is in a tier can be read again.
+
+What is written: the brokers' log directories with logs that begin in the tier, the metadata topic among them, and a
+snapshot of the metadata log with the topics under their old ids. `settings` comes last: a directory without it is none
+that was restored.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from uuid import UUID
+
+from milena.command_line.errors import UserError
+from milena.command_line.options import Values, nearest
+from milena.command_line.table import say
+from milena.commands.tier.cluster_topics import ClusterTopics, topics_in
+from milena.commands.tier.places import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
+from milena.commands.tier.restored_cluster import Target, write_cluster
+from milena.commands.tier.words import counted, ranges
+from milena.config.topic_config import TOPIC_KEYS, validate_topic_config
+from milena.protocol.errors import KafkaError
+from milena.protocol.uuids import from_text
+from milena.runtime.context import Runtime
+from milena.storage.manager.log_dir import DirectoryError
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.settings import REPLICATION_FACTOR, MetadataTopicSettings
+from milena.tiered.rescue.cluster_restore import CannotRestore, Restoration, Wishes, plan
+from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
+from milena.tiered.store.tier_config import remote_storage
+from milena.tiered.store.tier_names import ROOT
+from milena.up import locks
+from milena.up.layout import ClusterDir
+from milena.up.plan import nodes_of, write_properties
+from milena.up.settings import Settings, draw_cluster_id, save, tier_place
+
+PLACEHOLDER_PORT = 1
+"""`milena up` chooses the controller's port."""
+KEPT = {"remote.storage.enable": "true", "retention.ms": "-1", "retention.bytes": "-1"}
+"""What a restored topic is configured with: nothing goes before somebody has said so."""
+COPY_DISABLE = "remote.log.copy.disable"
+
+
+def restore(values: Values) -> int:
+    """Make the directory. Raises UserError; nothing is left there then."""
+    cluster = ClusterDir(values.dir)
+    place = tier_place(values.tier or cluster.remote).rstrip("/").removesuffix(f"/{ROOT}")
+    target = _target(values, cluster, place)
+    wishes = Wishes(_topics(values.topic), _counts(values.partitions), values.skip_gaps)
+    log_dirs = log_dirs_of(values.metadata)
+    _check_empty(cluster)
+    _check_writable(place, target)
+    made = not os.path.exists(cluster.path)
+    cluster.create()
+    lock = locks.lock_directory(cluster.path, cluster.lock)
+    try:
+        for node in target.nodes:
+            write_properties(target.settings, node, target.nodes[0])
+        code = run_in_loop(lambda runtime: _restore(runtime, target, values, wishes, log_dirs))
+        target.settings.controller_port = None
+        save(cluster, target.settings)
+    except BaseException as error:
+        _clean(target, made=made)
+        if isinstance(error, CannotRestore | DirectoryError | KafkaError):
+            raise UserError(str(error)) from None
+        raise
+    finally:
+        os.close(lock)
+    return code
+
+
+def _target(values: Values, cluster: ClusterDir, place: str) -> Target:
+    settings = Settings()
+    settings.take(values)
+    settings.tier = "" if place == cluster.remote else place
+    settings.cluster_id = settings.cluster_id or draw_cluster_id()
+    settings.controller_port = PLACEHOLDER_PORT
+    if values.storage_options:
+        settings.overrides = [*settings.overrides, ("rsm.config.options", values.storage_options)]
+    replicas = min(3, settings.brokers) if values.replicas is None else values.replicas
+    if not 1 <= replicas <= settings.brokers:
+        raise UserError(f"--replicas {replicas}: there are {settings.brokers} brokers")
+    for key, _ in values.config:
+        if key not in TOPIC_KEYS:
+            raise UserError(f"--config {key}: no such topic configuration{nearest(key, list(TOPIC_KEYS))}")
+    return Target(cluster, settings, nodes_of(cluster, settings), replicas, KEPT | dict(values.config))
+
+
+def _topics(words: Sequence[str]) -> dict[str, UUID | None]:
+    """``NAME`` or ``NAME=ID``. Raises UserError."""
+    found: dict[str, UUID | None] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            found[name] = from_text(text) if equals else None
+        except ValueError:
+            raise UserError(f"--topic {word}: {text} is no topic id") from None
+    return found
+
+
+def _counts(pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
+    for name, text in pairs:
+        if not text.isdecimal() or int(text) < 1:
+            raise UserError(f"--partitions {name}={text}: not a number of partitions")
+    return {name: int(text) for name, text in pairs}
+
+
+def _check_empty(cluster: ClusterDir) -> None:
+    """Only the tier itself may be there already."""
+    if cluster.exists():
+        raise UserError(f"{cluster.path} has a cluster already: restore into a directory where none was started")
+    if os.path.isdir(cluster.path):
+        found = sorted(set(os.listdir(cluster.path)) - {os.path.basename(cluster.remote), ".lock"})
+        if found:
+            raise UserError(f"{cluster.path} is not empty: there is {', '.join(found[:5])}")
+
+
+def _check_writable(place: str, target: Target) -> None:
+    """The cluster goes on copying to the tier."""
+    if "://" in place:
+        return
+    root = os.path.join(place, ROOT)
+    if not os.path.isdir(root):
+        raise UserError(f"{place} is no tier: there is no {root}")
+    copies = target.topic_config.get(COPY_DISABLE, "").lower() != "true"
+    if copies and not os.access(root, os.W_OK | os.X_OK):
+        raise UserError(f"{root} cannot be written, and a cluster copies to its tier; --config {COPY_DISABLE}=true")
+
+
+def _clean(target: Target, *, made: bool) -> None:
+    """Take back what was written."""
+    for name in [node.name for node in target.nodes]:
+        shutil.rmtree(target.cluster.folder(name), ignore_errors=True)
+    shutil.rmtree(target.cluster.logs, ignore_errors=True)
+    for path in (target.cluster.settings, target.cluster.lock):
+        if os.path.exists(path):
+            os.unlink(path)
+    if made:
+        os.rmdir(target.cluster.path)
+
+
+async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wishes, log_dirs: Sequence[str]) -> int:
+    broker = target.config(target.brokers[0])
+    validate_topic_config(broker, target.topic_config)
+    settings = MetadataTopicSettings.of(broker.under(broker.get("remote.log.metadata.manager.impl.prefix")))
+    if settings.replication_factor > target.settings.brokers:
+        raise UserError(
+            f"{REPLICATION_FACTOR}={settings.replication_factor}: there are {target.settings.brokers} brokers"
+        )
+    place = tier_of(target.settings.tier or target.cluster.remote, values.storage_options)
+    storage = remote_storage(runtime, *place, "milena-tier")
+    disk = runtime.disk
+
+    async def of_replicas(one: TopicIdPartition) -> Lineage | None:
+        return await disk.offload(lineage_of_replicas, disk, log_dirs, one)
+
+    try:
+        metadata, history = await disk.offload(find_metadata, disk, log_dirs)
+        if values.metadata and history is None:
+            where = ", ".join(log_dirs) or "no log directory at all"
+            raise UserError(
+                f"--metadata {' '.join(values.metadata)}: there is no metadata topic in {where}; without --metadata "
+                "the tier's files tell"
+            )
+        restoration = await plan(storage, history, of_replicas, wishes)
+        if history is not None:
+            topics, _ = await disk.offload(topics_in, disk, values.metadata)
+            count = None if topics is None else topics.partitions(REMOTE_LOG_METADATA_TOPIC)
+            restoration.notes[:0] = parts_of_metadata(history.numbers, count)
+            restoration.notes += [] if topics is None else not_tiered(restoration, topics)
+    finally:
+        await storage.close()
+    await write_cluster(runtime, target, restoration, settings)
+    await _own(remote_storage(runtime, *place, "milena-tier"), target)
+    say(sources_of(target.settings.tier or target.cluster.remote, metadata))
+    _tell(target, restoration)
+    return 0
+
+
+async def _own(storage: RemoteStorage, target: Target) -> None:
+    """A tier that cannot be written is no place to copy to: brokers say so, if they are to."""
+    try:
+        await storage.own(target.settings.cluster_id)
+    except RemoteStorageError as error:
+        say(f"note: the tier still names the cluster that it was of, so that nothing can be copied to it: {error}")
+    finally:
+        await storage.close()
+
+
+def parts_of_metadata(numbers: Collection[int], count: int | None) -> list[str]:
+    """Which partitions of the metadata topic were there, unless it is known to be all of its ``count``; a broker has
+    those of which it is a replica."""
+    if count is not None and set(numbers) >= set(range(count)):
+        return []
+    if count is None:
+        of, others = counted(len(numbers), "partition"), "others told, if there were any,"
+    else:
+        of, others = f"{len(numbers)} of the {counted(count, 'partition')}", "the others told"
+    where = f"of the metadata topic: {ranges(numbers)}"
+    return [f"--metadata has {of} {where}; what {others} is taken from the tier's files"]
+
+
+def not_tiered(restoration: Restoration, topics: ClusterTopics) -> Iterator[str]:
+    """Which topics the old cluster did not have in the tier any more."""
+    for topic in restoration.topics:
+        why = topics.not_tiered(TopicIdPartition(topic.id, topic.name, 0))
+        if why is not None:
+            yield f"{topic.name}: as --metadata tells, {why}; --topic names those to restore"
+
+
+def _tell(target: Target, restoration: Restoration) -> None:
+    for note in restoration.notes:
+        say(f"note: {note}")
+    for topic in restoration.topics:
+        say(f"{topic.name}: {counted(topic.partitions, 'partition')}")
+        for number in range(topic.partitions):
+            log = topic.logs.get(number)
+            if log is None:
+                say(f"  {number}: empty")
+            else:
+                offsets = f"offsets {log.log_start} to {log.lineage.log_end - 1}"
+                segments = counted(len(log.segments), "segment")
+                say(f"  {number}: {offsets}, {segments}, leader epochs up to {log.leader_epoch}")
+    say(f"`milena up --dir {target.cluster.path}` starts it; topics keep their data for ever until they are altered")

@@ -1,0 +1,187 @@
+"""`milena tier show`: all that can be said of one segment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from milena.command_line.errors import UserError
+from milena.command_line.options import Values
+from milena.command_line.table import say
+from milena.commands.tier.listing import verdict
+from milena.commands.tier.places import Opened
+from milena.protocol.uuids import to_text
+from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
+from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
+from milena.tiered.reading.log_contents import LogContents, read_contents
+from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata
+from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType, RemoteStorageError, StoredSegment
+
+ENTRY_SIZES: Final = {IndexType.OFFSET: 8, IndexType.TIMESTAMP: 12, IndexType.TRANSACTION: 34}
+
+
+class Found:
+    """A segment as far as it is there: its files, its metadata, or both."""
+
+    def __init__(self, stored: StoredSegment | None, metadata: RemoteLogSegmentMetadata | None) -> None:
+        self.stored = stored
+        self.metadata = metadata
+
+    @property
+    def segment_id(self) -> RemoteLogSegmentId:
+        known = self.stored or self.metadata
+        assert known is not None
+        return known.segment_id
+
+
+async def find(opened: Opened, word: str) -> Found:
+    """The segment whose id begins with ``word``. Raises UserError where it is none, or several."""
+    stored = {one.segment_id: one for one in await opened.storage.segments()}
+    told = opened.history.events.keys() if opened.history else ()
+    ids = [one for one in stored.keys() | set(told) if to_text(one.id).startswith(word)]
+    if not ids or not word:
+        raise UserError(f"there is no segment {word}; `milena tier ls` lists them")
+    if len(ids) > 1:
+        raise UserError(f"{word} may be any of {', '.join(sorted(to_text(one.id) for one in ids))}")
+    cache = opened.history.caches.get(ids[0].partition) if opened.history else None
+    return Found(stored.get(ids[0]), cache.get(ids[0].id) if cache else None)
+
+
+async def readable_metadata(opened: Opened, found: Found) -> RemoteLogSegmentMetadata:
+    """What is needed to read its objects, told by its files where nobody else knows. Raises UserError."""
+    if found.metadata is not None:
+        return found.metadata
+    try:
+        assert found.stored is not None
+        return (await rebuilt(opened.storage, found.stored))[0]
+    except NotASegment as error:
+        raise UserError(f"segment {to_text(found.segment_id.id)}: {error}") from None
+
+
+async def show(values: Values, opened: Opened) -> int:
+    """Print history, files and contents of a segment."""
+    found = await find(opened, values.segment)
+    plain = await describe(opened, found)
+    for line in [json.dumps(plain)] if values.json else lines(plain):
+        say(line)
+    return 0
+
+
+async def describe(opened: Opened, found: Found) -> dict[str, Any]:
+    """The segment as plain data."""
+    partition = found.segment_id.partition
+    plain: dict[str, Any] = {
+        "id": to_text(found.segment_id.id),
+        "topic": partition.topic,
+        "topic_id": to_text(partition.topic_id),
+        "partition": partition.partition,
+        "history": _history(opened, found.segment_id),
+        "files": dict(sorted(found.stored.objects.items())) if found.stored else {},
+    }
+    metadata = found.metadata
+    if metadata is not None:
+        segments = opened.history.segments(partition) if opened.history else []
+        plain["metadata"] = {
+            "start_offset": metadata.start_offset,
+            "end_offset": metadata.end_offset,
+            "epochs": [[epoch, start] for epoch, start in metadata.epochs],
+            "state": metadata.state.name,
+            "size": metadata.size,
+            "max_timestamp_ms": metadata.max_timestamp_ms,
+            "broker": metadata.broker_id,
+            "custom_metadata": metadata.custom_metadata.hex() if metadata.custom_metadata else None,
+            "lineage": verdict(metadata, await opened.lineage(partition, segments)),
+        }
+    if found.stored is not None and LOG_SUFFIX in found.stored.objects:
+        try:
+            known = await readable_metadata(opened, found)
+            plain["log"] = _log(await read_contents(opened.storage, known))
+            plain["indexes"] = await _indexes(opened, found.stored, known)
+        except (UserError, RemoteStorageError) as error:
+            plain["unreadable"] = str(error)
+    return plain
+
+
+def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[dict[str, Any]]:
+    events = opened.history.events.get(segment_id, []) if opened.history else []
+    return [
+        {
+            "metadata_partition": one.number,
+            "offset": one.offset,
+            "state": one.event.state.name,
+            "broker": one.event.broker_id,
+            "timestamp_ms": one.event.event_timestamp_ms,
+            "accepted": one.accepted,
+        }
+        for one in events
+    ]
+
+
+def _log(contents: LogContents) -> dict[str, Any]:
+    return {
+        "batches": contents.batches,
+        "records": contents.records,
+        "first_offset": contents.first_offset,
+        "last_offset": contents.last_offset,
+        "max_timestamp_ms": contents.max_timestamp_ms,
+        "epochs": [[epoch, start] for epoch, start in contents.epochs],
+        "compression": sorted(contents.codecs),
+        "damage": [*(f"{where} has a wrong checksum" for where in contents.bad_checksums), *contents.damage],
+    }
+
+
+async def _indexes(opened: Opened, stored: StoredSegment, metadata: RemoteLogSegmentMetadata) -> dict[str, Any]:
+    """By suffix: entries, producers, or what the checkpoint says; a text where it cannot be read."""
+    found: dict[str, Any] = {
+        index.value: stored.objects[index.value] // size
+        for index, size in ENTRY_SIZES.items()
+        if index.value in stored.objects
+    }
+    for index in (IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH):
+        if index.value in stored.objects:
+            data = await opened.storage.fetch_index(metadata, index)
+            try:
+                if index is IndexType.LEADER_EPOCH:
+                    found[index.value] = [[epoch, start] for epoch, start in decode_epochs(data)]
+                else:
+                    found[index.value] = len(decode_snapshot(data))
+            except (CorruptCheckpoint, CorruptSnapshot) as error:
+                found[index.value] = f"damaged: {error}"
+    return found
+
+
+def lines(plain: dict[str, Any]) -> Iterator[str]:
+    """The same for people."""
+    yield f"{plain['topic']}-{plain['partition']}  segment {plain['id']}  topic id {plain['topic_id']}"
+    for key, value in plain.get("metadata", {"metadata": "none"}).items():
+        yield f"  {key}: {_text(value)}"
+    yield "history:"
+    for one in plain["history"]:
+        where = f"{one['metadata_partition']}:{one['offset']}"
+        dropped = "" if one["accepted"] else "  (must not follow, dropped)"
+        yield f"  {where:<10} {one['state']:<24} broker {one['broker']}  at {one['timestamp_ms']} ms{dropped}"
+    yield "files:"
+    for suffix, size in plain["files"].items():
+        told = plain.get("indexes", {}).get(suffix)
+        entries = "" if told is None else f"  {_entries(suffix, told)}"
+        yield f"  {suffix:<26} {size:>12} bytes{entries}"
+    if "log" in plain:
+        yield "log:"
+        for key, value in plain["log"].items():
+            yield f"  {key}: {_text(value)}"
+    if "unreadable" in plain:
+        yield f"unreadable: {plain['unreadable']}"
+
+
+def _entries(suffix: str, told: Any) -> str:
+    if not isinstance(told, int):
+        return _text(told)
+    return f"{told} {'producers' if suffix == IndexType.PRODUCER_SNAPSHOT.value else 'entries'}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(f"{one[0]} from {one[1]}" if isinstance(one, list) else str(one) for one in value) or "none"
+    return "none" if value is None else str(value)

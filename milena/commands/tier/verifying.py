@@ -1,0 +1,66 @@
+"""`milena tier verify`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Set
+from functools import partial
+from typing import Final
+
+from milena.command_line.options import Values
+from milena.command_line.table import say
+from milena.commands.tier.places import Opened, Selection
+from milena.commands.tier.words import counted
+from milena.tiered.rescue.verification import Verification, confirmed, in_order, verify
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+
+PAUSE: Final = 1.0
+"""Seconds that a cluster at work gets to end what looks wrong."""
+
+
+async def verify_all(values: Values, opened: Opened) -> int:
+    """Print what was found; 1 where that is anything."""
+    if opened.history is None and not values.json:
+        where = f"in {', '.join(opened.log_dirs)}" if opened.log_dirs else "known (--dir)"
+        print(f"no metadata topic is {where}: the files alone are looked at", file=sys.stderr)
+    if opened.log_dirs and opened.topics is None and not values.json:
+        why = "; ".join(opened.unread) or f"there is no metadata of the cluster in {', '.join(opened.log_dirs)}"
+        print(f"whether the cluster still has the topics is not known: {why}", file=sys.stderr)
+    result = await confirmed(partial(_look, opened, Selection(values.topic)))
+    if values.json:
+        print(json.dumps(plain(result, opened)))
+    else:
+        for finding in result.findings:
+            say(": ".join(filter(None, (finding.kind, finding.place(), finding.what))))
+        for note in result.notes:
+            say(": ".join(filter(None, ("note", note.kind, note.place(), note.what))))
+        print(opened.told())
+        looked_at = (counted(result.partitions, "partition"), counted(result.segments, "segment"))
+        print(", ".join((*looked_at, f"{result.size} bytes", counted(len(result.findings), "finding"))))
+    return 1 if result.findings else 0
+
+
+async def _look(opened: Opened, wanted: Selection, again: Set[TopicIdPartition] | None) -> Verification:
+    if again is not None:
+        await opened.runtime.clock.sleep(PAUSE)
+        await opened.read_again()
+    return await verify(
+        opened.storage,
+        opened.history,
+        opened.lineage,
+        choose=wanted if again is None else lambda known: sorted(again & set(known), key=in_order),
+        not_tiered=opened.topics.not_tiered if opened.topics is not None else lambda _: None,
+    )
+
+
+def plain(result: Verification, opened: Opened) -> dict[str, object]:
+    return {
+        "tier": opened.place,
+        "partitions": result.partitions,
+        "segments": result.segments,
+        "bytes": result.size,
+        "metadata": list(opened.metadata),
+        "findings": [finding.plain() for finding in result.findings],
+        "notes": [note.plain() for note in result.notes],
+    }

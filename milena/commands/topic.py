@@ -1,0 +1,211 @@
+"""`milena topic`: create, list, describe, delete and alter topics."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from milena.command_line.errors import UsageError, UserError
+from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
+from milena.command_line.table import say
+from milena.commands.client import BOOTSTRAP, Commands, explain, run_one_of
+from milena.node.client import admin, replicas
+from milena.node.client.cluster import Cluster, TopicView
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.uuids import to_text
+
+TOPIC, TOPICS = Positional("TOPIC", "the topic's name"), Positional("TOPIC", "names of topics", many=True)
+CONFIG = Option("--config", "a topic configuration, under Kafka's name", "K=V", many=True, convert=key_value)
+TOPIC_RESOURCE = 2
+OWN_VALUE = 1
+UNSET = -1
+"""How CreateTopics asks for the broker's default."""
+LEADER_WAIT = 10.0
+"""Seconds that a new topic's partitions may take to have leaders before `create` says so."""
+
+INTERNAL = {
+    "__remote_log_metadata": "says what lies in the remote tier, and without it nothing there can be read",
+    "__consumer_offsets": "holds the committed offsets of all groups",
+    "__transaction_state": "holds the state of all transactions",
+    "__share_group_state": "holds the state of all share groups",
+}
+"""What the deletion of a topic would cost that nobody created by hand. Kafka's own tools delete them without a word."""
+
+CREATE = CommandLine(
+    "topic create",
+    "Create a topic, and return when its partitions have leaders.",
+    options=[
+        BOOTSTRAP,
+        Option("--partitions", "how many; the broker's num.partitions without it", "N", convert=int),
+        Option("--replicas", "how many of each; default.replication.factor without it", "N", convert=int),
+        CONFIG,
+        Option("--if-not-exists", "a topic that is there already is no error"),
+        Option("--quiet", "print nothing"),
+    ],
+    positionals=[TOPIC],
+    examples=[
+        "milena topic create orders --partitions 6 --replicas 3",
+        "milena topic create orders --config retention.ms=86400000 --if-not-exists",
+    ],
+)
+LIST = CommandLine(
+    "topic list",
+    "List topics with their partitions.",
+    [BOOTSTRAP, Option("--internal", "with __consumer_offsets and its like")],
+)
+DESCRIBE = CommandLine(
+    "topic describe",
+    "Show partitions, leaders, replicas in sync, eligible leaders out of sync (KIP-966), and what is configured.",
+    [BOOTSTRAP],
+    [Positional("TOPIC", "names of topics; all without any", many=True)],
+)
+DELETE = CommandLine(
+    "topic delete",
+    "Delete topics with all their data.",
+    [
+        BOOTSTRAP,
+        Option("--if-exists", "a topic that is not there is no error"),
+        Option("--force", "internal topics too, with what the cluster remembers in them"),
+    ],
+    [TOPICS],
+)
+ALTER = CommandLine(
+    "topic alter",
+    "Add partitions, set or delete configurations.",
+    [
+        BOOTSTRAP,
+        Option("--partitions", "raise their number to this", "N", convert=int),
+        CONFIG,
+        Option("--delete-config", "back to the default", "KEY", many=True),
+    ],
+    [TOPIC],
+    ["milena topic alter orders --partitions 12", "milena topic alter orders --config retention.ms=3600000"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    commands: Commands = {
+        "create": (CREATE, create),
+        "list": (LIST, list_topics),
+        "describe": (DESCRIBE, describe),
+        "delete": (DELETE, delete),
+        "alter": (ALTER, alter),
+    }
+    return run_one_of("topic", commands, arguments)
+
+
+async def create(values: Values, cluster: Cluster) -> int:
+    partitions, replicas = (UNSET if count is None else count for count in (values.partitions, values.replicas))
+    topic = admin.NewTopic(values.topic, partitions, replicas, configs=dict(values.config))
+    error = (await admin.create_topics(cluster, [topic]))[values.topic]
+    if error is not None and not (error.code is ErrorCode.TOPIC_ALREADY_EXISTS and values.if_not_exists):
+        raise UserError(f"topic {values.topic}: {explain(error)}")
+    view = await with_leaders(cluster, values.topic)
+    if error is not None:
+        warn_of_size(values, view)
+    if not values.quiet:
+        say(f"{values.topic}: {partitions_of(view)}")
+    return 0
+
+
+def warn_of_size(values: Values, found: TopicView) -> None:
+    """Where a topic that was there already is not as it was asked for."""
+    count, copies = len(found.partitions), max((len(one.replicas) for one in found.partitions.values()), default=0)
+    if values.partitions not in (None, count):
+        print(f"warning: {found.name} has {partitions_of(found)} already, not {values.partitions}", file=sys.stderr)
+    if values.replicas not in (None, copies):
+        print(f"warning: {found.name} has replication factor {copies} already, not {values.replicas}", file=sys.stderr)
+
+
+async def with_leaders(cluster: Cluster, name: str) -> TopicView:
+    """The topic, once the broker that we ask knows it and a leader of each partition."""
+    try:
+        async with asyncio.timeout(LEADER_WAIT):
+            for attempt in range(1_000_000):
+                found = (await cluster.metadata([name])).topics[name]
+                if not found.error and all(partition.leader >= 0 for partition in found.partitions.values()):
+                    return found
+                await cluster.pause(attempt)
+    except TimeoutError:
+        pass
+    raise UserError(f"topic {name} is created, but not all of its partitions have a leader yet")
+
+
+async def list_topics(values: Values, cluster: Cluster) -> int:
+    view = await cluster.metadata()
+    for name, topic in sorted(view.topics.items()):
+        if values.internal or not topic.internal:
+            say(f"{name:<40}{partitions_of(topic, width=6)}")
+    return 0
+
+
+def partitions_of(topic: TopicView, width: int = 0) -> str:
+    count = len(topic.partitions)
+    return f"{count:>{width}} partition{'' if count == 1 else 's'}"
+
+
+async def describe(values: Values, cluster: Cluster) -> int:
+    view = await cluster.metadata(values.topic or None)
+    for name, topic in sorted(view.topics.items()):
+        if topic.error:
+            raise KafkaError(ErrorCode(topic.error), f"topic {name}")
+        entries = await admin.describe_configs(cluster, TOPIC_RESOURCE, name)
+        own = [f"{entry.name}={entry.value}" for entry in entries if entry.source == OWN_VALUE]
+        identity = to_text(topic.id) if topic.id is not None else "-"
+        say(f"{name}  id {identity}  partitions {len(topic.partitions)}  {' '.join(own)}".rstrip())
+        say(f"  {'partition':>9} {'leader':>7} {'epoch':>6}  replicas  isr       elr")
+        eligible = await eligible_leaders(cluster, name)
+        for number, partition in sorted(topic.partitions.items()):
+            leader = str(partition.leader) if partition.leader >= 0 else "none"
+            hosts, isr = ",".join(map(str, partition.replicas)), ",".join(map(str, partition.isr)) or "-"
+            elr = ",".join(map(str, eligible.get(number, ()))) or "-"
+            say(f"  {number:>9} {leader:>7} {partition.leader_epoch:>6}  {hosts:<8}  {isr:<8}  {elr}")
+    return 0
+
+
+async def eligible_leaders(cluster: Cluster, topic: str) -> dict[int, tuple[int, ...]]:
+    """By partition; none from a broker that cannot tell (before Kafka 3.7)."""
+    try:
+        return {number: one.elr for number, one in (await replicas.describe_partitions(cluster, topic)).items()}
+    except KafkaError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return {}
+        raise
+
+
+async def delete(values: Values, cluster: Cluster) -> int:
+    if not values.topic:
+        raise UsageError("milena topic delete needs the names of topics")
+    for name in values.topic:
+        if name in INTERNAL and not values.force:
+            raise UserError(f"topic {name} {INTERNAL[name]}; --force deletes it all the same")
+    for name, error in (await admin.delete_topics(cluster, values.topic)).items():
+        missing = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if error is not None and not (missing and values.if_exists):
+            raise UserError(f"topic {name}: {explain(error)}")
+    return 0
+
+
+async def alter(values: Values, cluster: Cluster) -> int:
+    if values.partitions is None and not values.config and not values.delete_config:
+        raise UsageError("milena topic alter needs --partitions, --config or --delete-config")
+    if values.partitions is not None:
+        error = (await admin.create_partitions(cluster, {values.topic: values.partitions}))[values.topic]
+        if error is not None:
+            raise UserError(f"topic {values.topic}: {explain(error)}")
+    if values.config or values.delete_config:
+        await alter_configs(values, cluster)
+    return 0
+
+
+async def alter_configs(values: Values, cluster: Cluster) -> None:
+    """Set and delete configurations. Brokers do not mind the deletion of a key that there is not; a person does."""
+    try:
+        known = [entry.name for entry in await admin.describe_configs(cluster, TOPIC_RESOURCE, values.topic)]
+        for key in values.delete_config:
+            if key not in known:
+                raise UserError(f"--delete-config {key}: no such topic configuration{nearest(key, known)}")
+        await admin.alter_configs(cluster, TOPIC_RESOURCE, values.topic, dict(values.config), values.delete_config)
+    except KafkaError as error:
+        raise UserError(f"topic {values.topic}: {explain(error)}") from None

@@ -1,0 +1,112 @@
+"""All broker and controller keys, and what a configuration may contain beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from milena.config import keys_groups, keys_log, keys_node, keys_quorum, keys_replication, keys_tiered
+from milena.config.definitions import REQUIRED, Key, unknown
+from milena.config.sources import Settings
+from milena.config.values import ConfigError, Value
+
+KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for keys in (
+        keys_node.KEYS,
+        keys_log.KEYS,
+        keys_replication.KEYS,
+        keys_quorum.KEYS,
+        keys_groups.KEYS,
+        keys_tiered.KEYS,
+    )
+    for key in keys
+}
+
+DYNAMIC_KEYS: Final[Mapping[str, Key]] = {**KEYS, **{key.name: key for key in keys_replication.DYNAMIC_ONLY}}
+"""What dynamic configuration may hold: a file may not hold all of it."""
+
+SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "log.roll.ms": ("log.roll.hours",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+}
+"""Keys that take effect where the one before them is not set."""
+
+INTERNAL: Final = frozenset(
+    {
+        "controller.performance.sample.period.ms",
+        "controller.performance.always.log.threshold.ms",
+        "server.max.startup.time.ms",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+        "unclean.leader.election.interval.ms",
+        "producer.id.expiration.check.interval.ms",
+        "log.initial.task.delay.ms",
+        "internal.metadata.log.segment.bytes",
+        "internal.metadata.max.batch.size.in.bytes",
+        "internal.metadata.delete.delay.millis",
+        "internal.remote.log.manager.task.initial.delay.ms",
+        "remote.log.index.file.cache.ttl.ms",
+        "remote.log.manager.task.retry.backoff.ms",
+        "remote.log.manager.task.retry.backoff.max.ms",
+        "remote.log.manager.task.retry.jitter",
+    }
+)
+"""Keys that Kafka shows only where they are set."""
+
+PLUG_IN_PREFIXES: Final = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
+"""Keys that name what the keys of a plug-in begin with."""
+
+ROLE_SYNONYMS: Final = (("node.id", "broker.id"), ("broker.id", "node.id"))
+
+
+@cache
+def defaults() -> dict[str, Value]:
+    return {key.name: key.default for key in DYNAMIC_KEYS.values() if key.default is not REQUIRED}
+
+
+def parse_settings(settings: Settings) -> tuple[dict[str, Value], list[str]]:
+    """The typed values of what is set, and warnings about what has no effect.
+
+    Raises ConfigError, naming the source, for unknown keys and unusable values.
+    """
+    values: dict[str, Value] = {}
+    warnings: list[str] = []
+    free = tuple(settings[name].value.strip() for name in PLUG_IN_PREFIXES if name in settings)
+    for name, setting in settings.items():
+        key = KEYS.get(name)
+        if key is None:
+            if not free or not name.startswith(free):
+                warnings += _without_effect(name, setting.source)
+            continue
+        try:
+            values[name] = key.parse(setting.value)
+        except ConfigError as error:
+            raise ConfigError(f"{setting.source}: {error}") from None
+    for name, other in ROLE_SYNONYMS:
+        if name not in values and other in values:
+            values[name] = values[other]
+    return values, warnings
+
+
+def require(values: Mapping[str, Value]) -> None:
+    """Raises ConfigError where a key without default is missing."""
+    for key in KEYS.values():
+        if key.default is REQUIRED and key.name not in values:
+            raise ConfigError(f'Missing required configuration "{key.name}" which has no default value.')
+
+
+def _without_effect(name: str, source: str) -> list[str]:
+    # known to Kafka, not to us: most configurations never come here
+    from milena.config.unsupported import FREE_PREFIXES, REMOVED, UNSUPPORTED
+
+    if name.startswith(FREE_PREFIXES):
+        return []
+    if name in UNSUPPORTED:
+        return [f"{source}: {name} is not supported yet and has no effect"]
+    if name in REMOVED:
+        return [f"{source}: {name} was removed from Kafka and has no effect"]
+    raise unknown(name, source, [*KEYS, *UNSUPPORTED])

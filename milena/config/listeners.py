@@ -1,0 +1,108 @@
+"""Listeners: names, security protocols and addresses, with Kafka's rules about them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from milena.config.values import ConfigError
+from milena.runtime.hosts import LAST_PORT, fault_of, shown
+from milena.runtime.numbers import whole
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+ENDPOINT: Final = re.compile(r"(?P<name>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address under a listener's name. An empty host is every address of the machine."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """Listener name to security protocol. Raises ConfigError."""
+    key = "listener.security.protocol.map"
+    protocols: dict[str, str] = {}
+    for entry in filter(None, re.split(r"\s*,\s*", text.strip())):
+        name, separator, protocol = entry.rpartition(":")
+        if not separator:
+            raise ConfigError(f"Error parsing configuration property '{key}': {entry!r} is not NAME:PROTOCOL")
+        name, protocol = name.strip().upper(), protocol.strip().upper()
+        if protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(f"Invalid security protocol `{protocol}` defined in {key}")
+        protocols[name] = protocol
+    return protocols
+
+
+def parse_endpoints(entries: Sequence[str], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    """The endpoints of ``NAME://host:port`` entries. Raises ConfigError."""
+    found = []
+    for entry in entries:
+        match = ENDPOINT.fullmatch(entry)
+        port = whole(match["port"]) if match is not None else None
+        if match is None or port is None or not 0 <= port <= LAST_PORT:
+            raise _failed(entries, f"Unable to parse {entry} to a broker endpoint")
+        name = match["name"].upper()
+        if name not in protocols:
+            raise _failed(entries, f"No security protocol defined for listener {name}")
+        fault = fault_of(match["host"]) if match["host"] else None
+        if fault is not None:
+            raise _failed(entries, f"The host {shown(match['host'])} of listener {name} is no host name: {fault}")
+        found.append(Endpoint(name, match["host"], port, protocols[name]))
+    return tuple(found)
+
+
+def check_distinct(entries: Sequence[str], endpoints: Sequence[Endpoint]) -> None:
+    """Each name once; each port once, but for an IPv4 and an IPv6 address that share one. Raises ConfigError."""
+    shown = _shown(entries)
+    if len({endpoint.name for endpoint in endpoints}) < len(endpoints):
+        raise _failed(entries, f"Each listener must have a different name, listeners: {shown}")
+    by_port: dict[int, list[str]] = {}
+    for endpoint in endpoints:
+        if endpoint.port:
+            by_port.setdefault(endpoint.port, []).append(endpoint.host)
+    for port, hosts in by_port.items():
+        if len(hosts) == 1:
+            continue
+        families = [_family(host) for host in hosts]
+        if len(hosts) > 2 or None in families:
+            raise _failed(entries, f"Each listener must have a different port, listeners: {shown}")
+        if families[0] == families[1]:
+            raise _failed(
+                entries,
+                "If you have two listeners on the same port then one needs to be IPv4 and the other IPv6, "
+                f"listeners: {shown}, port: {port}",
+            )
+
+
+def _family(host: str) -> int | None:
+    """4 or 6 for a numeric address, None for a name."""
+    if ":" in host:
+        return 6
+    return 4 if re.fullmatch(r"[0-9]+(\.[0-9]+){3}", host) else None
+
+
+def _shown(entries: Sequence[str]) -> str:
+    return f"[{', '.join(entries)}]"
+
+
+def _failed(entries: Sequence[str], why: str) -> ConfigError:
+    return ConfigError(f"Error creating broker listeners from '{_shown(entries)}': {why}")
+
+
+def ip_overrides(text: str) -> dict[str, int]:
+    """``host:count`` pairs of max.connections.per.ip.overrides. Raises ConfigError."""
+    overrides: dict[str, int] = {}
+    for entry in filter(None, re.split(r"\s*,\s*", text.strip())):
+        host, _, count = entry.rpartition(":")
+        number = whole(count.strip())
+        if not host or number is None or number < 0:
+            raise ConfigError(f"max.connections.per.ip.overrides: {entry!r} is not host:count")
+        overrides[host.strip()] = number
+    return overrides

@@ -1,0 +1,114 @@
+"""Where settings come from: properties files, ``--override`` and ``KAFKA_*`` environment variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from milena.config.values import ConfigError
+
+IMAGE_VARIABLES: Final = re.compile(
+    r"KAFKA_(VERSION|HOME|HEAP_OPTS|OPTS|DEBUG|MODE|CLUSTER_ID|JMX_.*|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|LOG4J_.*|TOOLS_LOG4J_.*)"
+)
+"""Variables of Kafka's image and scripts that are no configuration keys."""
+ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+SPACE: Final = " \t\f"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value and where it stands, for error texts."""
+
+    value: str
+    source: str
+
+
+Settings = dict[str, Setting]
+
+
+def from_properties(data: bytes, name: str) -> Settings:
+    """Settings of a file in Java's properties format. ``name`` is how messages call it."""
+    settings: Settings = {}
+    for number, line in _logical_lines(data.decode("latin-1")):
+        key, value = _split(line)
+        source = f"{name}:{number}"
+        try:
+            settings[_unescape(key)] = Setting(_unescape(value), source)
+        except ValueError:
+            raise ConfigError(f"{source}: malformed \\uxxxx escape") from None
+    return settings
+
+
+def from_overrides(pairs: Iterable[str]) -> Settings:
+    """Settings of ``key=value`` arguments. Raises ConfigError where there is no ``=``."""
+    settings: Settings = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"--override {pair!r}: expected key=value")
+        settings[key.strip()] = Setting(value, f"--override {key.strip()}")
+    return settings
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Settings of ``KAFKA_*`` variables, as Kafka's image maps them (``__`` is ``_``, ``___`` is ``-``)."""
+    settings: Settings = {}
+    for variable in sorted(environment):
+        if variable.startswith("KAFKA_") and not IMAGE_VARIABLES.fullmatch(variable):
+            key = re.sub("_{1,3}", _separator, variable.removeprefix("KAFKA_").lower())
+            settings[key] = Setting(environment[variable], f"environment variable {variable}")
+    return settings
+
+
+def plain(values: Mapping[str, str], source: str = "configuration") -> Settings:
+    """Settings of a plain mapping."""
+    return {key: Setting(value, source) for key, value in values.items()}
+
+
+def _separator(found: re.Match[str]) -> str:
+    return {1: ".", 2: "_", 3: "-"}[len(found[0])]
+
+
+def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
+    """(number of the first line, line) with continuations joined, without blank lines and comments."""
+    lines = iter(enumerate(re.split("\r\n|\r|\n", text), start=1))
+    for number, line in lines:
+        joined = line.lstrip(SPACE)
+        if not joined or joined[0] in "#!":
+            continue
+        while _is_continued(joined):
+            joined = joined[:-1] + next(lines, (0, ""))[1].lstrip(SPACE)
+        yield number, joined
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value around the first unescaped ``=``, ``:`` or white space."""
+    end = 0
+    while end < len(line) and line[end] not in "=:" + SPACE:
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(SPACE)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(SPACE)
+    return line[:end], rest
+
+
+def _unescape(text: str) -> str:
+    """Raises ValueError for a malformed unicode escape."""
+    if "\\" not in text:
+        return text
+    return re.sub(r"\\(u.{0,4}|.|$)", _escape, text, flags=re.DOTALL)
+
+
+def _escape(found: re.Match[str]) -> str:
+    escaped = found[1]
+    if escaped[:1] == "u":
+        if len(escaped) < 5:
+            raise ValueError(escaped)
+        return chr(int(escaped[1:], 16))
+    return ESCAPES.get(escaped, escaped)

@@ -1,0 +1,62 @@
+"""What must agree between the keys of a tiered topic, with Kafka's words (KIP-405, KIP-950; kafka-behaviour A18)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from milena.config.values import ConfigError, Value, invalid
+
+ENABLE: Final = "remote.storage.enable"
+COPY_DISABLE: Final = "remote.log.copy.disable"
+DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
+_LIMITS: Final = (("retention.bytes", "local.retention.bytes"), ("retention.ms", "local.retention.ms"))
+_LIKE_THE_WHOLE: Final = -2
+_NONE: Final = -1
+
+
+def check_topic(values: Mapping[str, Value], *, was_enabled: bool, system_enabled: bool) -> None:
+    """Raises ConfigError for values that a topic cannot have. ``was_enabled``: before this change."""
+    if not values[ENABLE]:
+        if was_enabled and not values[DELETE_ON_DISABLE]:
+            raise ConfigError(
+                "It is invalid to disable remote storage without deleting remote data. "
+                "If you want to keep the remote data and turn to read only, please set "
+                f"`{ENABLE}=true,{COPY_DISABLE}=true`. "
+                "If you want to disable remote storage and delete all remote data, please set "
+                f"`{ENABLE}=false,{DELETE_ON_DISABLE}=true`."
+            )
+        return
+    if not system_enabled:
+        raise ConfigError(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+    if values["cleanup.policy"] not in ((), ("delete",)):
+        raise ConfigError(
+            "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy being an empty list."
+        )
+    check_local_retention(values)
+    if values[COPY_DISABLE]:
+        _check_nothing_leaves(values)
+
+
+def check_local_retention(values: Mapping[str, Any]) -> None:
+    """The local part of a log must not outlive the log. Raises ConfigError."""
+    for whole, local in _LIMITS:
+        limit, own = values[whole], values[local]
+        if limit <= _NONE or own == _LIKE_THE_WHOLE:
+            continue
+        if own == _NONE:
+            raise invalid(local, own, f"Value must not be -1 as {whole} value is set as {limit}.")
+        if own > limit:
+            raise invalid(local, own, f"Value must not be more than {whole} property value: {limit}")
+
+
+def _check_nothing_leaves(values: Mapping[str, Any]) -> None:
+    for whole, local in _LIMITS:
+        if values[local] not in (_LIKE_THE_WHOLE, values[whole]):
+            raise ConfigError(
+                f"When `{COPY_DISABLE}` is set to true, the `{local}` and `{whole}` must be set to the identical value "
+                "because there will be no more logs copied to the remote storage."
+            )

@@ -1,0 +1,165 @@
+"""The configuration of one topic: its own values over the broker's over Kafka's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from milena.config.definitions import Key
+from milena.config.node_config import NodeConfig
+from milena.config.tiered_rules import ENABLE, check_topic
+from milena.config.topic_keys import KEYS as ALL_KEYS
+from milena.config.values import ConfigError, Value
+
+TOPIC_KEYS: Final[Mapping[str, Key]] = {key.name: key for key in ALL_KEYS}
+MS: Final = 1
+MINUTES: Final = 60_000
+HOURS: Final = 3_600_000
+
+BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.ms": (("log.roll.ms", MS), ("log.roll.hours", HOURS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", MS), ("log.roll.jitter.hours", HOURS)),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", MS), ("log.flush.scheduler.interval.ms", MS)),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (("log.retention.ms", MS), ("log.retention.minutes", MINUTES), ("log.retention.hours", HOURS)),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", MS),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", MS),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", MS),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", MS),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", MS),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", MS),),
+    "local.retention.ms": (("log.local.retention.ms", MS),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+}
+"""Topic key to the broker keys that give its default, the first that is set first, each with its unit in ms (or 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What storage asks for. Sizes are bytes, times milliseconds; -1 is no limit for retention."""
+
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    retention_ms: int
+    retention_bytes: int
+    local_retention_ms: int
+    local_retention_bytes: int
+    max_message_bytes: int
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    cleanup_policy: tuple[str, ...]
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+    min_insync_replicas: int
+    unclean_leader_election_enable: bool
+    flush_messages: int
+    flush_ms: int
+    file_delete_delay_ms: int
+    preallocate: bool
+    remote_storage_enable: bool
+    remote_log_copy_disable: bool
+    remote_log_delete_on_disable: bool
+    leader_replication_throttled_replicas: tuple[str, ...]
+    follower_replication_throttled_replicas: tuple[str, ...]
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def local_ms(self) -> int:
+        """Age (ms) at which segments leave the local disk while they are copied to the tier; -1 is no limit."""
+        return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
+
+    @property
+    def local_bytes(self) -> int:
+        """Local size of the log while it is copied to the tier; -1 is no limit."""
+        return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
+
+    @classmethod
+    def effective(cls, node: NodeConfig, overrides: Mapping[str, str]) -> TopicConfig:
+        """The topic's values on this broker. Overrides that cannot be used fall back to the broker's values."""
+        values = {name: effective_value(node, overrides, name) for name in TOPIC_KEYS}
+        internal = values.pop("internal.segment.bytes")
+        if internal is not None:
+            values["segment.bytes"] = internal
+        fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
+        return cls(**fields)
+
+
+def effective_value(node: NodeConfig, overrides: Mapping[str, str], name: str) -> Value:
+    """One key's value: the topic's own, else the broker's, else Kafka's default."""
+    if name in overrides:
+        try:
+            return TOPIC_KEYS[name].parse(overrides[name])
+        except ConfigError:
+            return broker_value(node, name)
+    return broker_value(node, name)
+
+
+def broker_value(node: NodeConfig, name: str) -> Value:
+    for synonym, unit in BROKER_SYNONYMS.get(name, ()):
+        value: Value = node.get(synonym)
+        if value is not None:
+            if name == "retention.ms":
+                assert isinstance(value, int)
+                return max(value * unit, -1)
+            return value * unit if isinstance(value, int) and unit != 1 else value
+    default = TOPIC_KEYS[name].default
+    assert default is None or isinstance(default, bool | int | float | str | tuple)
+    return default
+
+
+def validate_topic_config(
+    node: NodeConfig, overrides: Mapping[str, str | None], *, before: Mapping[str, str] | None = None
+) -> None:
+    """Whether a topic that had the values ``before`` may have these. Raises ConfigError with Kafka's text
+    (INVALID_CONFIG)."""
+    missing = sorted(name for name, text in overrides.items() if text is None)
+    if missing:
+        raise ConfigError(f"Null value not supported for topic configs: {','.join(missing)}")
+    for name in overrides:
+        if name not in TOPIC_KEYS:
+            raise ConfigError(f"Unknown topic config name: {name}")
+    own = {name: TOPIC_KEYS[name].parse(text) for name, text in overrides.items() if text is not None}
+    values = {name: own.get(name, broker_value(node, name)) for name in TOPIC_KEYS}
+    _check_compaction(values)
+    check_topic(
+        values,
+        was_enabled=(before or {}).get(ENABLE, "").lower() == "true",
+        system_enabled=node.get("remote.log.storage.system.enable"),
+    )
+
+
+def _check_compaction(values: Mapping[str, Any]) -> None:
+    least, largest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if least > largest:
+        raise ConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({largest})"
+        )

@@ -1,0 +1,91 @@
+"""Kafka's configuration types: text to value and back, with Kafka's error texts."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from math import isfinite
+from typing import Final, TypeAlias
+
+from milena.runtime.numbers import whole
+
+Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the text says which key, and where it stands."""
+
+
+class Type(Enum):
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+BOUNDS: Final = {Type.SHORT: 1 << 15, Type.INT: 1 << 31, Type.LONG: 1 << 63}
+MAX_INT: Final = (1 << 31) - 1
+MAX_LONG: Final = (1 << 63) - 1
+DECIMAL: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
+COMMA: Final = re.compile(r"\s*,\s*")
+
+
+def invalid(name: str, value: object, why: str) -> ConfigError:
+    return ConfigError(f"Invalid value {value} for configuration {name}: {why}")
+
+
+def parse(name: str, text: str, kind: Type) -> Value:
+    """The typed value of ``text``, as ConfigDef.parseType has it. Raises ConfigError."""
+    trimmed = text.strip()
+    match kind:
+        case Type.BOOLEAN:
+            if trimmed.lower() not in ("true", "false"):
+                raise invalid(name, text, "Expected value to be either true or false")
+            return trimmed.lower() == "true"
+        case Type.INT | Type.SHORT | Type.LONG:
+            bound, number = BOUNDS[kind], whole(trimmed)
+            if number is None or not -bound <= number < bound:
+                raise invalid(name, text, f"Not a number of type {kind.name}")
+            return number
+        case Type.DOUBLE:
+            if not DECIMAL.fullmatch(trimmed):
+                raise invalid(name, text, "Not a number of type DOUBLE")
+            return float(trimmed)
+        case Type.LIST:
+            return tuple(COMMA.split(trimmed)) if trimmed else ()
+        case Type.STRING | Type.CLASS | Type.PASSWORD:
+            return trimmed
+
+
+def render(value: Value) -> str | None:
+    """The text of a value as Kafka's tools show it."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+        case float():
+            return render_double(value)
+        case _:
+            return str(value)
+
+
+def render_double(value: float) -> str:
+    """Java's form: at least one decimal, an exponent from 10^7 on and below 10^-3."""
+    if not isfinite(value):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    from decimal import Decimal
+
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    tail = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{tail}E{len(digits) - 1 + exponent}"

@@ -1,0 +1,4 @@
+"""The controller: owner of the metadata log, of registrations, topics, configurations and elections."""
+
+if __name__ != "milena.controller":  # by the link at the root of the repository: every module would exist twice
+    raise ImportError("import milena.controller, not controller")

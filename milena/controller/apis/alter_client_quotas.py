@@ -1,0 +1,52 @@
+"""AlterClientQuotas (key 49), versions 0-1: quotas of users, client ids and addresses are kept, not enforced. KIP-546.
+
+Differs from Kafka: an address must be an IP address; Kafka also takes a host name that it can look up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.controller.commands.config_requests import without_records
+from milena.controller.commands.quotas import Change, alter
+from milena.node.api import RequestContext
+from milena.node.metadata.access_views import Entity, entity_of, failed_entries
+from milena.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    result = alter(node.state, [_change(entry) for entry in request.entries])
+    if request.validate_only:
+        result = without_records(result)
+    return node.commit(result, _answer)
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return failed_entries(request, error)
+
+
+def _change(entry: Any) -> Change:
+    values: dict[str, float | None] = {}
+    repeated = None
+    for op in entry.ops:
+        if op.key in values:
+            repeated = op.key
+        values[op.key] = None if op.remove else op.value
+    return Change(entity_of({one.entity_type: one.entity_name for one in entry.entity}), values, repeated)
+
+
+def _answer(outcomes: Mapping[Entity, KafkaError | None]) -> dict[str, Any]:
+    return {
+        "entries": [
+            {
+                "error_code": int(error.code) if error else 0,
+                "error_message": error.text if error else None,
+                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+            }
+            for entity, error in outcomes.items()
+        ]
+    }

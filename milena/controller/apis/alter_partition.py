@@ -1,0 +1,87 @@
+"""AlterPartition (key 56), versions 2-3: leaders change the ISRs of their partitions.
+
+v3 members with their broker epochs (KIP-903); below that no epoch is checked. KIPs: 497, 704, 841, 903.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import UUID
+
+from milena.controller.commands.alter_partition import EPOCH_UNCHECKED, Outcome, Proposal, alter_partitions
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import ZERO_UUID, NodeId
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+EPOCHS_SINCE: Final = 3
+
+Outcomes: TypeAlias = list[tuple[UUID, list[Outcome]]]
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    if not request.topics:
+        return _answer([])
+    proposals = [
+        (topic.topic_id or ZERO_UUID, [_proposal(ctx.version, partition) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    result = alter_partitions(node.state, request.broker_id, request.broker_epoch, proposals)
+    _log_refusals(node, request.broker_id, result.response)
+    return node.commit(result, _answer)
+
+
+def _log_refusals(node: Controller, broker: int, outcomes: Outcomes) -> None:
+    for topic_id, partitions in outcomes:
+        for outcome in partitions:
+            if outcome.code is ErrorCode.NONE:
+                continue
+            topic = node.state.image.topics_by_id.get(topic_id)
+            node.client_log.info(
+                "alter partition refused",
+                broker=broker,
+                topic=topic.name if topic else str(topic_id),
+                partition=outcome.partition,
+                error=outcome.code.name,
+                reason=outcome.reason,
+            )
+
+
+def _proposal(version: int, partition: Any) -> Proposal:
+    if version >= EPOCHS_SINCE:
+        isr = tuple((NodeId(member.broker_id), int(member.broker_epoch)) for member in partition.new_isr_with_epochs)
+    else:
+        isr = tuple((NodeId(member), EPOCH_UNCHECKED) for member in partition.new_isr)
+    return Proposal(
+        partition=partition.partition_index,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        isr=isr,
+        recovery_state=partition.leader_recovery_state,
+    )
+
+
+def _answer(outcomes: Outcomes) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "topics": [
+            {"topic_id": topic_id, "partitions": [_partition(outcome) for outcome in partitions]}
+            for topic_id, partitions in outcomes
+        ],
+    }
+
+
+def _partition(outcome: Outcome) -> dict[str, Any]:
+    fields: dict[str, Any] = {"partition_index": outcome.partition, "error_code": int(outcome.code)}
+    if outcome.now is not None:
+        fields |= {
+            "leader_id": outcome.now.leader,
+            "leader_epoch": outcome.now.leader_epoch,
+            "isr": outcome.now.isr,
+            "leader_recovery_state": outcome.now.recovery_state,
+            "partition_epoch": outcome.now.partition_epoch,
+        }
+    return fields

@@ -1,0 +1,47 @@
+"""AlterPartitionReassignments (key 45), versions 0-1: other replicas for partitions, or back to the former ones.
+
+v1 a request may forbid that the replication factor changes. KIPs: 455, 860.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.controller.commands.reassignment import Reassigned, Target, alter_reassignments
+from milena.node.api import RequestContext
+from milena.protocol.requests import messages
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    allowed = messages.get(request, "allow_replication_factor_change", True)
+    wanted = [
+        (topic.name, [Target(p.partition_index, p.replicas) for p in topic.partitions]) for topic in request.topics
+    ]
+    result = alter_reassignments(node.state, wanted, allow_factor_change=allowed)
+    return node.commit(result, lambda outcomes: _answer(outcomes, allowed=allowed))
+
+
+def _answer(outcomes: Reassigned, *, allowed: bool) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "allow_replication_factor_change": allowed,
+        "responses": [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": number,
+                        "error_code": int(error.code) if error else 0,
+                        "error_message": error.text if error else None,
+                    }
+                    for number, error in results
+                ],
+            }
+            for topic, results in outcomes
+        ],
+    }

@@ -1,0 +1,44 @@
+"""BrokerRegistration (key 62), versions 0-4: a broker enters the cluster, or amends what it said of itself.
+
+v1 ZooKeeper migration (refused), v2 log directories, v3 the epoch of a clean shutdown, v4 as v3.
+KIPs: 631, 858, 866, 966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.controller.commands.brokers import Registration, register
+from milena.node.api import RequestContext
+from milena.node.metadata.image import ListenerImage
+from milena.protocol.requests import messages
+from milena.protocol.types import ZERO_UUID, NodeId
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+CLEAN_SHUTDOWN_SINCE: Final = 3
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    registration = Registration(
+        broker_id=NodeId(request.broker_id),
+        cluster_id=request.cluster_id,
+        incarnation=request.incarnation_id or ZERO_UUID,
+        endpoints=_endpoints(request.listeners),
+        features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
+        rack=request.rack,
+        log_dirs=tuple(directory or ZERO_UUID for directory in messages.get(request, "log_dirs", ())),
+        migrating=messages.get(request, "is_migrating_zk_broker", False),
+        previous_epoch=request.previous_broker_epoch if ctx.version >= CLEAN_SHUTDOWN_SINCE else None,
+    )
+    node.background.registering(registration, ctx.client_host)
+    result = register(node.state, registration, node.now())
+    return node.commit(result, lambda epoch: {"error_code": 0, "broker_epoch": epoch})
+
+
+def _endpoints(listeners: Any) -> tuple[ListenerImage, ...]:
+    """By name: of two under one name the last counts, as in Kafka."""
+    by_name = {e.name: ListenerImage(e.name, e.host, e.port, e.security_protocol) for e in listeners}
+    return tuple(by_name.values())

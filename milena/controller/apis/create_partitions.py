@@ -1,0 +1,38 @@
+"""CreatePartitions (key 37), versions 0-3: more partitions for topics. KIP-195."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.controller.commands.topics import NewPartitions, create_partitions
+from milena.node.api import RequestContext
+from milena.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    wanted = [
+        NewPartitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
+        )
+        for topic in request.topics
+    ]
+    result = create_partitions(node.state, wanted, node.runtime.random, validate_only=request.validate_only)
+    return node.commit(result, lambda outcomes: {"results": [_result(*outcome) for outcome in outcomes]})
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return {"results": [_result(topic.name, error) for topic in request.topics]}
+
+
+def _result(name: str, error: KafkaError | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error_code": int(error.code) if error else 0,
+        "error_message": error.text if error else None,
+    }

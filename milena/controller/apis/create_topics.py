@@ -1,0 +1,80 @@
+"""CreateTopics (key 19), versions 2-7.
+
+v4 defaults (-1) for partitions and replication factor, v5 the effective configuration in the answer, v7 topic ids.
+KIPs: 4, 195, 464, 525, 516.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.controller.commands.topics import CreatedTopic, NewTopic, create_topics
+from milena.node.api import RequestContext
+from milena.node.metadata.config_views import ConfigView
+from milena.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+CONFIGS_SINCE: Final = 5
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    topics = [
+        NewTopic(
+            name=topic.name,
+            partitions=topic.num_partitions,
+            replication_factor=topic.replication_factor,
+            assignments=[(a.partition_index, a.broker_ids) for a in topic.assignments],
+            configs={config.name: config.value for config in topic.configs},
+        )
+        for topic in request.topics
+    ]
+    result = create_topics(node.state, topics, node.runtime.random, validate_only=request.validate_only)
+    given = {topic.name: topic.configs for topic in topics}
+    return node.commit(result, lambda outcomes: {"topics": _answer(node, ctx.version, given, outcomes)})
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return {"topics": [_refused(topic.name, error) for topic in request.topics]}
+
+
+def _answer(
+    node: Controller,
+    version: int,
+    given: Mapping[str, Mapping[str, str | None]],
+    outcomes: list[tuple[str, CreatedTopic | KafkaError]],
+) -> list[dict[str, Any]]:
+    view = ConfigView(node.state.config, node.state.image, None, synonyms=False, documentation=False)
+
+    @cache
+    def entries(overrides: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+        if version < CONFIGS_SINCE:
+            return []
+        given = dict(overrides)
+        return [entry | {"value": given.get(entry["name"], entry["value"])} for entry in view.topic_entries(given)]
+
+    answers = []
+    for name, outcome in outcomes:
+        if isinstance(outcome, KafkaError):
+            answers.append(_refused(name, outcome))
+            continue
+        overrides = tuple((key, value) for key, value in given[name].items() if value is not None)
+        answers.append(
+            {
+                "name": name,
+                "topic_id": outcome.id,
+                "error_code": 0,
+                "error_message": None,
+                "num_partitions": outcome.partitions,
+                "replication_factor": outcome.replication_factor,
+                "configs": entries(overrides),
+            }
+        )
+    return answers
+
+
+def _refused(name: str, error: KafkaError) -> dict[str, Any]:
+    return {"name": name, "error_code": int(error.code), "error_message": error.text, "configs": []}

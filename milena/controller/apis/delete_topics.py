@@ -1,0 +1,47 @@
+"""DeleteTopics (key 20), versions 1-6: by name, from v6 on by id too. ``delete.topic.enable`` may forbid it.
+
+KIPs: 4, 516, 599 (the error of a forbidden deletion, v3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.controller.commands.topic_deletion import Deletion, DoomedTopic, delete_topics
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    if not node.config.get("delete.topic.enable"):
+        code = ErrorCode.TOPIC_DELETION_DISABLED if ctx.version >= 3 else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "Topics cannot be deleted here: delete.topic.enable is false.")
+    return node.commit(delete_topics(node.state, _wanted(ctx, request)), _answer)
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return _answer([Deletion(topic.name, topic.id, error) for topic in _wanted(ctx, request)])
+
+
+def _wanted(ctx: RequestContext, request: Any) -> list[DoomedTopic]:
+    if ctx.version >= 6:
+        return [DoomedTopic(topic.name, topic.topic_id) for topic in request.topics]
+    return [DoomedTopic(name, None) for name in request.topic_names]
+
+
+def _answer(outcomes: list[Deletion]) -> dict[str, Any]:
+    return {
+        "responses": [
+            {
+                "name": outcome.name,
+                "topic_id": outcome.id,
+                "error_code": int(outcome.error.code) if outcome.error else 0,
+                "error_message": outcome.error.text if outcome.error else None,
+            }
+            for outcome in outcomes
+        ]
+    }

@@ -1,0 +1,47 @@
+"""DescribeCluster (key 60), versions 0-2: the controllers, to clients that bootstrap from one (KIP-919).
+
+A request for brokers belongs to a broker: MISMATCHED_ENDPOINT_TYPE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+NOT_ASKED: Final = -(2**31)
+CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Bits of Kafka's AclOperation that a cluster resource has: all of them are allowed without an authorizer."""
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    kind = messages.get(request, "endpoint_type", BROKERS)
+    if kind not in (BROKERS, CONTROLLERS):
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"The endpoint type {kind} is unknown.")
+    if kind == BROKERS:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if ctx.version else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "This is an endpoint of type CONTROLLER, and the request wants one of type BROKER.")
+    nodes = [
+        {"broker_id": controller.id, "host": endpoint.host, "port": endpoint.port, "rack": None}
+        for controller in node.state.image.controllers.values()
+        for endpoint in controller.endpoints
+        if endpoint.name == ctx.listener_name
+    ]
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "endpoint_type": CONTROLLERS,
+        "cluster_id": node.cluster_id,
+        "controller_id": node.node_id if any(found["broker_id"] == node.node_id for found in nodes) else -1,
+        "brokers": nodes,
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    }

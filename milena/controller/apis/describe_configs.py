@@ -1,0 +1,16 @@
+"""DescribeConfigs (key 32), versions 1-4: topics, this controller, the dynamic defaults of all. KIPs: 133, 919."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from milena.node.api import RequestContext
+from milena.node.metadata.config_answers import describe_configs
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Awaitable[dict[str, Any]]:
+    return describe_configs(node.runtime.clock, lambda: node.state.config, lambda: node.state.image, request)

@@ -1,0 +1,59 @@
+"""DescribeQuorum (key 55), versions 0-2: the leader, the voters, and the brokers that observe, each with its progress.
+
+v1 times of fetches (KIP-836), v2 directories and the voters' listeners (KIP-853).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, meaning
+from milena.protocol.types import METADATA_TOPIC, ZERO_UUID
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
+    if asked != [(METADATA_TOPIC, [0])]:
+        return {"error_code": 0, "error_message": None, "topics": [_unknown(*topic) for topic in asked], "nodes": []}
+    now = node.runtime.clock.time_ms()
+    end = node.metadata.high_watermark
+    partition = {
+        "partition_index": 0,
+        "error_code": 0,
+        "error_message": None,
+        "leader_id": node.node_id,
+        "leader_epoch": node.metadata.epoch,
+        "high_watermark": end,
+        "current_voters": [_replica(node.node_id, ZERO_UUID, end, now, now)],
+        "observers": [
+            _replica(follower.id, follower.directory, follower.end_offset, follower.fetched_ms, follower.caught_up_ms)
+            for follower in node.followers.present(now)
+        ],
+    }
+    listeners = [{"name": name, "host": host, "port": port} for name, (host, port) in node.advertised().items()]
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}],
+        "nodes": [{"node_id": node.node_id, "listeners": listeners}],
+    }
+
+
+def _replica(id: int, directory: Any, end_offset: int, fetched_ms: int, caught_up_ms: int) -> dict[str, Any]:
+    return {
+        "replica_id": id,
+        "replica_directory_id": directory,
+        "log_end_offset": end_offset,
+        "last_fetch_timestamp": fetched_ms,
+        "last_caught_up_timestamp": caught_up_ms,
+    }
+
+
+def _unknown(topic: str, partitions: list[int]) -> dict[str, Any]:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    failed = {"error_code": int(error), "error_message": meaning(error)}
+    return {"topic_name": topic, "partitions": [{"partition_index": partition, **failed} for partition in partitions]}

@@ -1,0 +1,16 @@
+"""DescribeUserScramCredentials (key 50), version 0: those in the metadata, which no listener uses. KIP-554."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milena.node.api import RequestContext
+from milena.node.metadata.access_views import describe_scram
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    users = [user.name for user in request.users or ()]
+    return {"error_code": 0, "error_message": None, "results": describe_scram(node.state.image, users)}

@@ -1,0 +1,53 @@
+"""ElectLeaders (key 43), versions 0-2: preferred replicas, or any, for single partitions or for all (null).
+
+v1 unclean elections and an error for the whole. An empty list asks for nothing. KIPs: 183, 460.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.controller.commands.leader_elections import Elections, ElectionType, elect_leaders
+from milena.node.api import RequestContext
+from milena.protocol.errors import KafkaError
+from milena.protocol.requests import messages
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    if request.topic_partitions is not None and not request.topic_partitions:
+        return _answer([])
+    kind = messages.get(request, "election_type", ElectionType.PREFERRED)
+    partitions = request.topic_partitions
+    wanted = None if partitions is None else [(topic.topic, topic.partitions) for topic in partitions]
+    return node.commit(elect_leaders(node.state, kind, wanted), _answer)
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    outcomes: Elections = [
+        (topic.topic, [(number, error) for number in topic.partitions]) for topic in request.topic_partitions or ()
+    ]
+    return {**_answer(outcomes), "error_code": int(error.code)}
+
+
+def _answer(outcomes: Elections) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "replica_election_results": [
+            {
+                "topic": topic,
+                "partition_result": [
+                    {
+                        "partition_id": number,
+                        "error_code": int(error.code) if error else 0,
+                        "error_message": error.text if error else None,
+                    }
+                    for number, error in results
+                ],
+            }
+            for topic, results in outcomes
+        ],
+    }

@@ -1,0 +1,68 @@
+"""Envelope (key 58), version 0: a client's request, sent on by the broker that it reached (KIP-590).
+
+The embedded request runs as if it had come by itself, for the principal that the broker names. An API that is not
+forwardable is INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.node.api import Caller, Principal, RequestContext
+from milena.node.serving.embedded import run_embedded
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.primitives import DecodeError, Reader
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+FORWARDABLE: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""Of Kafka's forwardable APIs those that are served."""
+
+
+async def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    caller = Caller(ctx.listener_name, _host(request.client_host_address), _principal(request.request_principal))
+    key = int.from_bytes(request.request_data[:2], "big", signed=True)
+    if key not in FORWARDABLE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Requests of API key {key} are not forwarded.")
+    answer = await run_embedded(node.server.dispatcher, request.request_data, caller)
+    return {"error_code": 0, "response_data": answer}
+
+
+def _principal(data: bytes | None) -> Principal:
+    """DefaultPrincipalData behind its version. Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
+    try:
+        reader = Reader(data or b"")
+        reader.int16()
+        kind, name = reader.compact_string(), reader.compact_string()
+        reader.boolean()
+        reader.skip_tags()
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, f"The principal is unreadable: {error}") from None
+    return Principal(kind, name)
+
+
+def _host(address: bytes) -> str:
+    """Raises KafkaError(INVALID_REQUEST) for what is no IP address."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The client's address is neither IPv4 nor IPv6.") from None

@@ -1,0 +1,104 @@
+"""Fetch (key 1), versions 4-18, of the metadata log by observers (KIP-595, KIP-630; kafka-behaviour D4).
+
+Every answer names this leader and its epoch, without which Kafka's brokers drop it; v17 and later its address too. An
+answer without news waits until a commit or the request's maximum. Differs from Kafka: records are given when they are
+committed, not before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from milena.controller.log.raft_fetch import (
+    Decision,
+    Diverging,
+    Refuse,
+    SendRecords,
+    SendSnapshot,
+    decide,
+    only_partition,
+)
+from milena.node.api import RequestContext
+from milena.protocol.requests.fetch import (
+    EpochEndOffset,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    SnapshotId,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+from milena.protocol.requests.frames import Part
+from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset
+from milena.storage.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+RAW = True
+ENDPOINTS_SINCE: Final = 17
+MAX_BYTES: Final = 8 << 20
+"""Of one answer, whatever the request allows."""
+
+
+def handle(node: Controller, ctx: RequestContext, body: memoryview) -> None:
+    request = decode_fetch_request(ctx.version, body)
+
+    def try_answer(now: bool) -> bool:
+        return ctx.closed or _try_answer(node, ctx, request, final=now)
+
+    node.polls.wait(max(request.max_wait_ms, 0) / 1000, try_answer, ctx.lost)
+
+
+def _try_answer(node: Controller, ctx: RequestContext, request: FetchRequest, *, final: bool) -> bool:
+    """Answer if there is something to say, or if this is the last chance to."""
+    metadata = node.metadata
+    log = metadata.log
+    decision = decide(request, cluster_id=node.cluster_id, epoch=metadata.epoch, log=log, snapshots=metadata.snapshots)
+    if isinstance(decision, Refuse) and decision.top_level:
+        ctx.respond(encode_fetch_response(ctx.version, [], error_code=decision.code))
+        return True
+    wanted = only_partition(request)
+    assert wanted is not None, "other requests are refused as a whole"
+    if isinstance(decision, SendRecords):
+        _note(node, request, wanted)
+        news = decision.offset < metadata.high_watermark or wanted.high_watermark < metadata.high_watermark
+        if not news and not final:
+            return False
+    endpoints = node.leader_endpoints(ctx.listener_name) if ctx.version >= ENDPOINTS_SINCE else ()
+    topic = (METADATA_TOPIC, METADATA_TOPIC_ID, [_partition(node, log, decision, request.max_bytes)])
+    ctx.respond(encode_fetch_response(ctx.version, [topic], node_endpoints=endpoints))
+    return True
+
+
+def _partition(node: Controller, log: PartitionLog, decision: Decision, max_bytes: int) -> FetchedPartition:
+    answer = FetchedPartition(
+        0,
+        high_watermark=-1 if isinstance(decision, Refuse) else log.high_watermark,
+        log_start_offset=log.log_start_offset,
+        current_leader=node.current_leader(),
+    )
+    match decision:
+        case Refuse(code):
+            return answer._replace(error_code=code)
+        case SendSnapshot(snapshot):
+            return answer._replace(snapshot_id=SnapshotId(snapshot.end_offset, snapshot.epoch))
+        case Diverging(epoch=epoch, end_offset=end_offset):
+            return answer._replace(diverging_epoch=EpochEndOffset(epoch, end_offset))
+        case SendRecords(offset):
+            return answer._replace(records=_records(log, offset, min(max_bytes, MAX_BYTES)))
+
+
+def _records(log: PartitionLog, offset: Offset, max_bytes: int) -> Part:
+    found = log.read(offset, max_bytes, upper=log.high_watermark, min_one=True)
+    return found.part() if found.length else b""
+
+
+def _note(node: Controller, request: FetchRequest, wanted: FetchPartition) -> None:
+    node.followers.fetched(
+        request.replica_id,
+        wanted.replica_directory_id,
+        Offset(wanted.fetch_offset),
+        leader_end=node.metadata.high_watermark,
+        now_ms=node.runtime.clock.time_ms(),
+    )

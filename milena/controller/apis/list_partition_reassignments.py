@@ -1,0 +1,38 @@
+"""ListPartitionReassignments (key 46), version 0: what is being reassigned, of single partitions or of all (null).
+
+Differs from Kafka: what has been written is shown, Kafka shows what is committed. KIP-455.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milena.controller.commands.reassignment import ongoing
+from milena.node.api import RequestContext
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    topics = request.topics
+    wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "topics": [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": number,
+                        "replicas": partition.replicas,
+                        "adding_replicas": partition.adding,
+                        "removing_replicas": partition.removing,
+                    }
+                    for number, partition in partitions
+                ],
+            }
+            for name, partitions in ongoing(node.state, wanted)
+        ],
+    }

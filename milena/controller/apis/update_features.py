@@ -1,0 +1,43 @@
+"""UpdateFeatures (key 57), versions 0-2: all levels change, or none.
+
+v1 upgrade types and validate_only instead of allow_downgrade, v2 one error for all. KIPs: 584, 778, 1022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from milena.controller.commands.features import FeatureUpdate, Upgrade, update_features
+from milena.node.api import RequestContext
+from milena.protocol.errors import KafkaError
+from milena.protocol.requests import messages
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    updates = [FeatureUpdate(u.feature, u.max_version_level, _kind(u)) for u in request.feature_updates]
+    result = update_features(node.state, updates, validate_only=messages.get(request, "validate_only", False))
+    names = [update.feature for update in updates]
+    return node.commit(
+        result,
+        lambda _: {
+            "error_code": 0,
+            "error_message": None,
+            "results": [{"feature": name, "error_code": 0, "error_message": None} for name in names],
+        },
+    )
+
+
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    message = f"No feature was changed: {error.text}"
+    return {"error_code": int(error.code), "error_message": message, "results": []}
+
+
+def _kind(update: Any) -> Upgrade:
+    code = messages.get(update, "upgrade_type", None)
+    if code is None:
+        return Upgrade.SAFE_DOWNGRADE if update.allow_downgrade else Upgrade.UPGRADE
+    return Upgrade(code) if code in list(Upgrade) else Upgrade.UNKNOWN

@@ -1,0 +1,109 @@
+"""What a controller does by itself: fence brokers that are not heard of, balance leaders, elect for want of a leader.
+
+Differs from Kafka: a partition without a leader is elected uncleanly as soon as its configuration allows that, not at
+the next look; a broker whose process has gone is fenced without waiting for its session (``controller.process_watch``).
+As in Kafka, ``leader.imbalance.per.broker.percentage`` has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.controller.commands.brokers import Registration
+from milena.controller.commands.heartbeats import expire_one, fence_gone
+from milena.controller.commands.leader_elections import Swept, balance, elect_unclean
+from milena.controller.process_watch import ProcessWatch
+from milena.controller.state.result import Result
+from milena.controller.state.state import ControllerState
+from milena.node.api import Caller
+from milena.node.metadata.image import BrokerImage
+from milena.protocol.metadata_records import ConfigRecord
+from milena.runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+FENCE_CHECKS_PER_SESSION: Final = 8
+UNCLEAN_ELECTIONS: Final = "unclean.leader.election.enable"
+
+
+class Background:
+    """The controller's own work. ``start`` once it leads."""
+
+    def __init__(self, controller: Controller, tasks: Tasks) -> None:
+        self._controller = controller
+        self._state = controller.state
+        self._metadata = controller.metadata
+        self._clock = controller.runtime.clock
+        self._log = controller.log
+        self._tasks = tasks
+        self._watch: ProcessWatch | None = None
+
+    def start(self) -> None:
+        get = self._controller.config.get
+        if get("broker.connection.loss.fencing.enable"):
+            self._watch = ProcessWatch(self._controller.runtime, self._tasks, self._state, self._fence)
+        self._tasks.keep(self._watch_sessions, name="broker sessions")
+        unclean = get("unclean.leader.election.interval.ms") / 1000
+        self._tasks.keep(partial(self._repeat, elect_unclean, unclean), name="unclean elections")
+        if get("auto.leader.rebalance.enable"):
+            interval = get("leader.imbalance.check.interval.seconds")
+            self._tasks.keep(partial(self._repeat, balance, interval), name="preferred leaders")
+
+    def stop(self) -> None:
+        """Connections end from now on because this node ends them."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def heard(self, broker_id: int, epoch: int, caller: Caller) -> None:
+        """A heartbeat was taken."""
+        if self._watch is not None:
+            self._watch.heard(broker_id, epoch, caller)
+
+    def registering(self, request: Registration, host: str) -> None:
+        """An incarnation registers from ``host``: where its predecessor has gone, that one's session ends."""
+        former = self._state.image.brokers.get(request.broker_id)
+        if self._watch is not None and former is not None and self._watch.succeeds(request, host):
+            self._state.sessions.end(former.id, former.epoch)
+
+    def configs_changed(self, records: Sequence[Any]) -> None:
+        """Changes of configurations were written: they may allow elections that nobody could win before."""
+        if self._state.index.leaderless_count and any(
+            isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTIONS for record in records
+        ):
+            self._tasks.attempt(self._sweep(elect_unclean), name="unclean elections")
+
+    async def _watch_sessions(self) -> None:
+        """Fence brokers whose sessions have run out, one after the other. A process that stood still has heartbeats in
+        its sockets, which it reads first: it looks one interval later then."""
+        interval = max(self._state.sessions.timeout / FENCE_CHECKS_PER_SESSION, 0.001)
+        while True:
+            begun = self._clock.monotonic()
+            await self._clock.sleep(interval)
+            if self._clock.monotonic() - begun > 2 * interval:
+                await self._clock.sleep(interval)
+            while (result := expire_one(self._state, self._clock.monotonic())).response is not None:
+                self._log.warning("broker fenced: its session timed out", broker=result.response)
+                await self._metadata.write(result.records, atomic=result.atomic)
+
+    def _fence(self, broker: BrokerImage) -> None:
+        self._log.warning("broker fenced: its process has gone", broker=broker.id, broker_epoch=broker.epoch)
+        result = fence_gone(self._state, broker)
+        self._metadata.write(result.records, atomic=result.atomic)
+
+    async def _repeat(self, decide: Callable[[ControllerState], Result[Swept]], seconds: float) -> None:
+        while True:
+            await self._clock.sleep(seconds)
+            await self._sweep(decide)
+
+    async def _sweep(self, decide: Callable[[ControllerState], Result[Swept]]) -> None:
+        """Go on until nothing is left to do."""
+        more = True
+        while more:
+            result = decide(self._state)
+            more = result.response.more
+            if result.records:
+                self._log.info("leaders elected", how=decide.__name__, partitions=result.response.elected)
+            await self._metadata.write(result.records, atomic=result.atomic)

@@ -1,0 +1,1 @@
+"""What changes the metadata: one module per subject, each turns a request into records."""

@@ -1,0 +1,191 @@
+"""AlterPartition: a leader asks for another ISR of its partitions (KIP-497, KIP-841, KIP-903; kafka-behaviour C5).
+
+The checks and their order are Kafka's. Epochs above the controller's mean that the leader knows a newer controller
+(KAFKA-14154). Every member of the new ISR must be registered, active, and of the incarnation that the leader saw
+fetching (KIP-903); a refusal says in the log which member is not, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from milena.controller.rules.broker_changes import change_builder
+from milena.controller.rules.leader_choice import Election, acceptance
+from milena.controller.rules.partition_change import RECOVERED, RECOVERING
+from milena.controller.state.result import Result
+from milena.controller.state.state import ControllerState
+from milena.node.metadata.image import BrokerImage, PartitionImage, TopicImage
+from milena.protocol.errors import ErrorCode
+from milena.protocol.metadata_records import NO_LEADER_CHANGE, PartitionChangeRecord
+from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
+
+EPOCH_UNCHECKED: Final = -1
+"""A member's epoch where the leader knows none, and in requests below version 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What a leader wants for one partition. ``isr`` are (broker id, broker epoch or EPOCH_UNCHECKED)."""
+
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[NodeId, int], ...]
+    recovery_state: int = RECOVERED
+
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        return tuple(member for member, _ in self.isr)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a proposal was not taken; ``reason`` is for the log."""
+
+    code: ErrorCode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The partition as it is now, or an error code with the reason for the log.
+
+    NEW_LEADER_ELECTED is an error although the change was made.
+    """
+
+    partition: int
+    code: ErrorCode = ErrorCode.NONE
+    now: PartitionImage | None = None
+    reason: str = ""
+
+
+def alter_partitions(
+    state: ControllerState,
+    sender: int,
+    broker_epoch: int,
+    proposals: Sequence[tuple[UUID, Sequence[Proposal]]],
+) -> Result[list[tuple[UUID, list[Outcome]]]]:
+    """Take or refuse each proposal; outcomes run with them. Raises KafkaError(STALE_BROKER_EPOCH)."""
+    state.checked_broker(sender, broker_epoch)
+    records: dict[tuple[UUID, int], PartitionChangeRecord] = {}
+    outcomes: list[tuple[UUID, list[Outcome]]] = []
+    for topic_id, wanted in proposals:
+        topic = state.image.topics_by_id.get(topic_id)
+        if topic is None:
+            unknown = [Outcome(p.partition, ErrorCode.UNKNOWN_TOPIC_ID, reason="no such topic") for p in wanted]
+            outcomes.append((topic_id, unknown))
+        else:
+            outcomes.append((topic_id, [_alter(state, sender, topic, proposal, records) for proposal in wanted]))
+    return Result(list(records.values()), outcomes, atomic=False)
+
+
+def _alter(
+    state: ControllerState,
+    sender: int,
+    topic: TopicImage,
+    proposal: Proposal,
+    records: dict[tuple[UUID, int], PartitionChangeRecord],
+) -> Outcome:
+    number = proposal.partition
+    if (topic.id, number) in records:
+        return Outcome(number, ErrorCode.INVALID_UPDATE_VERSION, reason="it stands twice in the request")
+    present = topic.partitions.get(number)
+    refusal = check(state.image.brokers, sender, present, proposal)
+    if refusal is not None:
+        return Outcome(number, refusal.code, reason=refusal.reason)
+    assert present is not None, "checked"
+    fields = change_builder(
+        state,
+        topic,
+        present,
+        acceptance(state.image.brokers, present),
+        isr=proposal.members,
+        recovery_state=proposal.recovery_state,
+        election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
+    ).build()
+    if fields is None:
+        return Outcome(number, now=present)
+    records[topic.id, number] = PartitionChangeRecord(partition_id=number, topic_id=topic.id, **fields)
+    leader = fields.get("leader", NO_LEADER_CHANGE)
+    if leader not in (NO_LEADER_CHANGE, sender):
+        return Outcome(number, ErrorCode.NEW_LEADER_ELECTED, reason=f"its reassignment is complete, {leader} leads")
+    return Outcome(number, now=merged(present, fields))
+
+
+def check(
+    brokers: Mapping[int, BrokerImage], sender: int, present: PartitionImage | None, proposal: Proposal
+) -> Refused | None:
+    """The checks of one proposal, in Kafka's order."""
+    if present is None:
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+    refusal = _check_epochs(sender, present, proposal)
+    if refusal is not None:
+        return refusal
+    members = proposal.members
+    if len(set(members)) < len(members) or any(m not in present.replicas for m in members):
+        return Refused(ErrorCode.INVALID_REQUEST, f"the ISR {members} is invalid for replicas {present.replicas}")
+    if present.leader not in members:
+        return Refused(ErrorCode.INVALID_REQUEST, f"the ISR {members} lacks the leader")
+    if proposal.recovery_state not in (RECOVERED, RECOVERING):
+        return Refused(ErrorCode.INVALID_REQUEST, f"leader recovery state {proposal.recovery_state} is unknown")
+    if proposal.recovery_state == RECOVERING and len(members) > 1:
+        return Refused(ErrorCode.INVALID_REQUEST, f"the ISR {members} of a recovering leader has other members")
+    if present.recovery_state == RECOVERED and proposal.recovery_state == RECOVERING:
+        return Refused(ErrorCode.INVALID_REQUEST, "a recovered leader does not recover again")
+    ineligible = [
+        f"{member} ({why})"
+        for member, epoch in proposal.isr
+        if (why := ineligible_because(brokers.get(member), epoch)) is not None
+    ]
+    if ineligible:
+        return Refused(ErrorCode.INELIGIBLE_REPLICA, ", ".join(ineligible))
+    return None
+
+
+def _check_epochs(sender: int, present: PartitionImage, proposal: Proposal) -> Refused | None:
+    if proposal.leader_epoch > present.leader_epoch:
+        return Refused(ErrorCode.NOT_CONTROLLER, f"leader epoch {proposal.leader_epoch} above {present.leader_epoch}")
+    if proposal.partition_epoch > present.partition_epoch:
+        return Refused(
+            ErrorCode.NOT_CONTROLLER, f"partition epoch {proposal.partition_epoch} above {present.partition_epoch}"
+        )
+    if proposal.leader_epoch < present.leader_epoch:
+        return Refused(
+            ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {proposal.leader_epoch} below {present.leader_epoch}"
+        )
+    if sender != present.leader:
+        return Refused(ErrorCode.INVALID_REQUEST, f"the leader is {present.leader}")
+    if proposal.partition_epoch < present.partition_epoch:
+        return Refused(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"partition epoch {proposal.partition_epoch} below {present.partition_epoch}",
+        )
+    return None
+
+
+def ineligible_because(broker: BrokerImage | None, epoch: int) -> str | None:
+    """Why this incarnation may not be in an ISR; None where it may (KIP-841, KIP-903)."""
+    if broker is None:
+        return "not registered"
+    if broker.in_controlled_shutdown:
+        return "shutting down"
+    if broker.fenced:
+        return "fenced"
+    if epoch != EPOCH_UNCHECKED and epoch != broker.epoch:
+        return f"broker epoch {epoch}, registered is {broker.epoch}"
+    return None
+
+
+def merged(present: PartitionImage, fields: Mapping[str, Any]) -> PartitionImage:
+    """What the leader is told of the partition after its change: who leads, ISR, recovery state, and epochs."""
+    return PartitionImage(
+        replicas=fields.get("replicas", present.replicas),
+        isr=fields.get("isr", present.isr),
+        leader=fields.get("leader", present.leader),
+        leader_epoch=LeaderEpoch(present.leader_epoch + ("leader" in fields)),
+        partition_epoch=PartitionEpoch(present.partition_epoch + 1),
+        recovery_state=fields.get("leader_recovery_state", present.recovery_state),
+    )

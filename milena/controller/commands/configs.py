@@ -1,0 +1,254 @@
+"""Dynamic configuration of topics, brokers, the whole cluster, groups and client metrics: checks and ConfigRecords
+(KIP-339, KIP-226, KIP-714, KIP-848).
+
+A resource is taken or refused as a whole. An unchanged value of a broker is written all the same: brokers reload what
+it names (KAFKA-14136).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+from milena.config.broker_config import KEYS as BROKER_KEYS
+from milena.config.group_config import validate_group_config
+from milena.config.metrics_config import BadSubscription, validate_metrics_config
+from milena.config.node_config import check_dynamic
+from milena.config.topic_config import TOPIC_KEYS, validate_topic_config
+from milena.config.values import ConfigError, Type, render
+from milena.controller.state.result import Result
+from milena.controller.state.state import ControllerState
+from milena.node.metadata.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.features import CORDONED_DIRECTORIES
+from milena.protocol.metadata_records import ClearElrRecord, ConfigRecord
+from milena.protocol.topic_names import topic_name_problem
+from milena.runtime.hosts import shown
+from milena.runtime.numbers import whole
+
+Resource: TypeAlias = tuple[int, str]
+"""Resource type and name; the name "" is the default of all brokers."""
+Outcome: TypeAlias = KafkaError | None
+
+MIN_ISR: Final = "min.insync.replicas"
+CORDONED: Final = "cordoned.log.dirs"
+MAX_VALUE_LENGTH: Final = 32_767
+
+
+class Op(IntEnum):
+    """What IncrementalAlterConfigs does with a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key's change. ``value`` is None for DELETE."""
+
+    op: Op
+    value: str | None
+
+
+def alter_incrementally(
+    state: ControllerState, changes: Mapping[Resource, Mapping[str, Change]]
+) -> Result[dict[Resource, Outcome]]:
+    """IncrementalAlterConfigs: each resource's outcome, None where it is taken."""
+    return _alter(state, {resource: _wanted(state, resource, keys) for resource, keys in changes.items()})
+
+
+def replace(
+    state: ControllerState, configs: Mapping[Resource, Mapping[str, str | None]]
+) -> Result[dict[Resource, Outcome]]:
+    """AlterConfigs: the given keys are all that the resource has afterwards."""
+    wanted: dict[Resource, dict[str, str | None] | KafkaError] = {}
+    for resource, values in configs.items():
+        dropped: dict[str, str | None] = {key: None for key in state.image.config(*resource) if key not in values}
+        wanted[resource] = {**values, **dropped}
+    return _alter(state, wanted)
+
+
+def creation_records(state: ControllerState, topic: str, values: Mapping[str, str]) -> list[Any]:
+    """Records for a topic that is being created with ``values``. Raises KafkaError(INVALID_CONFIG)."""
+    resource = (TOPIC_RESOURCE, topic)
+    _check_values(state, resource, dict(values))
+    try:
+        validate_topic_config(state.config, dict(values))
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return _records(state, resource, values)
+
+
+def _alter(
+    state: ControllerState, wanted: Mapping[Resource, dict[str, str | None] | KafkaError]
+) -> Result[dict[Resource, Outcome]]:
+    records: list[Any] = []
+    outcomes: dict[Resource, Outcome] = {}
+    for resource, values in wanted.items():
+        outcomes[resource] = None
+        try:
+            if isinstance(values, KafkaError):
+                raise values
+            _check(state, resource, values)
+        except KafkaError as error:
+            outcomes[resource] = error.kept()
+        else:
+            records += _records(state, resource, values)
+    return Result(records, outcomes)
+
+
+def _wanted(
+    state: ControllerState, resource: Resource, changes: Mapping[str, Change]
+) -> dict[str, str | None] | KafkaError:
+    """New values by key; None deletes."""
+    present = state.image.config(*resource)
+    values: dict[str, str | None] = {}
+    for key, change in changes.items():
+        match change.op:
+            case Op.SET:
+                values[key] = change.value
+            case Op.DELETE:
+                values[key] = None
+            case Op.APPEND | Op.SUBTRACT:
+                parts = _list_parts(resource, key, present.get(key))
+                if parts is None:
+                    return KafkaError(ErrorCode.INVALID_CONFIG, f"{change.op.name} needs a list, which {key} is not.")
+                values[key] = ",".join(_edited(parts, change))
+    return values
+
+
+def _list_parts(resource: Resource, key: str, present: str | None) -> list[str] | None:
+    """The items that a list has now; None where the key is no list, as no other resource has one for Kafka."""
+    known = {TOPIC_RESOURCE: TOPIC_KEYS, BROKER_RESOURCE: BROKER_KEYS}.get(resource[0], {}).get(key)
+    if known is None or known.type is not Type.LIST:
+        return None
+    if present is None and isinstance(known.default, tuple):
+        present = render(known.default)
+    return [part for part in (present or "").split(",") if part]
+
+
+def _given(text: str) -> list[str]:
+    """As Java's split has it: nothing stands behind the last commas, but an empty text is an empty item."""
+    return text.rstrip(",").split(",") if text.strip(",") or not text else []
+
+
+def _edited(parts: list[str], change: Change) -> list[str]:
+    """The list with items appended that it lacks, or without the first of each that is given."""
+    given = _given(change.value or "")
+    if change.op is Op.APPEND:
+        present = set(parts)
+        return parts + [item for item in dict.fromkeys(given) if item not in present]
+    doomed = Counter(given)
+    kept = []
+    for part in parts:
+        if doomed[part]:
+            doomed[part] -= 1
+        else:
+            kept.append(part)
+    return kept
+
+
+def _check(state: ControllerState, resource: Resource, values: Mapping[str, str | None]) -> None:
+    """Raises KafkaError where the resource cannot have these values, or is not there."""
+    kind, name = resource
+    _check_values(state, resource, values)
+    merged = {**state.image.config(kind, name), **values}
+    after = {key: value for key, value in merged.items() if value is not None}
+    try:
+        if kind == TOPIC_RESOURCE:
+            _check_topic_name(name)
+            validate_topic_config(state.config, after, before=state.image.config(kind, name))
+            if name not in state.image.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif kind == BROKER_RESOURCE:
+            _check_broker_name(state, name)
+            _check_broker_values(name, {key: value for key, value in values.items() if value is not None})
+        elif kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+            _check_subscriber(kind, name, after)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configuration here.")
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _check_subscriber(kind: int, name: str, values: Mapping[str, str]) -> None:
+    """A group or a client metrics subscription, which need not be there. Raises KafkaError, ConfigError."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource has no name.")
+    if kind == GROUP_RESOURCE:
+        validate_group_config(values)
+        return
+    try:
+        validate_metrics_config(values)
+    except BadSubscription as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _check_topic_name(name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Topics have no common default configuration.")
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{problem[0].upper()}{problem[1:]}.")
+
+
+def _check_broker_name(state: ControllerState, name: str) -> None:
+    if not name:
+        return
+    broker = whole(name)
+    if broker is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(name)} is no broker id.")
+    if broker < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker id {broker} is negative.")
+    if broker not in state.image.brokers and broker != state.config.node_id:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node has the id {broker}.")
+
+
+def _check_broker_values(name: str, values: Mapping[str, str]) -> None:
+    """A value that a broker cannot have is an invalid request: Kafka's old choice (KAFKA-13609)."""
+    try:
+        check_dynamic(values, per_broker=bool(name))
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _check_values(state: ControllerState, resource: Resource, values: Mapping[str, str | None]) -> None:
+    kind, name = resource
+    for key, value in values.items():
+        if value is not None and len(value) > MAX_VALUE_LENGTH:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"The value of {key} is longer than {MAX_VALUE_LENGTH} characters."
+            )
+        if kind != BROKER_RESOURCE:
+            continue
+        if key == MIN_ISR and state.elr_enabled and (name or value is None):
+            problem = "set for a single broker" if name else "removed for the cluster"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"While ELR is on, {MIN_ISR} cannot be {problem}.")
+        if key == CORDONED and state.image.metadata_version < CORDONED_DIRECTORIES:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{CORDONED} needs metadata.version {CORDONED_DIRECTORIES} or above."
+            )
+
+
+def _records(state: ControllerState, resource: Resource, values: Mapping[str, str | None]) -> list[Any]:
+    kind, name = resource
+    present = state.image.config(kind, name)
+    records: list[Any] = []
+    cleared = False
+    for key, value in values.items():
+        if kind == BROKER_RESOURCE or present.get(key) != value:
+            records.append(ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value))
+            cleared = cleared or key == MIN_ISR
+    if cleared and state.elr_enabled:
+        records.append(ClearElrRecord(topic_name=name if kind == TOPIC_RESOURCE else ""))
+    return records

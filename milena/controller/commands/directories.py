@@ -1,0 +1,66 @@
+"""Which log directories replicas lie in, as brokers with several directories report it (KIP-858)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from milena.controller.rules.broker_changes import change_builder, partition_changes
+from milena.controller.rules.leader_choice import acceptance
+from milena.controller.state.partition_index import PartitionKey
+from milena.controller.state.result import Result
+from milena.controller.state.state import ControllerState
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import PartitionChangeRecord
+from milena.protocol.types import NodeId
+
+Assignments: TypeAlias = Mapping[UUID, Sequence[PartitionKey]]
+"""Partitions by log directory."""
+
+
+def assign(
+    state: ControllerState, broker_id: NodeId, broker_epoch: int, assignments: Assignments
+) -> Result[dict[UUID, dict[PartitionKey, ErrorCode]]]:
+    """Note each replica's directory; in one that is offline the replica is lost.
+
+    Raises KafkaError: UNSUPPORTED_VERSION, STALE_BROKER_EPOCH.
+    """
+    if not state.directories_supported:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directories are assigned from metadata.version 3.7-IV2 on.")
+    broker = state.checked_broker(broker_id, broker_epoch)
+    records: list[Any] = []
+    lost: dict[PartitionKey, None] = {}
+    outcomes: dict[UUID, dict[PartitionKey, ErrorCode]] = {}
+    for directory, keys in assignments.items():
+        outcomes[directory] = {}
+        for key in keys:
+            outcomes[directory][key] = error = _check(state, broker_id, key)
+            if error is not ErrorCode.NONE:
+                continue
+            records += _assigned(state, broker_id, directory, key)
+            if not broker.has_online_dir(directory):
+                lost[key] = None
+    records += partition_changes(state, lost, leaving=broker_id)
+    return Result(records, outcomes, atomic=False)
+
+
+def _check(state: ControllerState, broker_id: int, key: PartitionKey) -> ErrorCode:
+    topic = state.image.topics_by_id.get(key[0])
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    partition = topic.partitions.get(key[1])
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if broker_id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _assigned(
+    state: ControllerState, broker_id: NodeId, directory: UUID, key: PartitionKey
+) -> list[PartitionChangeRecord]:
+    """The replica may lead from there what nobody leads: its former directory was gone, or had another id."""
+    topic = state.image.topics_by_id[key[0]]
+    partition = topic.partitions[key[1]]
+    acceptable = acceptance(state.image.brokers, partition, moved={broker_id: directory})
+    fields = change_builder(state, topic, partition, acceptable, directories={broker_id: directory}).build()
+    return [] if fields is None else [PartitionChangeRecord(partition_id=key[1], topic_id=key[0], **fields)]

@@ -1,0 +1,133 @@
+"""Elections that somebody asks for, and those that the controller holds by itself (KIP-460; kafka-behaviour C7).
+
+Each returns partition changes; a partition for which nothing can be done is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+from milena.controller.rules.broker_changes import change_builder
+from milena.controller.rules.leader_choice import Election, acceptance
+from milena.controller.state.partition_index import PartitionKey
+from milena.controller.state.result import MAX_RECORDS_PER_BATCH, Result
+from milena.controller.state.state import ControllerState
+from milena.node.metadata.image import NO_LEADER, PartitionImage, TopicImage
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import PartitionChangeRecord
+
+MAX_ELECTIONS: Final = 1_000
+"""In one go of the controller's own; what is left follows at once in the next."""
+
+
+class ElectionType(IntEnum):
+    """What an ElectLeaders request may ask for, by its number there."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+_KINDS: Final = {ElectionType.PREFERRED: Election.PREFERRED, ElectionType.UNCLEAN: Election.UNCLEAN}
+
+Elections: TypeAlias = list[tuple[str, list[tuple[int, KafkaError | None]]]]
+"""By topic: each partition and why it was not elected, None where it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a round of the controller's own elections did. ``more``: it stopped before it was through."""
+
+    elected: int
+    more: bool
+
+
+def elect_leaders(
+    state: ControllerState, kind: int, partitions: Sequence[tuple[str, Sequence[int]]] | None
+) -> Result[Elections]:
+    """Elect leaders of these partitions. None means all, of which those that need no election are not told of.
+
+    Raises KafkaError: INVALID_REQUEST for an unknown kind, POLICY_VIOLATION where too many would change.
+    """
+    try:
+        wanted = ElectionType(kind)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The election type {kind} is unknown.") from None
+    everything = partitions is None
+    if partitions is None:
+        partitions = [(topic.name, list(topic.partitions)) for topic in state.image.topics.values()]
+    records: dict[PartitionKey, Any] = {}
+    outcomes: Elections = []
+    for name, numbers in partitions:
+        results: list[tuple[int, KafkaError | None]] = []
+        for number in numbers:
+            error = _elect(state, name, number, wanted, records)
+            if not (everything and error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED):
+                results.append((number, error))
+        outcomes.append((name, results))
+    if len(records) > MAX_RECORDS_PER_BATCH:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records.")
+    return Result(list(records.values()), outcomes, atomic=False)
+
+
+def _elect(
+    state: ControllerState, name: str, number: int, kind: ElectionType, records: dict[PartitionKey, Any]
+) -> KafkaError | None:
+    topic = state.image.topics.get(name)
+    partition = topic.partitions.get(number) if topic is not None else None
+    if topic is None or partition is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{number}.")
+    if kind is ElectionType.PREFERRED:
+        needed, impossible = not partition.led_by_preferred, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        reason = f"The preferred replica of {name}-{number}, {partition.replicas[0]}, is not in sync or not active."
+    else:
+        needed, impossible = partition.leader == NO_LEADER, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        reason = f"No replica of {name}-{number} is active."
+    if not needed:
+        return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {partition.leader} leads {name}-{number} already.")
+    change = election_change(state, topic, number, partition, _KINDS[kind])
+    if change is None:
+        return KafkaError(impossible, reason)
+    records[topic.id, number] = change
+    return None
+
+
+def balance(state: ControllerState) -> Result[Swept]:
+    """Give leadership back to preferred replicas, wherever they can take it."""
+    return _sweep(state, state.index.imbalanced(), Election.PREFERRED)
+
+
+def elect_unclean(state: ControllerState) -> Result[Swept]:
+    """Elect any replica for partitions without a leader whose configuration allows that."""
+    allowed: dict[str, bool] = {}
+    keys = []
+    for key in state.index.leaderless():
+        name = state.image.topics_by_id[key[0]].name
+        if name not in allowed:
+            allowed[name] = state.unclean_elections(name)
+        if allowed[name]:
+            keys.append(key)
+    return _sweep(state, keys, Election.UNCLEAN)
+
+
+def _sweep(state: ControllerState, keys: Iterable[PartitionKey], election: Election) -> Result[Swept]:
+    records: list[Any] = []
+    for topic_id, number in keys:
+        if len(records) >= MAX_ELECTIONS:
+            break
+        topic = state.image.topics_by_id[topic_id]
+        change = election_change(state, topic, number, topic.partitions[number], election)
+        if change is not None:
+            records.append(change)
+    return Result(records, Swept(len(records), len(records) >= MAX_ELECTIONS), atomic=False)
+
+
+def election_change(
+    state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage, election: Election
+) -> PartitionChangeRecord | None:
+    """The record of an election, None where it changes nothing."""
+    acceptable = acceptance(state.image.brokers, partition)
+    fields: Mapping[str, Any] | None = change_builder(state, topic, partition, acceptable, election=election).build()
+    return None if fields is None else PartitionChangeRecord(partition_id=number, topic_id=topic.id, **fields)

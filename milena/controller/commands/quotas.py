@@ -1,0 +1,119 @@
+"""Client quotas (KIP-546): checks and ClientQuotaRecords, as Kafka's ClientQuotaControlManager has them.
+
+An entity is taken or refused as a whole. Nothing here or in the brokers enforces a quota.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from milena.config.values import BOUNDS, Type
+from milena.controller.state.result import Result
+from milena.controller.state.state import ControllerState
+from milena.node.metadata.access_views import CLIENT_ID, ENTITY_TYPES, IP, OF_QUOTAS, USER, Entity
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import access
+
+OF_CLIENTS: Final = {
+    "producer_byte_rate": Type.LONG,
+    "consumer_byte_rate": Type.LONG,
+    "request_percentage": Type.DOUBLE,
+    "controller_mutation_rate": Type.DOUBLE,
+}
+OF_ADDRESSES: Final = {"connection_creation_rate": Type.INT}
+ALMOST_WHOLE: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of the request: values by key, None takes a quota away."""
+
+    entity: Entity
+    values: Mapping[str, float | None]
+    repeated_key: str | None = None
+
+
+def alter(state: ControllerState, changes: Sequence[Change]) -> Result[dict[Entity, KafkaError | None]]:
+    """Each entity's outcome, None where it is taken. An entity that is given twice is left as it is."""
+    records: dict[Entity, list[Any]] = {}
+    outcomes: dict[Entity, KafkaError | None] = {}
+    for change in changes:
+        entity = change.entity
+        if entity in outcomes:
+            outcomes[entity] = _invalid("The entity is given twice.")
+            records.pop(entity, None)
+            continue
+        outcomes[entity] = None
+        try:
+            if change.repeated_key is not None:
+                raise _invalid(f"The key {change.repeated_key} is given twice.")
+            records[entity] = _records(state, entity, change.values)
+        except KafkaError as error:
+            outcomes[entity] = error.kept()
+    return Result([record for some in records.values() for record in some], outcomes)
+
+
+def _records(state: ControllerState, entity: Entity, values: Mapping[str, float | None]) -> list[Any]:
+    known = _keys_of(entity)
+    parts = tuple(access.QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity)
+    records = []
+    for key, value in values.items():
+        present: Any = state.image.opaque.get((OF_QUOTAS, entity, key))
+        if value is not None:
+            _check(known, key, value)
+            if present is None or present.value != value:
+                records.append(access.ClientQuotaRecord(entity=parts, key=key, value=value, remove=False))
+        elif present is not None:
+            records.append(access.ClientQuotaRecord(entity=parts, key=key, value=0.0, remove=True))
+    return records
+
+
+def _keys_of(entity: Entity) -> Mapping[str, Type]:
+    """The quotas that an entity may have. Raises KafkaError for an entity that cannot be."""
+    if not entity:
+        raise _invalid("The entity is empty.")
+    for kind, name in entity:
+        if kind not in ENTITY_TYPES:
+            raise _invalid(f"The type of entity {kind} is unknown.")
+        if name == "":
+            raise _invalid(f"The name of the {kind} is empty.")
+    kinds = dict(entity)
+    if IP not in kinds:
+        assert kinds.keys() <= {USER, CLIENT_ID}
+        return OF_CLIENTS
+    if len(kinds) > 1:
+        raise _invalid("An IP address goes with neither a user nor a client id.")
+    if kinds[IP] is not None and not _is_address(str(kinds[IP])):
+        raise _invalid(f"{kinds[IP]} is no IP address.")
+    return OF_ADDRESSES
+
+
+def _is_address(text: str) -> bool:
+    """Names are not looked up: that could take as long as a name server likes."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check(known: Mapping[str, Type], key: str, value: float) -> None:
+    kind = known.get(key)
+    if kind is None:
+        raise _invalid(f"The key {key} is unknown.")
+    if not value > 0:
+        raise _invalid(f"{key} must be above 0.")
+    if kind is Type.DOUBLE:
+        return
+    if value > float(BOUNDS[kind] - 1):  # 2 ** 63 is not above that, as in Kafka
+        raise _invalid(f"{key} is too large for a {kind.name}.")
+    if math.fmod(value, 1) > ALMOST_WHOLE:
+        raise _invalid(f"{key} must be a whole number.")
+
+
+def _invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, text)

@@ -1,0 +1,145 @@
+"""Reassignments of partitions to other replicas (KIP-455, KIP-860).
+
+A reassignment adds the new replicas to the old ones and says which of them are new and which are to go. Once all new
+ones are in sync, the same change of the ISR ends it (``controller.rules.partition_change``). One that only reorders, or
+only removes replicas, ends at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from milena.controller.rules.broker_changes import change_builder
+from milena.controller.rules.leader_choice import Election, acceptance
+from milena.controller.rules.placement import check_assignment
+from milena.controller.state.result import MAX_RECORDS_PER_BATCH, Result
+from milena.controller.state.state import ControllerState
+from milena.node.metadata.image import PartitionImage, TopicImage
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import PartitionChangeRecord
+from milena.protocol.types import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a partition shall be; None cancels what is going on."""
+
+    partition: int
+    replicas: Sequence[NodeId] | None
+
+
+Reassigned: TypeAlias = list[tuple[str, list[tuple[int, KafkaError | None]]]]
+"""By topic: each partition and why it is not reassigned, None where it is."""
+
+
+def alter_reassignments(
+    state: ControllerState, wanted: Sequence[tuple[str, Sequence[Target]]], *, allow_factor_change: bool = True
+) -> Result[Reassigned]:
+    """Begin, change or cancel reassignments; each partition for itself. Of a partition that is given several times the
+    last target that can be counts alone, as all are computed on one image. Raises KafkaError(POLICY_VIOLATION)."""
+    changes: dict[tuple[str, int], list[PartitionChangeRecord]] = {}
+    outcomes: Reassigned = []
+    for name, targets in wanted:
+        results: list[tuple[int, KafkaError | None]] = []
+        for target in targets:
+            try:
+                change = _reassign(state, name, target, allow_factor_change=allow_factor_change)
+            except KafkaError as error:
+                results.append((target.partition, error.kept()))
+            else:
+                changes[name, target.partition] = change
+                results.append((target.partition, None))
+        outcomes.append((name, results))
+    records = [record for some in changes.values() for record in some]
+    if len(records) > MAX_RECORDS_PER_BATCH:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records.")
+    return Result(records, outcomes)
+
+
+def ongoing(
+    state: ControllerState, wanted: Sequence[tuple[str, Sequence[int]]] | None
+) -> list[tuple[str, list[tuple[int, PartitionImage]]]]:
+    """The partitions among ``wanted`` (None: all) that are being reassigned, by topic."""
+    if wanted is None:
+        by_topic: dict[str, list[int]] = {}
+        for topic_id, number in state.index.reassigning():
+            by_topic.setdefault(state.image.topics_by_id[topic_id].name, []).append(number)
+        wanted = list(by_topic.items())
+    found = []
+    for name, numbers in wanted:
+        topic = state.image.topics.get(name)
+        partitions = [] if topic is None else list(_reassigning(topic, numbers))
+        if partitions:
+            found.append((name, partitions))
+    return found
+
+
+def _reassigning(topic: TopicImage, numbers: Sequence[int]) -> Iterable[tuple[int, PartitionImage]]:
+    for number in numbers:
+        partition = topic.partitions.get(number)
+        if partition is not None and partition.reassigning:
+            yield number, partition
+
+
+def _reassign(
+    state: ControllerState, name: str, target: Target, *, allow_factor_change: bool
+) -> list[PartitionChangeRecord]:
+    topic = state.image.topics.get(name)
+    partition = topic.partitions.get(target.partition) if topic is not None else None
+    if topic is None or partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{target.partition}.")
+    if target.replicas is None:
+        options = _cancel(state, name, target.partition, partition)
+    else:
+        check_assignment(state.image.brokers, target.replicas)
+        if not allow_factor_change:
+            _check_factor(partition, len(target.replicas))
+        options = _change(partition, tuple(target.replicas))
+    acceptable = acceptance(state.image.brokers, partition)
+    fields = change_builder(state, topic, partition, acceptable, **options).build()
+    if fields is None:
+        return []
+    return [PartitionChangeRecord(partition_id=target.partition, topic_id=topic.id, **fields)]
+
+
+def _cancel(state: ControllerState, name: str, number: int, partition: PartitionImage) -> dict[str, Any]:
+    """Back to the replicas from before; where none of them is in sync, the first of them must be elected uncleanly."""
+    if not partition.reassigning:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name}-{number} is not being reassigned.")
+    replicas = tuple(r for r in partition.replicas if r not in partition.adding)
+    isr = tuple(r for r in partition.isr if r not in partition.adding)
+    unclean = state.unclean_elections(name)
+    if not isr:
+        if not replicas:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"All replicas of {name}-{number} are being added.")
+        if not unclean:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{name}-{number} cannot go back without an unclean election: no former replica is in sync.",
+            )
+        isr = replicas[:1]
+    election = Election.UNCLEAN if unclean else Election.ONLINE
+    return {"isr": isr, "replicas": replicas, "removing": (), "adding": (), "election": election}
+
+
+def _change(partition: PartitionImage, target: tuple[NodeId, ...]) -> dict[str, Any]:
+    """Those that go stay behind the new ones until the end. What is empty does not replace an earlier plan's."""
+    removing = tuple(sorted(set(partition.replicas) - set(target)))
+    adding = tuple(sorted(set(target) - set(partition.replicas)))
+    options: dict[str, Any] = {"replicas": target + removing}
+    if removing:
+        options["removing"] = removing
+    if adding:
+        options["adding"] = adding
+    return options
+
+
+def _check_factor(partition: PartitionImage, wanted: int) -> None:
+    """KIP-860: against the replicas that there will be when what is going on is over."""
+    present = len({*partition.replicas, *partition.adding} - set(partition.removing))
+    if present != wanted:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor would change from {present} to {wanted}."
+        )

@@ -1,0 +1,1 @@
+"""The metadata log: writing, formatting, fetching, and the quorum's state."""

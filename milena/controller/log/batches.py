@@ -1,0 +1,46 @@
+"""Metadata records as batches of the metadata log (kafka-behaviour D1): uncompressed, without keys or a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from milena.controller.state.result import MAX_RECORDS_PER_BATCH
+from milena.node.metadata.metadata_folder import MAX_BATCH_BYTES
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import BrokerRegistrationChangeRecord, MetadataRecord, encode_record
+from milena.protocol.records.records import BatchBuilder
+
+
+def encode_batches(
+    records: Sequence[MetadataRecord], *, metadata_version: int, timestamp_ms: int, atomic: bool
+) -> bytearray:
+    """One batch, or where ``atomic`` is False as many as the limits of a batch ask for. Offsets are not yet set.
+
+    Raises KafkaError(RECORD_LIST_TOO_LARGE) where an atomic batch would be too large.
+    """
+    out = bytearray()
+    builder = BatchBuilder()
+    for record in records:
+        value = encode_record(record, metadata_version, version=_version(record, metadata_version))
+        full = builder.count and not builder.room_for(None, value, MAX_BATCH_BYTES)
+        if full or builder.count == MAX_RECORDS_PER_BATCH:
+            if atomic:
+                raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, "The change does not fit into one batch of metadata.")
+            out += builder.build()
+            builder = BatchBuilder()
+        builder.append(timestamp=timestamp_ms, value=value)
+    if builder.count:
+        out += builder.build()
+    return out
+
+
+def _version(record: MetadataRecord, metadata_version: int) -> int:
+    """A registration change is written in the lowest version that can say it, as Kafka's controller does."""
+    highest = record.version_at(metadata_version)
+    if not isinstance(record, BrokerRegistrationChangeRecord):
+        return highest
+    if record.cordoned_log_dirs is not None:
+        return min(3, highest)
+    if record.log_dirs:
+        return min(2, highest)
+    return min(1 if record.in_controlled_shutdown else 0, highest)

@@ -1,0 +1,105 @@
+"""The first content of a controller's metadata log: what ``kafka-storage format`` would have written.
+
+A new cluster starts at metadata.version 4.3 with every other feature at level 0; options say otherwise. The choice
+lies in ``bootstrap.checkpoint`` beside the metadata log until the first controller has written it into the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from milena.config.values import ConfigError
+from milena.node.metadata.snapshots import CorruptSnapshot, read_records, snapshot_batches
+from milena.protocol.features import (
+    KRAFT_VERSION,
+    LATEST_METADATA_VERSION,
+    METADATA_VERSION,
+    RANGES,
+    metadata_version_of,
+    unmet_dependency,
+)
+from milena.protocol.metadata_records import FeatureLevelRecord, MetadataRecord
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.types import LeaderEpoch
+from milena.runtime.disk import Disk
+from milena.runtime.numbers import whole
+
+BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Formatting:
+    """How a new cluster begins. Without effect on one that has begun."""
+
+    cluster_id: str | None = None
+    features: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(
+        cls, *, cluster_id: str | None = None, features: Sequence[str] = (), release_version: str | None = None
+    ) -> Formatting:
+        """From options: features as ``NAME=LEVEL``. Raises ConfigError naming the option."""
+        levels = dict(map(_parse_feature, features))
+        if release_version is not None:
+            if METADATA_VERSION in levels:
+                raise ConfigError(f"--release-version and --feature {METADATA_VERSION} say the same thing twice")
+            try:
+                levels[METADATA_VERSION] = metadata_version_of(release_version)
+            except ValueError as error:
+                raise ConfigError(f"--release-version: {error}") from None
+        levels.setdefault(METADATA_VERSION, LATEST_METADATA_VERSION)
+        for name, level in levels.items():
+            unmet = unmet_dependency(name, level, levels)
+            if unmet is not None:
+                raise ConfigError(f"--feature {name}={level}: {unmet}")
+        return cls(cluster_id or None, levels)
+
+    def records(self) -> list[FeatureLevelRecord]:
+        """The levels, metadata.version first, the others by name; a level of 0 is what is without a record."""
+        levels = {METADATA_VERSION: LATEST_METADATA_VERSION, **self.features}
+        names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
+        return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
+
+
+def _parse_feature(text: str) -> tuple[str, int]:
+    name, separator, level = text.partition("=")
+    number = whole(level.strip())
+    if not separator or number is None:
+        raise ConfigError(f"--feature {text!r} is not of the form NAME=LEVEL")
+    name = name.strip()
+    if name not in RANGES:
+        raise ConfigError(f"--feature {name!r} is unknown; known are {', '.join(RANGES)}")
+    lowest, highest = RANGES[name]
+    if not lowest <= number <= highest:
+        raise ConfigError(f"--feature {name}={number}: the level must be between {lowest} and {highest}")
+    if name == KRAFT_VERSION and number:
+        raise ConfigError(f"--feature {name}={number}: the voters of this cluster are static, so it stays at 0")
+    return name, number
+
+
+def write_bootstrap(disk: Disk, folder: str, formatting: Formatting, now_ms: int) -> None:
+    """Write ``bootstrap.checkpoint`` into a metadata log directory. Blocks. Raises OSError."""
+    batches = snapshot_batches(
+        formatting.records(),
+        LeaderEpoch(0),
+        metadata_version=LATEST_METADATA_VERSION,
+        last_timestamp=0,
+        now_ms=now_ms,
+    )
+    disk.write_atomic(f"{folder}/{BOOTSTRAP_FILE}", b"".join(batches))
+
+
+def read_bootstrap(disk: Disk, folder: str) -> list[MetadataRecord] | None:
+    """The records of ``bootstrap.checkpoint``, None without that file. Raises OSError, CorruptSnapshot."""
+    path = f"{folder}/{BOOTSTRAP_FILE}"
+    try:
+        data = disk.read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return [record for record in read_records(memoryview(data)) if isinstance(record, MetadataRecord)]
+    except (CorruptBatch, DecodeError) as error:
+        raise CorruptSnapshot(f"{path}: {error}") from error

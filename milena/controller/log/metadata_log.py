@@ -1,0 +1,242 @@
+"""The log ``__cluster_metadata-0`` of the controller: appended by its commands, synced in groups, then answered.
+
+A write is appended and replayed at once. One task syncs what has been appended since it last looked; then the high
+watermark moves and those who wait for it go on. What is not synced is neither answered nor given to observers. An
+append or a sync that fails ends the process: what the image holds could not be kept otherwise.
+
+Each start of the controller is an epoch of its own, which begins with a LeaderChange record. The controller is the
+only voter; with more, the high watermark would wait for their fetches too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from milena.config.node_config import NodeConfig
+from milena.controller.log.batches import encode_batches
+from milena.controller.log.log_damage import MetadataLost, prepare
+from milena.controller.log.quorum_state import (
+    FILE_NAME,
+    CorruptQuorumState,
+    QuorumState,
+    decode_quorum_state,
+    encode_quorum_state,
+)
+from milena.controller.state.state import ControllerState
+from milena.node.metadata.committed_offset import CommittedOffset
+from milena.node.metadata.image import MetadataImage
+from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
+from milena.node.metadata.snapshots import SnapshotStore, batch_records, load_latest
+from milena.protocol.errors import KafkaError
+from milena.protocol.metadata_records import LATEST_METADATA_VERSION, MetadataRecord
+from milena.protocol.records.batch import BatchView, iter_batches
+from milena.protocol.records.control_records import LeaderChange, Voter, control_batch
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
+from milena.runtime.tasks import Tasks
+from milena.storage.log.append_info import Origin
+from milena.storage.log.partition_log import PartitionLog
+
+READ_BYTES: Final = 1 << 20
+
+
+class MetadataLog:
+    """Owner of the log and its snapshots. ``open`` and ``lead`` come first, in that order."""
+
+    def __init__(self, runtime: Runtime, config: NodeConfig, state: ControllerState, voters: Sequence[NodeId]) -> None:
+        self.folder = metadata_folder(config)
+        self.epoch = LeaderEpoch(0)
+        self.snapshots = SnapshotStore(runtime.disk, self.folder)
+        self.last_append = runtime.clock.monotonic()
+        self.bytes_replayed = 0
+        """Of records since the last snapshot."""
+        self._runtime = runtime
+        self._config = config
+        self._state = state
+        self._voters = tuple(voters)
+        self._log: PartitionLog | None = None
+        self._committed_offset = CommittedOffset(runtime.disk, self.folder)
+        self._waiting: deque[tuple[Offset, asyncio.Future[None]]] = deque()
+        self._dirty = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def log(self) -> PartitionLog:
+        assert self._log is not None, "the metadata log is not open"
+        return self._log
+
+    @property
+    def image(self) -> MetadataImage:
+        """At the end of the log; committed as a whole where the log is ``idle``."""
+        return self._state.image
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._state.in_transaction
+
+    def snapshot_taken(self) -> None:
+        self.bytes_replayed = 0
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The first offset that is not committed."""
+        return self.log.high_watermark
+
+    def open(self) -> None:
+        """Load snapshot and log into the state. Blocks.
+
+        Raises OSError, MetadataLost, CorruptSnapshot, CorruptBatch, ReplayError.
+        """
+        self.snapshots.open()
+        image = self._prepare()
+        start = Offset(0) if image is None else Offset(image.offset + 1)
+        self._log = open_metadata_log(self._runtime, self._config, recovery_point=start)
+        if start > self._log.log_end_offset:
+            self._log.truncate_fully_and_start_at(start)
+        if image is not None:
+            self._state.load(image)
+        self._replay()
+        self.epoch = max(self._epoch_on_disk(), self._state.image.epoch)
+
+    def _prepare(self) -> MetadataImage | None:
+        """The image of the latest sound snapshot, with the log made ready to be opened. A later one that is damaged is
+        set aside where the log has what it stood for. Raises MetadataLost, OSError."""
+        image, damaged = load_latest(self.snapshots)
+        start = Offset(0) if image is None else Offset(image.offset + 1)
+        known = self._committed_offset.read() or Offset(0)
+        committed = max(known, *(snapshot.end_offset for snapshot in damaged), start)
+        try:
+            prepare(self._runtime.disk, self.folder, start, committed)
+        except MetadataLost as lost:
+            raise MetadataLost("; ".join((*damaged.values(), str(lost)))) from None
+        for snapshot, reason in damaged.items():
+            get_logger("metadata").warning("a snapshot is set aside: it cannot be used", reason=reason)
+            self.snapshots.set_aside(snapshot)
+        return image
+
+    def _replay(self) -> None:
+        state, log = self._state, self.log
+        while state.next_offset < log.log_end_offset:
+            data = log.read(state.next_offset, READ_BYTES, upper=log.log_end_offset, min_one=True).read()
+            for batch in iter_batches(data):
+                if batch.base_offset >= state.next_offset:
+                    self._replay_batch(batch)
+                    self.bytes_replayed += batch.size_in_bytes
+
+    def _replay_batch(self, batch: BatchView) -> None:
+        epoch, timestamp = batch.leader_epoch, batch.max_timestamp
+        if batch.is_control:
+            self._state.passed(last_offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
+            return
+        records = [record for record in batch_records(batch) if isinstance(record, MetadataRecord)]
+        self._state.replay(records, base_offset=batch.base_offset, epoch=epoch, timestamp_ms=timestamp)
+
+    def _epoch_on_disk(self) -> LeaderEpoch:
+        path = f"{self.folder}/{FILE_NAME}"
+        try:
+            return decode_quorum_state(self._runtime.disk.read(path)).epoch
+        except FileNotFoundError:
+            return LeaderEpoch(0)
+        except CorruptQuorumState as error:
+            raise CorruptQuorumState(f"{path}: {error}") from None
+
+    def lead(self, tasks: Tasks) -> None:
+        """Begin the next epoch. Blocks shortly. Raises OSError, KafkaError."""
+        self.epoch = LeaderEpoch(self.epoch + 1)
+        node = self._state.config.node_id
+        quorum = encode_quorum_state(QuorumState(self.epoch, NodeId(node), self._voters))
+        self._runtime.disk.write_atomic(f"{self.folder}/{FILE_NAME}", quorum)
+        voters = tuple(Voter(voter_id=voter) for voter in self._voters)
+        change = LeaderChange(leader_id=node, voters=voters, granting_voters=(Voter(voter_id=node),))
+        now = self._runtime.clock.time_ms()
+        last = self._append(bytearray(control_batch([change], timestamp=now)))
+        self._state.passed(last_offset=last, epoch=self.epoch, timestamp_ms=now)
+        self._dirty.set()
+        tasks.spawn(self._sync_forever(), name="metadata log sync")
+
+    def write(self, records: Sequence[MetadataRecord], *, atomic: bool = True) -> asyncio.Future[None]:
+        """Append and replay ``records`` now. The future is done when they, and all before them, are committed.
+
+        Without records it says when the state of this moment is committed. Raises KafkaError(RECORD_LIST_TOO_LARGE)
+        before anything is changed.
+        """
+        if records:
+            now = self._runtime.clock.time_ms()
+            level = self._state.image.metadata_version or LATEST_METADATA_VERSION
+            data = encode_batches(records, metadata_version=level, timestamp_ms=now, atomic=atomic)
+            base = self._state.next_offset
+            try:
+                last = self._append(data)
+                self._state.replay(records, base_offset=base, epoch=self.epoch, timestamp_ms=now)
+            except (KafkaError, ValueError) as error:
+                self._runtime.fatal("the metadata log cannot be written", error)
+                raise
+            assert last + 1 == self._state.next_offset
+            self._dirty.set()
+        return self._committed(self._state.next_offset)
+
+    def on_commit(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever the high watermark has moved."""
+        self._listeners.append(listener)
+
+    @property
+    def idle(self) -> bool:
+        """Everything that was written is committed."""
+        return self.high_watermark >= self._state.next_offset
+
+    async def close(self) -> None:
+        """Sync and close. Whoever still waits gets no answer."""
+        if self._log is not None:
+            await self._sync()
+            self._log.close()
+            self._log = None
+        self._committed_offset.close()
+
+    def _append(self, data: bytearray) -> Offset:
+        info = self.log.append_as_leader(memoryview(data), leader_epoch=self.epoch, origin=Origin.RAFT)
+        self.last_append = self._runtime.clock.monotonic()
+        self.bytes_replayed += info.size
+        return info.last_offset
+
+    def _committed(self, offset: Offset) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.high_watermark >= offset:
+            future.set_result(None)
+        else:
+            self._waiting.append((offset, future))
+        return future
+
+    async def _sync_forever(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            try:
+                await self._sync()
+            except (OSError, KafkaError) as error:
+                self._runtime.fatal("the metadata log cannot be synced", error)
+                return
+
+    async def _sync(self) -> None:
+        plan = self.log.plan_flush()
+        if plan is None:
+            self._commit(self.log.log_end_offset)
+            return
+        await self._runtime.disk.offload(plan.run)
+        self.log.flushed(plan)
+        self._commit(plan.upto)
+
+    def _commit(self, upto: Offset) -> None:
+        if upto <= self.high_watermark:
+            return
+        self.log.set_high_watermark(upto)
+        self._committed_offset.write(upto)
+        while self._waiting and self._waiting[0][0] <= upto:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+        for listener in self._listeners:
+            listener()

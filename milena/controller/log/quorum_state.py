@@ -1,0 +1,50 @@
+"""The file ``quorum-state``: who led which epoch of the metadata log, as Kafka writes it for kraft.version 0."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from milena.protocol.types import LeaderEpoch, NodeId
+
+FILE_NAME: Final = "quorum-state"
+NOBODY: Final = NodeId(-1)
+
+
+class CorruptQuorumState(ValueError):
+    """A file that says nothing usable."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """The last epoch that this node knew, and its leader. ``voters`` are node ids."""
+
+    epoch: LeaderEpoch
+    leader: NodeId
+    voters: tuple[NodeId, ...]
+
+
+def encode_quorum_state(state: QuorumState) -> bytes:
+    return json.dumps(
+        {
+            "clusterId": "",
+            "leaderId": state.leader,
+            "leaderEpoch": state.epoch,
+            "votedId": NOBODY,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": voter} for voter in state.voters],
+            "data_version": 0,
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def decode_quorum_state(data: bytes) -> QuorumState:
+    """Raises CorruptQuorumState. Version 1, of dynamic quorums, has no voters."""
+    try:
+        fields = json.loads(data)
+        voters = tuple(NodeId(int(voter["voterId"])) for voter in fields.get("currentVoters") or ())
+        return QuorumState(LeaderEpoch(int(fields["leaderEpoch"])), NodeId(int(fields["leaderId"])), voters)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptQuorumState(f"no quorum state: {error}") from None

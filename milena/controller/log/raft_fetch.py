@@ -1,0 +1,117 @@
+"""What the leader of the metadata log answers to a Fetch (kafka-behaviour D4): pure decisions on offsets and epochs.
+
+Given are only records that are committed. Kafka gives uncommitted ones too; with a single voter nothing is gained by
+that, and an observer never has what a crash of the controller can take back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from milena.node.metadata.snapshots import BOOTSTRAP_ID, SnapshotId, SnapshotStore
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.fetch import FetchPartition, FetchRequest
+from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, Offset
+from milena.storage.log.partition_log import PartitionLog
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """An error of the whole request, or of the partition."""
+
+    code: ErrorCode
+    top_level: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendSnapshot:
+    """The observer starts over from a snapshot."""
+
+    id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diverging:
+    """The observer's last epoch ended elsewhere here: it truncates."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class SendRecords:
+    """Records from this offset on, none yet perhaps."""
+
+    offset: Offset
+
+
+Decision: TypeAlias = Refuse | SendSnapshot | Diverging | SendRecords
+
+
+def only_partition(request: FetchRequest) -> FetchPartition | None:
+    """What is asked of the metadata partition; None where a request is about anything else."""
+    if len(request.topics) != 1 or len(request.topics[0][2]) != 1:
+        return None
+    name, topic_id, partitions = request.topics[0]
+    known = name == METADATA_TOPIC if topic_id is None else topic_id == METADATA_TOPIC_ID
+    return partitions[0] if known and partitions[0].partition == 0 else None
+
+
+def decide(
+    request: FetchRequest, *, cluster_id: str, epoch: LeaderEpoch, log: PartitionLog, snapshots: SnapshotStore
+) -> Decision:
+    """The answer's kind, by all checks in Kafka's order. ``epoch`` is this leader's."""
+    if request.cluster_id not in (None, cluster_id):
+        return Refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
+    wanted = only_partition(request)
+    if wanted is None:
+        return Refuse(ErrorCode.INVALID_REQUEST, top_level=True)
+    if (
+        request.max_wait_ms < 0
+        or wanted.fetch_offset < 0
+        or wanted.last_fetched_epoch < 0
+        or wanted.last_fetched_epoch > wanted.current_leader_epoch
+    ):
+        return Refuse(ErrorCode.INVALID_REQUEST)
+    error = epoch_error(wanted.current_leader_epoch, epoch)
+    if error is not None:
+        return Refuse(error)
+    return _locate(Offset(wanted.fetch_offset), LeaderEpoch(wanted.last_fetched_epoch), log, snapshots)
+
+
+def epoch_error(requested: int, epoch: LeaderEpoch) -> ErrorCode | None:
+    """What a request for leader epoch ``requested`` gets from the leader of ``epoch``."""
+    if requested < epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.UNKNOWN_LEADER_EPOCH if requested > epoch else None
+
+
+def _locate(offset: Offset, last_epoch: LeaderEpoch, log: PartitionLog, snapshots: SnapshotStore) -> Decision:
+    latest, earliest = snapshots.latest(), snapshots.earliest()
+    if offset == 0 and latest is not None and latest != BOOTSTRAP_ID:
+        return SendSnapshot(latest)
+    start = log.log_start_offset
+    if start == 0 and offset == 0:
+        return SendRecords(offset)
+    if latest is not None and earliest is not None:
+        before = offset < start or (offset == start and last_epoch != earliest.epoch)
+        if before or last_epoch < earliest.epoch:
+            return SendSnapshot(latest)
+    epoch, end = _end_of(last_epoch, log, earliest)
+    if epoch != last_epoch or end < offset:
+        return Diverging(epoch=epoch, end_offset=end)
+    return SendRecords(offset)
+
+
+def _end_of(epoch: LeaderEpoch, log: PartitionLog, earliest: SnapshotId | None) -> tuple[LeaderEpoch, Offset]:
+    """The largest epoch of the log that is not above ``epoch``, and where it ends."""
+    found, end = log.leader_epoch_end_offset(epoch)
+    if found is None or end is None:
+        last = log.epochs.latest_entry
+        if last is not None:
+            return last.epoch, log.log_end_offset
+        return (LeaderEpoch(0) if earliest is None else earliest.epoch), log.log_end_offset
+    if earliest is not None and end == earliest.end_offset and found == epoch:
+        return earliest.epoch, earliest.end_offset
+    return found, end

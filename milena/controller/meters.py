@@ -1,0 +1,93 @@
+"""The controller's gauges and counters, under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from milena.controller.rules.partition_change import RECOVERING
+from milena.node.metadata.image import NO_LEADER, PartitionImage
+from milena.node.metrics import Metrics
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+def register_gauges(controller: Controller, metrics: Metrics) -> None:
+    """Call once the controller leads."""
+    state, metadata = controller.state, controller.metadata
+
+    def gauge(group: str, name: str, read: Callable[[], float], help_text: str) -> None:
+        metrics.gauge(f"kafka_controller_{group}_{name}", read, help_text)
+
+    gauge("kafkacontroller", "activecontrollercount", lambda: int(controller.ready), "1 on the controller that leads.")
+    gauge(
+        "kafkacontroller",
+        "activebrokercount",
+        lambda: sum(not broker.fenced for broker in state.image.brokers.values()),
+        "Registered brokers that are not fenced.",
+    )
+    gauge(
+        "kafkacontroller",
+        "fencedbrokercount",
+        lambda: sum(broker.fenced for broker in state.image.brokers.values()),
+        "Registered brokers that are fenced.",
+    )
+    gauge(
+        "kafkacontroller",
+        "controlledshutdownbrokercount",
+        lambda: sum(b.in_controlled_shutdown and not b.fenced for b in state.image.brokers.values()),
+        "Brokers that are about to stop.",
+    )
+    gauge("kafkacontroller", "globaltopiccount", lambda: len(state.image.topics), "Topics of the cluster.")
+    gauge(
+        "kafkacontroller", "globalpartitioncount", lambda: state.image.partition_count(), "Partitions of the cluster."
+    )
+    gauge(
+        "kafkacontroller",
+        "offlinepartitionscount",
+        lambda: state.index.leaderless_count,
+        "Partitions without a leader.",
+    )
+    gauge(
+        "kafkacontroller",
+        "preferredreplicaimbalancecount",
+        lambda: state.index.imbalanced_count,
+        "Partitions that are not led by their preferred replica.",
+    )
+    gauge(
+        "kafkacontroller",
+        "lastappliedrecordoffset",
+        lambda: state.next_offset - 1,
+        "Offset of the last record of the metadata log.",
+    )
+    gauge(
+        "kafkacontroller",
+        "lastcommittedrecordoffset",
+        lambda: metadata.high_watermark - 1,
+        "Offset of the last committed record of the metadata log.",
+    )
+    state.index.changed = ElectionMeters(metrics).changed
+
+
+class ElectionMeters:
+    """Counts elections by how sure it is that nothing was lost. Elections from before the start do not count."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._unclean = metrics.counter(
+            "kafka_controller_controllerstats_uncleanleaderelectionspersec_total",
+            "Elections of replicas that were neither in sync nor eligible.",
+        )
+        self._eligible = metrics.counter(
+            "kafka_controller_controllerstats_electionfromeligibleleaderreplicaspersec_total",
+            "Elections of eligible leader replicas.",
+        )
+
+    def changed(self, before: PartitionImage, after: PartitionImage) -> None:
+        leader = after.leader
+        if leader in (NO_LEADER, before.leader) or leader in before.isr:
+            return
+        if leader in before.elr:
+            self._eligible.add()
+        elif after.recovery_state == RECOVERING:
+            self._unclean.add()

@@ -1,0 +1,1 @@
+"""Rules without side effects: who leads, where replicas go, what a change of a partition becomes."""

@@ -1,0 +1,156 @@
+"""What happens to partitions when a broker comes, goes, stops, or loses a log directory.
+
+Each function returns records; the broker's own change is among them where Kafka has it. Without ELR a partition
+whose last in-sync replica goes keeps its ISR and has no leader until that broker is back (kafka-behaviour C6, C7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from milena.controller.rules.leader_choice import Acceptable, Election, acceptance
+from milena.controller.rules.partition_change import PartitionChangeBuilder
+from milena.controller.state.partition_index import PartitionKey
+from milena.controller.state.state import ControllerState
+from milena.node.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from milena.protocol.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    UnregisterBrokerRecord,
+)
+from milena.protocol.types import RESERVED_DIRECTORIES, NodeId
+
+FENCE = 1
+UNFENCE = -1
+ENTER_SHUTDOWN = 1
+
+
+def change_builder(
+    state: ControllerState, topic: TopicImage, partition: PartitionImage, acceptable: Acceptable, **options: Any
+) -> PartitionChangeBuilder:
+    """A builder for one partition under the cluster's features and the topic's configuration."""
+    if state.elr_enabled:
+        options["min_isr"] = state.min_isr(topic.name, len(partition.replicas))
+        options["elr_enabled"] = True
+    return PartitionChangeBuilder.of(
+        partition,
+        acceptable,
+        bump_on_isr_shrink=state.bump_on_isr_shrink,
+        with_directories=state.directories_supported,
+        default_directory=state.default_directory,
+        **options,
+    )
+
+
+def partition_changes(
+    state: ControllerState,
+    keys: Iterable[PartitionKey],
+    *,
+    leaving: NodeId = NO_LEADER,
+    joining: NodeId = NO_LEADER,
+    unclean_shutdown: NodeId = NO_LEADER,
+) -> list[PartitionChangeRecord]:
+    """New ISRs and leaders of the partitions ``keys``, as one broker leaves, joins, or was shut down uncleanly."""
+    gone = tuple(broker for broker in (leaving, unclean_shutdown) if broker != NO_LEADER)
+    changes = []
+    for topic_id, number in keys:
+        topic = state.image.topics_by_id[topic_id]
+        partition = topic.partitions[number]
+        builder = change_builder(
+            state,
+            topic,
+            partition,
+            acceptance(state.image.brokers, partition, joining=joining, leaving=gone),
+            isr=tuple(member for member in partition.isr if member not in gone),
+            election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
+            unclean_shutdown=() if unclean_shutdown == NO_LEADER else (unclean_shutdown,),
+        )
+        fields = builder.build()
+        if fields is not None:
+            changes.append(PartitionChangeRecord(partition_id=number, topic_id=topic_id, **fields))
+    return changes
+
+
+def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """Its partitions move first; the fencing comes last."""
+    return [
+        *partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id),
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
+    ]
+
+
+def broker_unfenced(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """It may lead what has no leader."""
+    return [
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
+        *partition_changes(state, state.index.leaderless(), joining=broker.id),
+    ]
+
+
+def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """It enters, or goes on with, a controlled shutdown: others take over what it leads."""
+    records: list[Any] = []
+    if not broker.in_controlled_shutdown:
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
+            )
+        )
+    return records + partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id)
+
+
+def broker_restarted(
+    state: ControllerState, broker_id: NodeId, *, clean: bool, log_dirs: Collection[UUID]
+) -> list[Any]:
+    """A new incarnation registers: the former one is gone. Uncleanly, it may have lost what it had acknowledged; and
+    has, in directories that are not among its ``log_dirs`` any more (Kafka does not look at those)."""
+    in_isr = list(state.index.in_isr(broker_id))
+    if not state.elr_enabled:
+        return list(partition_changes(state, in_isr, leaving=broker_id))
+    in_elr = list(state.index.in_elr(broker_id))
+
+    def is_lost(key: PartitionKey) -> bool:
+        directory = state.image.topics_by_id[key[0]].partitions[key[1]].directory_of(broker_id)
+        return not clean or (
+            directory is not None and directory.int >= RESERVED_DIRECTORIES and directory not in log_dirs
+        )
+
+    return [
+        *partition_changes(state, filter(is_lost, in_isr), unclean_shutdown=broker_id),
+        *partition_changes(state, filter(is_lost, in_elr), unclean_shutdown=broker_id),
+        *partition_changes(state, [key for key in in_isr if not is_lost(key)], leaving=broker_id),
+    ]
+
+
+def broker_unregistered(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    return [
+        *partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id),
+        *partition_changes(state, state.index.in_elr(broker.id), leaving=broker.id),
+        UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch),
+    ]
+
+
+def directories_offline(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID]) -> list[Any]:
+    """Partitions in directories that went offline lose this replica; directories known as offline change nothing."""
+    newly = [directory for directory in broker.log_dirs if directory in offline]
+    if not newly:
+        return []
+    records: list[Any] = []
+    for directory in newly:
+        records += partition_changes(state, state.index.in_directory(directory), leaving=broker.id)
+    remaining = tuple(directory for directory in broker.log_dirs if directory not in offline)
+    records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining))
+    return records
+
+
+def directories_cordoned(broker: BrokerImage, cordoned: Sequence[UUID] | None) -> list[Any]:
+    """Directories that take no new replicas (KIP-1066). None: the broker does not say."""
+    if cordoned is None or (broker.cordoned is not None and set(cordoned) == set(broker.cordoned)):
+        return []
+    return [
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=tuple(cordoned)
+        )
+    ]

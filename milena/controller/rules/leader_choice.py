@@ -1,0 +1,100 @@
+"""Who leads a partition: the choice among its replicas, and the in-sync replicas of a new one.
+
+A replica may be elected cleanly when it is in the ISR, or in the ELR while the ISR is empty (KIP-966). Any other
+choice is unclean: it may lose what was acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import TypeAlias
+from uuid import UUID
+
+from milena.node.metadata.image import NO_LEADER, BrokerImage, PartitionImage
+from milena.protocol.types import NodeId
+
+Acceptable: TypeAlias = Callable[[NodeId], bool]
+"""Whether a broker may lead this partition now."""
+
+
+class Election(Enum):
+    """What a leader is chosen for."""
+
+    PREFERRED = "preferred"
+    """The first replica if possible; otherwise as ONLINE."""
+    ONLINE = "online"
+    """The leader stays if it can; otherwise the first possible replica."""
+    UNCLEAN = "unclean"
+    """As ONLINE, then any replica that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """The outcome: a replica or NO_LEADER, and whether data may be lost by it."""
+
+    leader: NodeId
+    unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What an election is about. ``last_known`` is the last leader of a partition whose ISR and ELR are empty."""
+
+    replicas: Sequence[NodeId]
+    leader: NodeId
+    isr: Sequence[NodeId]
+    elr: Sequence[NodeId] = ()
+    last_known: NodeId | None = None
+
+    def elect(self, election: Election, acceptable: Acceptable) -> Elected:
+        """Choose by Kafka's order of preference (kafka-behaviour C7)."""
+        clean = self.isr or self.elr
+        if election is Election.PREFERRED:
+            order = [self.replicas[0], self.leader, *self.replicas[1:]]
+        else:
+            order = [self.leader, *self.replicas]
+        for replica in order:
+            if replica in clean and acceptable(replica):
+                return Elected(replica)
+        last = self.last_known
+        # A reassignment may have taken its replica away since.
+        if last is not None and last in self.replicas and not clean and acceptable(last):
+            return Elected(last, unclean=True)
+        if election is Election.UNCLEAN:
+            for replica in self.replicas:
+                if acceptable(replica):
+                    return Elected(replica, unclean=True)
+        return Elected(NO_LEADER)
+
+
+def acceptance(
+    brokers: Mapping[int, BrokerImage],
+    partition: PartitionImage,
+    *,
+    joining: NodeId = NO_LEADER,
+    leaving: Sequence[NodeId] = (),
+    moved: Mapping[NodeId, UUID] = MappingProxyType({}),
+) -> Acceptable:
+    """Who may lead ``partition``: registered, active, and with the replica's log directory online.
+
+    ``joining`` counts as active although the image still shows it fenced (its unfencing is being written), and
+    ``leaving`` brokers count as gone although the image still shows them active. ``moved`` replicas lie in these
+    directories although the image still shows others.
+    """
+
+    def acceptable(replica: NodeId) -> bool:
+        broker = brokers.get(replica)
+        if broker is None or replica in leaving or not (broker.active or replica == joining):
+            return False
+        directory = moved.get(replica) or partition.directory_of(replica)
+        return directory is None or broker.has_online_dir(directory)
+
+    return acceptable
+
+
+def initial_isr(active_replicas: Sequence[NodeId]) -> tuple[NodeId, ...]:
+    """The ISR of a new partition, leader first: all its replicas on active brokers. They are equally empty."""
+    return tuple(active_replicas)

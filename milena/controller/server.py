@@ -1,0 +1,285 @@
+"""A controller: its parts, put together, and the order in which they begin and end.
+
+Start: lock and format the directory, load snapshot and log, begin an epoch, write what a new cluster begins with,
+listen. Stop: accept nothing new, end what waits, sync and close the log, let the directory go.
+
+It is the only voter of its cluster: ``controller.quorum.voters`` names it alone, or is not set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from milena.config.listeners import SECURITY_PROTOCOLS
+from milena.config.node_config import NodeConfig
+from milena.config.values import ConfigError
+from milena.controller.apis.table import controller_apis
+from milena.controller.background import Background
+from milena.controller.commands.activation import activation_records, registration_records
+from milena.controller.log.followers import Followers
+from milena.controller.log.formatting import Formatting, read_bootstrap, write_bootstrap
+from milena.controller.log.long_poll import LongPolls
+from milena.controller.log.metadata_log import MetadataLog
+from milena.controller.meters import register_gauges
+from milena.controller.state.result import Result
+from milena.controller.state.sessions import Sessions
+from milena.controller.state.state import ControllerState
+from milena.node.api import ApiTable
+from milena.node.metadata.image import ListenerImage
+from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
+from milena.node.metrics import Metrics
+from milena.node.rules.rules import Rules, uuid_namer
+from milena.node.serving.server import Server, ServerLimits
+from milena.protocol.features import KRAFT_VERSION, RANGES
+from milena.protocol.metadata_records import NoOpRecord
+from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+from milena.protocol.schemas.api_versions import ApiVersionsAnswers
+from milena.protocol.schemas.registry import Role
+from milena.protocol.types import NodeId, Offset
+from milena.protocol.uuids import to_text
+from milena.runtime.context import Runtime
+from milena.runtime.limited_log import LimitedLog
+from milena.runtime.logging import get_logger
+from milena.storage.log.context import LogContext
+from milena.storage.manager.log_dir import DirectoryError, LogDir
+
+if TYPE_CHECKING:
+    from milena.node.serving.verbs import Verbs
+
+SUPPORTED_FEATURES: Final = {**RANGES, KRAFT_VERSION: (0, 0)}
+"""With static voters kraft.version stays at 0."""
+
+T = TypeVar("T")
+
+
+class Controller:
+    """One controller. API modules know it as ``node``."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NodeConfig,
+        *,
+        formatting: Formatting | None = None,
+        metrics: Metrics | None = None,
+        rules: Rules | None = None,
+        apis: ApiTable | None = None,
+    ) -> None:
+        """Nothing is touched before ``start``. Raises ConfigError where other voters are named."""
+        self.runtime = runtime
+        self.config = config
+        self.node_id = NodeId(config.node_id)
+        self.metrics = metrics or Metrics()
+        self.ready = False
+        self.followers = Followers()
+        self.polls = LongPolls(runtime.clock, runtime.contained)
+        self.api_versions = ApiVersionsAnswers(Role.CONTROLLER, SUPPORTED_FEATURES)
+        self.incarnation = runtime.random.uuid()
+        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.state.image.topics_by_id))
+        self.server = Server(
+            runtime,
+            self,
+            node_id=self.node_id,
+            role=Role.CONTROLLER,
+            endpoints=config.controller_listeners,
+            apis=apis or controller_apis(),
+            limits=ServerLimits.of(config.get),
+            metrics=self.metrics,
+            rules=self.rules,
+            holding=True,
+        )
+        self._formatting = formatting or Formatting()
+        self._tasks = runtime.new_tasks(f"controller {self.node_id}")
+        self.log = get_logger("controller", node=self.node_id)
+        self.client_log = LimitedLog(self.log, runtime.clock.monotonic)
+        """For what others can cause as often as they like."""
+        self._directory = LogDir(config.metadata_log_dir, LogContext(runtime.disk, runtime.clock))
+        self._state: ControllerState | None = None
+        self._metadata: MetadataLog | None = None
+        self._keeper: SnapshotKeeper | None = None
+        self._background: Background | None = None
+        self._features_known_at = Offset(-1)
+        self._brokers_left = asyncio.Event()
+        if config.quorum_voters and list(config.quorum_voters) != [self.node_id]:
+            raise ConfigError(
+                f"controller.quorum.voters names {', '.join(map(str, config.quorum_voters))}: "
+                f"only node {self.node_id} itself can be a voter, quorums are not supported yet"
+            )
+
+    @property
+    def state(self) -> ControllerState:
+        assert self._state is not None, "the controller has not started"
+        return self._state
+
+    @cached_property
+    def verbs(self) -> Verbs:
+        """What can be asked of it by hand."""
+        from milena.controller.verbs import ControllerVerbs
+        from milena.node.links.links import link_verbs
+        from milena.node.serving.verbs import Verbs
+
+        return Verbs(self.rules, ControllerVerbs(self).table() | link_verbs(self.runtime.network))
+
+    @property
+    def metadata(self) -> MetadataLog:
+        """The metadata log; its ``log``, ``snapshots`` and ``on_commit`` serve a broker of the same process."""
+        assert self._metadata is not None, "the controller has not started"
+        return self._metadata
+
+    @property
+    def background(self) -> Background:
+        assert self._background is not None, "the controller has not started"
+        return self._background
+
+    @property
+    def cluster_id(self) -> str:
+        return self.state.cluster_id
+
+    @property
+    def bound_listeners(self) -> dict[str, tuple[str, int]]:
+        return dict(self.server.bound)
+
+    async def start(self) -> None:
+        """Returns when it leads and answers.
+
+        Raises OSError; DirectoryError where the directory must not be used or its content is damaged.
+        """
+        await self.server.start()
+        cluster_id = self._format()
+        timeout = self.config.get("broker.session.timeout.ms") / 1000
+        self._state = ControllerState(cluster_id, self.config, Sessions(timeout))
+        self._metadata = MetadataLog(self.runtime, self.config, self._state, [self.node_id])
+        self._open(self._metadata)
+        self._metadata.lead(self._tasks)
+        await self._activate(self._metadata, self._state)
+        policy = SnapshotPolicy(
+            record_bytes=self.config.get("metadata.log.max.record.bytes.between.snapshots"),
+            interval_ms=self.config.get("metadata.log.max.snapshot.interval.ms"),
+            retention_bytes=self.config.get("metadata.max.retention.bytes"),
+            retention_ms=self.config.get("metadata.max.retention.ms"),
+        )
+        log, snapshots = self._metadata.log, self._metadata.snapshots
+        self._keeper = SnapshotKeeper(self.runtime, self._metadata, log, snapshots, policy, node_id=self.node_id)
+        self._metadata.on_commit(self._committed)
+        self._committed()
+        self._tasks.keep(self._beat, name="idle records and snapshots")
+        self._background = Background(self, self._tasks)
+        self._background.start()
+        register_gauges(self, self.metrics)
+        self.server.serve()
+        self.ready = True
+        self.log.info(
+            "controller leads", cluster=cluster_id, epoch=self._metadata.epoch, offset=self._state.next_offset
+        )
+
+    def _format(self) -> str:
+        """Lock the directory and make it this node's; the cluster's id."""
+        directory, disk = self._directory, self.runtime.disk
+        directory.open()
+        if directory.meta is None:
+            cluster_id = self._formatting.cluster_id or to_text(self.runtime.random.uuid())
+            write_bootstrap(disk, directory.path, self._formatting, self.runtime.clock.time_ms())
+            self.log.info("new cluster", cluster=cluster_id, directory=directory.path)
+        else:
+            cluster_id = self._formatting.cluster_id or directory.meta.cluster_id
+        directory.format(cluster_id, self.node_id, self.runtime.random.uuid)
+        if self.config.is_broker and self.config.metadata_log_dir in self.config.log_dirs:
+            directory.unlock()  # the broker of this process locks all of its directories, this one with them
+        return cluster_id
+
+    def _open(self, metadata: MetadataLog) -> None:
+        try:
+            metadata.open()
+        except ValueError as error:  # damaged batches, snapshots, records and quorum states are all of this kind
+            raise DirectoryError(f"the metadata log in {metadata.folder} cannot be used: {error}") from error
+
+    async def _activate(self, metadata: MetadataLog, state: ControllerState) -> None:
+        bootstrap = read_bootstrap(self.runtime.disk, self.config.metadata_log_dir)
+        records = self._formatting.records() if bootstrap is None else bootstrap
+        metadata.write(activation_records(state, records))
+        endpoints = [self._endpoint_image(name, address) for name, address in self.advertised().items()]
+        committed = metadata.write(registration_records(state, self.incarnation, endpoints, SUPPORTED_FEATURES))
+        state.sessions.activate(state.image.brokers.values(), self.runtime.clock.monotonic())
+        await committed
+
+    def advertised(self) -> dict[str, tuple[str, int]]:
+        """Where this controller is reached, by listener name: as configured, with the ports it is bound to."""
+        advertised = {}
+        for endpoint in self.config.advertised_controller_listeners or self.config.controller_listeners:
+            host, port = self.server.bound.get(endpoint.name, (endpoint.host, endpoint.port))
+            advertised[endpoint.name] = (endpoint.host or host, endpoint.port or port)
+        return advertised
+
+    def _endpoint_image(self, name: str, address: tuple[str, int]) -> ListenerImage:
+        protocol = SECURITY_PROTOCOLS.index(self.config.security_protocols.get(name, "PLAINTEXT"))
+        return ListenerImage(name, *address, protocol)
+
+    def current_leader(self) -> CurrentLeader:
+        return CurrentLeader(self.node_id, self.metadata.epoch)
+
+    def leader_endpoints(self, listener_name: str) -> tuple[NodeEndpoint, ...]:
+        """This controller's address on the listener that a request came through."""
+        address = self.advertised().get(listener_name)
+        return () if address is None else (NodeEndpoint(self.node_id, *address),)
+
+    def commit(
+        self, result: Result[T], answer: Callable[[T], Mapping[str, Any]]
+    ) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+        """Write a command's records now; its answer is given once they are committed. Raises KafkaError."""
+        committed = self.metadata.write(result.records, atomic=result.atomic)
+        fields = answer(result.response)
+        return fields if committed.done() else _when(committed, fields)
+
+    def now(self) -> float:
+        return self.runtime.clock.monotonic()
+
+    def _committed(self) -> None:
+        """The high watermark has moved."""
+        state = self.state
+        changed_at = state.features_changed_at
+        if self._features_known_at < changed_at < self.metadata.high_watermark:
+            self.api_versions.set_finalized(state.image.features, changed_at)
+            self._features_known_at = changed_at
+        self.polls.commit()
+        if self.metadata.idle and all(broker.fenced for broker in state.image.brokers.values()):
+            self._brokers_left.set()
+        else:
+            self._brokers_left.clear()
+
+    async def _beat(self) -> None:
+        """Write a record without content where nothing else is written, and look after the snapshots."""
+        idle = self.config.get("metadata.max.idle.interval.ms") / 1000
+        while True:
+            await self.runtime.clock.sleep(idle or 1.0)
+            if idle and self.now() - self.metadata.last_append >= idle / 2:
+                await self.metadata.write([NoOpRecord()])
+            if self.metadata.idle and self._keeper is not None:
+                await self._keeper.tend()
+
+    async def brokers_left(self, timeout: float) -> None:
+        """Wait until no broker is unfenced, as after their controlled shutdowns, or ``timeout`` seconds are over."""
+        if self.ready:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._brokers_left.wait()
+
+    async def stop(self) -> None:
+        """Idempotent. Raises OSError, KafkaError where the log cannot be closed in order."""
+        self.ready = False
+        if self._background is not None:
+            self._background.stop()
+        await self.server.stop()
+        self.polls.stop()
+        await self._tasks.stop()
+        if self._metadata is not None:
+            await self._metadata.close()
+        self._directory.unlock()
+
+
+async def _when(committed: Awaitable[None], fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    await committed
+    return fields

@@ -1,0 +1,59 @@
+"""What can be asked of a controller by hand beside the rules: what it holds of brokers and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from milena.node.metadata.image_digest import image_digest
+
+if TYPE_CHECKING:
+    from milena.controller.server import Controller
+
+
+class ControllerVerbs:
+    """The verbs of one controller."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def table(self) -> dict[str, Callable[..., Any]]:
+        return {"image": self.image, "brokers": self.brokers, "partitions": self.partitions}
+
+    def image(self) -> dict[str, Any]:
+        """the metadata: offset, epoch, digest"""
+        image = self._controller.state.image
+        return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
+
+    def brokers(self) -> dict[str, dict[str, Any]]:
+        """the registered brokers by id: epoch, fenced, in_controlled_shutdown, rack"""
+        return {
+            str(broker.id): {
+                "epoch": broker.epoch,
+                "fenced": broker.fenced,
+                "in_controlled_shutdown": broker.in_controlled_shutdown,
+                "rack": broker.rack,
+            }
+            for broker in self._controller.state.image.brokers.values()
+        }
+
+    def partitions(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
+        """topic (all without): the partitions as registered, by `topic-partition`"""
+        topics = self._controller.state.image.topics
+        if topic is not None and topic not in topics:
+            raise LookupError(f"no topic {topic!r}")
+        return {
+            f"{found.name}-{number}": {
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "partition_epoch": partition.partition_epoch,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+                "adding": list(partition.adding),
+                "removing": list(partition.removing),
+                "elr": list(partition.elr),
+                "recovery_state": partition.recovery_state,
+            }
+            for found in (topics.values() if topic is None else [topics[topic]])
+            for number, partition in sorted(found.partitions.items())
+        }

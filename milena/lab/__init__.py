@@ -1,0 +1,1 @@
+"""The simulated world, its load, faults and judges, and scenarios."""

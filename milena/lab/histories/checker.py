@@ -1,0 +1,166 @@
+"""The checker of histories. What it finds, in the terms of Jepsen's workload for Kafka:
+
+- **lost write**: a record was acknowledged or read, its promises hold, and it is not in the log at the end. Without a
+  final log: something at a higher offset was read, and it never was. Also where its promises are void, if a record that
+  was acknowledged behind it before that happened is still there: logs lose their ends, never their middles.
+- **lost in a lane**: of an idempotent lane a record is stored, and not one of unknown outcome that was sent before it.
+- **duplicate**: one record of an idempotent producer at two offsets.
+- **inconsistent offsets**: two records were acknowledged, read or stored at the same offset of a partition.
+- **aborted read** (G1a): a record was read, or is in the log, that had been refused for good. (One that was read while
+  nobody knew, is gone since its promises are void, and was then refused, is none.)
+- **phantom**: a record was read, or is in the log, that nobody sent.
+- **non-monotonic send**: of two records of a lane the later was acknowledged, or in an idempotent lane stored, at the
+  lower offset; internal where both were under way at once, external where the outcome of the first was known before the
+  second was sent. Also where no lane tells: a record lies below one that was acknowledged before it was sent.
+- **non-monotonic poll**: a reader went back, within one poll (internal) or between two of a session (external).
+- **poll skip**: a reader jumped over an offset that holds a record, likewise internal or external. Gaps in the offsets
+  that nobody ever saw filled are none: markers of transactions leave such.
+- **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it. (Where
+  its promises are void, readers may have been further on in another log.)
+- **log start**: a log begins behind what a ``Deletion`` lets go.
+- **epoch order**: leader epochs fall along a log. **gap**: offsets are missing in a log that must be dense.
+- **topic**: a topic is not as it was acknowledged, or is one that nobody made.
+
+What is wrong with groups is in ``groups``.
+
+Promises. A record that was acknowledged with acks=all, or read by anybody (readers see nothing above the high
+watermark), stays, at its offset; acks=1 promises nothing before somebody has read it. ``Void`` ends the promises for
+what was sent to a partition before, but for what lies before the offset that it names. A record without promises may
+vanish, and others may take its offset.
+
+Holes. Objects of a tier may be lost for good. What they alone held may be refused with an error, and only that: it is
+missing in a final log within its ``holes``, or was not seen by a reader that was refused it (``Hole``). It is never
+passed over without an error, never another record, and nothing beside it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from milena.lab.histories.events import (
+    Deletion,
+    Event,
+    FinalLog,
+    FinalTopic,
+    Hole,
+    Poll,
+    Send,
+    TopicChange,
+    TopicPartition,
+    Void,
+)
+from milena.lab.histories.groups import GroupRules
+from milena.lab.histories.metadata import MetadataRules
+from milena.lab.histories.observed import Observed
+
+
+class Anomaly(Enum):
+    LOST_WRITE = "lost write"
+    LOST_IN_LANE = "lost in a lane"
+    DUPLICATE = "duplicate"
+    INCONSISTENT_OFFSETS = "inconsistent offsets"
+    ABORTED_READ = "aborted read"
+    PHANTOM = "phantom"
+    INTERNAL_NONMONOTONIC_SEND = "internal non-monotonic send"
+    NONMONOTONIC_SEND = "non-monotonic send"
+    INTERNAL_NONMONOTONIC_POLL = "internal non-monotonic poll"
+    NONMONOTONIC_POLL = "non-monotonic poll"
+    INTERNAL_POLL_SKIP = "internal poll skip"
+    POLL_SKIP = "poll skip"
+    UNSEEN = "unseen"
+    EPOCH_ORDER = "epoch order"
+    GAP = "gap"
+    LOG_START = "log start"
+    TOPIC = "topic"
+    LOST_COMMIT = "lost commit"
+    COMMIT_BACK = "commit went back"
+    OFFSET_FROM_NOWHERE = "group offset from nowhere"
+    DELETED_OFFSET_BACK = "deleted offset is back"
+    DELETED_GROUP_BACK = "deleted group is back"
+    OFFSET_ORDER = "group offsets out of order"
+    TWO_OWNERS = "partition with two owners"
+    OLD_GENERATION = "commit of an old generation"
+    GENERATION_BACK = "generation goes back"
+    GENERATION_TWICE = "generation used twice"
+    NEVER_SENT = "assignment that nobody sent"
+    TWO_IDS = "two ids of one instance"
+    NEVER_ANSWERED = "never answered"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One anomaly; ``where`` is a partition, a topic or a group."""
+
+    anomaly: Anomaly
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.anomaly.value}: {self.where}: {self.text}"
+
+
+class Checker:
+    """Takes a history event by event; ``finish`` gives the verdict. For an event of a log the
+    work is constant."""
+
+    def __init__(self) -> None:
+        self._logs: dict[TopicPartition, Observed] = {}
+        self._metadata = MetadataRules()
+        self._groups = GroupRules()
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Send():
+                self._log(event.partition).sent(event)
+            case Poll():
+                self._log(event.partition).polled(event)
+            case Hole():
+                self._log(event.partition).passed(event)
+            case Void():
+                self._log(event.partition).voided(event)
+                self._groups.voided(event)
+            case Deletion():
+                self._log(event.partition).deleted(event)
+            case FinalLog():
+                self._log(event.partition).ended(event)
+            case TopicChange():
+                self._metadata.changed(event)
+                self._groups.topic_changed(event)
+            case FinalTopic():
+                self._metadata.ended(event)
+            case _:
+                self._groups.add(event)
+
+    def finish(self) -> list[Violation]:
+        """Everything that is wrong, partition by partition."""
+        found = [
+            Violation(Anomaly(name), f"{topic}-{number}", text)
+            for (topic, number), log in sorted(self._logs.items())
+            for name, text in log.verdict()
+        ]
+        others = (*self._metadata.verdict(), *self._groups.verdict())
+        return found + [Violation(Anomaly(name), where, text) for name, where, text in others]
+
+    def _log(self, partition: TopicPartition) -> Observed:
+        found = self._logs.get(partition)
+        if found is None:
+            found = self._logs[partition] = Observed()
+        return found
+
+
+def check(events: Iterable[Event]) -> list[Violation]:
+    """The verdict on a whole history: empty for a clean one."""
+    checker = Checker()
+    for event in events:
+        checker.add(event)
+    return checker.finish()
+
+
+def counts(violations: Iterable[Violation]) -> Mapping[Anomaly, int]:
+    """How often each anomaly was found."""
+    found: dict[Anomaly, int] = {}
+    for violation in violations:
+        found[violation.anomaly] = found.get(violation.anomaly, 0) + 1
+    return found

@@ -1,0 +1,220 @@
+"""The members of one group: generations, assignments and ids are what a coordinator may give out (rules: ``groups``).
+
+What is *established* was told after it had been written: that a member got its assignment, or could commit. Everything
+else a coordinator keeps in memory, so the next one may not know it: a generation that was joined and never synced comes
+twice, with other members. A deposed coordinator goes on from what it has; only what it had told itself binds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TypeAlias
+
+from milena.lab.histories.group_events import (
+    AsMember,
+    Awaited,
+    GroupDelete,
+    Heartbeat,
+    Join,
+    OffsetCommit,
+    Outcome,
+    Share,
+    Sync,
+    Trouble,
+)
+from milena.lab.histories.registers import EVER
+
+Found: TypeAlias = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Lives:
+    """When a group may have been forgotten: then its generations begin anew."""
+
+    ends: list[tuple[float, float]] = field(default_factory=list)
+    """From when to when each end may have come."""
+
+    def may_end(self, begun: float, ended: float) -> bool:
+        return any(start < ended and end > begun for start, end in self.ends)
+
+
+@dataclass(slots=True)
+class Members:
+    """What was answered to the members of a group. ``settled``: from when on no coordinator is deposed."""
+
+    lives: Lives
+    voids: Lives
+    settled: float = EVER
+    joins: list[Join] = field(default_factory=list)
+    syncs: list[Sync] = field(default_factory=list)
+    heartbeats: list[Heartbeat] = field(default_factory=list)
+    commits: list[OffsetCommit] = field(default_factory=list)
+    deletes: list[GroupDelete] = field(default_factory=list)
+    _synced: list[Sync] = field(default_factory=list, init=False)
+    _established: list[AsMember] = field(default_factory=list, init=False)
+    _instances: dict[str, str] = field(default_factory=dict, init=False)
+    """What each id stands for: a static member's instance."""
+
+    def verdict(self, troubles: Iterable[Trouble]) -> Iterator[Found]:
+        self._synced = sorted((one for one in self.syncs if _is_ok(one)), key=lambda sync: sync.ended)
+        commits = [one for one in self.commits if _is_ok(one) and one.generation >= 0]
+        self._established = [*self._synced, *commits]
+        self._instances = self._all_instances()
+        for commit in commits:
+            yield from self._older(commit, "commit of an old generation")
+        for answer in self._taken(*self.joins, *self._synced, *self.heartbeats):
+            yield from self._older(answer, "generation goes back")
+        yield from self._used_twice()
+        yield from self._shared()
+        yield from self._never_sent()
+        yield from self._two_ids()
+        yield from self._survivors()
+        yield from self._unanswered(list(troubles))
+
+    def _taken(self, *answers: AsMember) -> Iterator[AsMember]:
+        return filter(_is_ok, answers)
+
+    def _binds(self, told: AsMember, answer: AsMember) -> bool:
+        """Whether who gave the answer had to know what was told before."""
+        if told.ended > answer.begun:
+            return False
+        return isinstance(answer, OffsetCommit) or answer.begun >= self.settled or told.node == answer.node != ""
+
+    def _older(self, answer: AsMember, name: str) -> Iterator[Found]:
+        for told in self._established:
+            newer = told.generation > answer.generation and self._binds(told, answer)
+            if newer and not self.lives.may_end(told.begun, answer.ended):
+                yield (
+                    name,
+                    f"{type(answer).__name__} of {answer.member} in generation {answer.generation} "
+                    f"was taken from {answer.begun:.3f} to {answer.ended:.3f}, behind generation {told.generation}",
+                )
+                return
+
+    def _all_instances(self) -> dict[str, str]:
+        found = {one.member: one.instance for one in (*self.joins, *self.syncs) if one.instance}
+        for join in self.joins:
+            found.update({member: instance for member, instance in join.members if instance})
+        return found
+
+    def _who(self, member: str) -> str:
+        return self._instances.get(member, member)
+
+    # -- generations
+
+    def _rosters(self) -> dict[int, list[tuple[Sync, frozenset[str]]]]:
+        """By generation: the leader's Sync that was taken, and of whom it had been told."""
+        told = {}
+        for join in self.joins:
+            if _is_ok(join) and join.members:
+                told[join.member, join.generation] = frozenset(self._who(member) for member, _ in join.members)
+        found: dict[int, list[tuple[Sync, frozenset[str]]]] = {}
+        for sync in self._synced:
+            roster = told.get((sync.member, sync.generation))
+            if roster is not None and sync.sent is not None:
+                found.setdefault(sync.generation, []).append((sync, roster))
+        return found
+
+    def _used_twice(self) -> Iterator[Found]:
+        rosters = self._rosters()
+        for generation, those in rosters.items():
+            for (one, roster), (other, another) in combinations(those, 2):
+                if roster != another and not self._apart(one, other):
+                    text = f"generation {generation} has {_names(roster)}, and {_names(another)}"
+                    yield "generation used twice", text
+        for sync in self._synced:
+            of_it = [roster for one, roster in rosters.get(sync.generation, ()) if not self._apart(one, sync)]
+            if of_it and not any(self._who(sync.member) in roster for roster in of_it):
+                yield "generation used twice", f"generation {sync.generation} has {_names(of_it[0])}, and {sync.member}"
+
+    def _apart(self, one: Sync, other: Sync) -> bool:
+        """Whether the group may have been forgotten between the two."""
+        return self.lives.may_end(min(one.begun, other.begun), max(one.ended, other.ended))
+
+    # -- assignments
+
+    def _shared(self) -> Iterator[Found]:
+        owners: dict[int, list[Sync]] = {}
+        for sync in self._synced:
+            for other in owners.get(sync.generation, ()):
+                both = set(sync.share).intersection(other.share)
+                if both and self._who(sync.member) != self._who(other.member) and not self._apart(sync, other):
+                    text = f"{_names(map(str, both))} in generation {sync.generation}: {other.member} and {sync.member}"
+                    yield "partition with two owners", text
+            if sync.share:
+                owners.setdefault(sync.generation, []).append(sync)
+
+    def _never_sent(self) -> Iterator[Found]:
+        sent: dict[int, dict[str, set[Share]]] = {}
+        leaders = {(join.member, join.generation): join.leader for join in self.joins}
+        known = {join.member for join in self.joins}
+        for sync in self.syncs:
+            if sync.sent is not None:
+                of_it = sent.setdefault(sync.generation, {})
+                for member, share in sync.sent:
+                    of_it.setdefault(self._who(member), set()).add(tuple(sorted(share)))
+        for sync in self._synced:
+            shares = sent.get(sync.generation)
+            if shares is None and leaders.get((sync.member, sync.generation), "") not in known:
+                continue  # somebody leads of whom the history does not tell
+            allowed = set() if shares is None else shares.get(self._who(sync.member), {()})
+            if tuple(sorted(sync.share)) not in allowed:
+                text = f"{sync.member} got {_names(map(str, sync.share))} in generation {sync.generation}"
+                yield "assignment that nobody sent", text
+
+    # -- ids
+
+    def _two_ids(self) -> Iterator[Found]:
+        """An id that was given up for a newer one of the same instance, which is established."""
+        seen: dict[str, tuple[float, float]] = {}
+        for join in sorted(self.joins, key=lambda one: one.ended):
+            if _is_ok(join) and join.instance:
+                seen.setdefault(join.member, (join.begun, join.ended))
+        newer: dict[str, list[Sync]] = {}
+        for sync in self._synced:
+            if sync.instance:
+                newer.setdefault(sync.instance, []).append(sync)
+        for answer in self._taken(*self._synced, *self.heartbeats, *self.commits):
+            if answer.member not in seen:
+                continue
+            for told in newer.get(answer.instance, ()):
+                later = told.member in seen and seen[told.member][0] >= seen[answer.member][1]
+                if later and self._binds(told, answer) and not self.voids.may_end(told.begun, answer.ended):
+                    text = f"{answer.instance} is {told.member}, and {answer.member} was taken at {answer.ended:.3f}"
+                    yield "two ids of one instance", text
+                    break
+
+    def _survivors(self) -> Iterator[Found]:
+        """Members of a group that was deleted, and so had none."""
+        for delete in self.deletes:
+            if delete.outcome is not Outcome.OK:
+                continue
+            before = {one.member for one in self._established if one.member and one.ended <= delete.begun}
+            for answer in self._taken(*self._synced, *self.heartbeats, *self.commits):
+                bound = isinstance(answer, OffsetCommit) or answer.node == delete.node or answer.begun >= self.settled
+                if answer.member not in before or answer.begun < delete.ended or not bound:
+                    continue
+                if not self.voids.may_end(delete.begun, answer.ended):
+                    text = f"it was deleted at {delete.ended:.3f}, and {answer.member} taken at {answer.ended:.3f}"
+                    yield "deleted group is back", text
+                    break
+
+    # -- answers
+
+    def _unanswered(self, troubles: list[Trouble]) -> Iterator[Found]:
+        awaited: list[Awaited] = [*self.joins, *self.syncs]
+        for one in awaited:
+            disturbed = any(t.node == one.node and t.begun <= one.ended and t.ended >= one.begun for t in troubles)
+            if one.silent and not disturbed:
+                what = f"{type(one).__name__} of {one.member or 'a new member'} at {one.node}"
+                yield "never answered", f"{what} from {one.begun:.3f} on, for {one.ended - one.begun:.1f} s"
+
+
+def _is_ok(event: AsMember) -> bool:
+    return event.outcome is Outcome.OK
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,0 +1,202 @@
+"""Consumer groups: what was acknowledged stays, what coordinators told their members fits together. What is found:
+
+- **lost commit**: an offset was committed, or read, and then there is none, which no deletion or expiry explains.
+- **commit went back**: an older commit is read where a newer one was acknowledged, or read, before.
+- **group offset from nowhere**: an offset is read that nobody committed, or whose commit had been refused for good.
+- **deleted offset is back**, **deleted group is back**: an offset is read, or a member let in, of before a deletion.
+- **group offsets out of order**: each read could be right, and all of them cannot (rules: ``registers``).
+- **partition with two owners**: two members of one generation were given the same partition.
+- **commit of an old generation**: it was taken when a newer generation had been established.
+- **generation goes back**, **generation used twice**: behind a newer one; with different members.
+- **assignment that nobody sent**: a member got another share than its leader sent for it.
+- **two ids of one instance**: a static member's old id was taken when its new one had been established.
+- **never answered**: a JoinGroup or SyncGroup, over a connection that did not break, of a node without trouble.
+
+Only what is certain counts: a request without an answer may take effect later or never, a deposed coordinator answers
+from what it knows, a deleted topic's offsets go at some time or never, and promises of ``__consumer_offsets`` are void
+with its own (``Void``). A commit of unknown outcome takes effect no more once a newer generation is established.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from milena.lab.histories.events import TopicChange, Void
+from milena.lab.histories.generations import Lives, Members
+from milena.lab.histories.group_events import (
+    NO_OFFSET,
+    Expiry,
+    GroupDelete,
+    GroupEvent,
+    Heartbeat,
+    Join,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Outcome,
+    Settled,
+    Sync,
+    TopicPartition,
+    Trouble,
+)
+from milena.lab.histories.registers import EVER, Read, Value, Write, judge
+
+Found: TypeAlias = tuple[str, str, str]
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+UNDER_WAY: Final = 5.0
+"""Seconds after the end of a promise in which a node may still show what it had."""
+
+
+@dataclass(slots=True)
+class _Group:
+    members: Members
+    commits: dict[TopicPartition, list[OffsetCommit]] = field(default_factory=dict)
+    fetches: dict[TopicPartition, list[OffsetFetch]] = field(default_factory=dict)
+    offset_deletes: list[OffsetDelete] = field(default_factory=list)
+
+
+class GroupRules:
+    """Takes events of groups; ``verdict`` says what is wrong with each."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._troubles: list[Trouble] = []
+        self._voids = Lives()
+        self._expiry = EVER
+        self._settled = EVER
+        self._deleted_topics: dict[str, list[float]] = {}
+        self._made_again: dict[str, float] = {}
+
+    def voided(self, void: Void) -> None:
+        if void.partition[0] == OFFSETS_TOPIC:
+            begun = void.at if void.since is None else void.since
+            self._voids.ends.append((begun, void.at + UNDER_WAY))
+
+    def topic_changed(self, change: TopicChange) -> None:
+        """Its offsets go some time after it was deleted. Those that are left of it are not shown while there is another
+        topic of its name."""
+        if change.outcome is Outcome.FAILED:
+            return
+        if not change.exists:
+            self._deleted_topics.setdefault(change.name, []).append(change.begun)
+        elif change.name in self._deleted_topics:
+            self._made_again.setdefault(change.name, change.begun)
+
+    def add(self, event: GroupEvent) -> None:
+        match event:
+            case Trouble():
+                self._troubles.append(event)
+            case Settled():
+                self._settled = min(self._settled, event.at)
+            case Expiry():
+                self._expiry = min(self._expiry, event.at)
+            case _:
+                self._add_to(self._group(event.group), event)
+
+    def _group(self, name: str) -> _Group:
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = _Group(Members(Lives(), self._voids))
+        return found
+
+    def _add_to(self, group: _Group, event: GroupEvent) -> None:
+        match event:
+            case Join():
+                group.members.joins.append(event)
+            case Sync():
+                group.members.syncs.append(event)
+            case Heartbeat():
+                group.members.heartbeats.append(event)
+            case OffsetCommit():
+                group.members.commits.append(event)
+                group.commits.setdefault(event.partition, []).append(event)
+            case OffsetFetch():
+                group.fetches.setdefault(event.partition, []).append(event)
+            case OffsetDelete():
+                group.offset_deletes.append(event)
+            case GroupDelete():
+                group.members.deletes.append(event)
+
+    def verdict(self) -> Iterator[Found]:
+        """Anomaly, group, sentence."""
+        for name, group in self._groups.items():
+            members = group.members
+            members.settled = self._settled
+            ends = [(one.begun, self._end(one)) for one in members.deletes if one.outcome is not Outcome.FAILED]
+            members.lives.ends = [*ends, *self._voids.ends, (self._expiry, EVER)]
+            for anomaly, text in members.verdict(self._troubles):
+                yield anomaly, name, text
+            for partition in dict.fromkeys([*group.commits, *group.fetches]):
+                for wrong, text in judge(self._writes(group, partition), self._reads(group, partition)):
+                    yield wrong.value, name, f"{partition[0]}-{partition[1]}: {text}"
+
+    # -- one offset of a group as a register
+
+    def _writes(self, group: _Group, partition: TopicPartition) -> list[Write]:
+        found: list[Write] = []
+        for commit in group.commits.get(partition, ()):
+            found += self._of_commit(group, commit)
+        deletes = [one for one in group.offset_deletes if one.partition == partition]
+        all_deletes: list[OffsetDelete | GroupDelete] = [*deletes, *group.members.deletes]
+        for delete in all_deletes:
+            if delete.outcome is not Outcome.FAILED:
+                sure = delete.outcome is Outcome.OK and not self._is_void(delete.begun)
+                found.append(Write(None, delete.begun, self._end(delete), sure, delete.node))
+        return found
+
+    def _of_commit(self, group: _Group, commit: OffsetCommit) -> Iterator[Write]:
+        if commit.outcome is Outcome.FAILED:
+            return
+        value = (commit.offset, commit.metadata)
+        sure = commit.outcome is Outcome.OK and not self._is_void(commit.begun)
+        last = min(self._fenced(group, commit), self._unheard_until(commit.begun))
+        ended = commit.ended if sure else last
+        yield Write(value, commit.begun, ended, sure, commit.node)
+        if commit.retried and sure:
+            yield Write(value, commit.begun, last, False)
+        if commit.retention is not None:
+            # only the last commit expires: what follows one comes after its expiry, or has overwritten it
+            yield Write(None, commit.begun + commit.retention, ended, False)
+
+    def _fenced(self, group: _Group, commit: OffsetCommit) -> float:
+        """From when on a commit cannot take effect any more: a newer generation has got its assignments."""
+        if commit.generation < 0 or self._is_void(commit.begun):
+            return EVER
+        lives = group.members.lives
+        newer = (one for one in group.members.syncs if one.outcome is Outcome.OK and one.generation > commit.generation)
+        later = (sync.ended for sync in newer if sync.begun >= commit.begun)
+        fences = (ended for ended in later if not lives.may_end(commit.begun, ended))
+        return min(fences, default=EVER)
+
+    def _end(self, delete: OffsetDelete | GroupDelete) -> float:
+        sure = delete.outcome is Outcome.OK and not self._is_void(delete.begun)
+        return delete.ended if sure else self._unheard_until(delete.begun)
+
+    def _unheard_until(self, begun: float) -> float:
+        """When what has no answer has taken effect, if ever."""
+        return self._settled if begun < self._settled else EVER
+
+    def _is_void(self, begun: float) -> bool:
+        return any(begun <= end for _, end in self._voids.ends)
+
+    def _reads(self, group: _Group, partition: TopicPartition) -> list[Read]:
+        # each coordinator deletes what it has of a topic when it hears that it is gone: once or more, or never
+        gone = [*self._deleted_topics.get(partition[0], ()), *(begun for begun, _ in self._voids.ends)]
+        excuse = min(gone, default=EVER)
+        fetches = [one for one in group.fetches.get(partition, ()) if one.outcome is Outcome.OK]
+        hidden = self._made_again.get(partition[0], EVER)
+        fetches = [one for one in fetches if one.offset != NO_OFFSET or one.ended < hidden]
+        found = [self._read(_value(one), one, excuse) for one in fetches]
+        return found + [self._read(None, one, excuse) for one in group.members.deletes if one.absent]
+
+    def _read(self, value: Value, asked: OffsetFetch | GroupDelete, excuse: float) -> Read:
+        if self._is_void(asked.begun):
+            return Read(value, asked.begun, EVER, excuse=excuse)  # only where it is from is asked
+        settled = asked.begun >= self._settled
+        return Read(value, asked.begun, asked.ended, asked.node, settled, excuse)
+
+
+def _value(fetch: OffsetFetch) -> Value:
+    return None if fetch.offset == NO_OFFSET else (fetch.offset, fetch.metadata)

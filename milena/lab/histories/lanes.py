@@ -1,0 +1,84 @@
+"""Lanes: what keeps the order in which it was sent, and what no lane has to tell: time (rules: ``checker``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from milena.lab.histories.events import Outcome, Send
+
+Fall = tuple[Send, int, Send, int]
+"""A record and its offset, and one that was sent after it and lies below, with its offset."""
+
+Gap = tuple[Send | None, Send, Send]
+"""What an idempotent lane has before it, one of unknown outcome that is not stored, and the next that is."""
+
+
+class Lanes:
+    """Of one partition. ``stored`` is where the final log has each value; empty where there is none."""
+
+    def __init__(self) -> None:
+        self._sends: list[Send] = []
+        self._last: dict[str, Send] = {}
+        self._falls: list[tuple[Send, Send]] = []
+
+    def add(self, send: Send) -> None:
+        """In the order of each client."""
+        self._sends.append(send)
+        if send.lane and send.outcome is Outcome.OK and send.offset >= 0:
+            before = self._last.get(send.lane)
+            if before is not None and before.offset >= send.offset:
+                self._falls.append((before, send))
+            self._last[send.lane] = send
+
+    def falls(self, stored: Mapping[str, int]) -> Iterator[Fall]:
+        """Each pair once."""
+        told = {(before.value, after.value) for before, after in self._falls}
+        for before, after in self._falls:
+            yield before, before.offset, after, after.offset
+        for before, after in (*self._stored_falls(stored), *self._late(stored)):
+            if (before.value, after.value) not in told:
+                told.add((before.value, after.value))
+                yield before, stored[before.value], after, stored[after.value]
+
+    def _of_lanes(self) -> Iterator[list[Send]]:
+        """What each idempotent lane sent, in order."""
+        found: dict[str, list[Send]] = {}
+        for send in self._sends:
+            if send.lane and send.once:
+                found.setdefault(send.lane, []).append(send)
+        for lane in found.values():
+            lane.sort(key=lambda send: send.begun)
+            yield lane
+
+    def _stored_falls(self, stored: Mapping[str, int]) -> Iterator[tuple[Send, Send]]:
+        for lane in self._of_lanes() if stored else ():
+            last: Send | None = None
+            for send in lane:
+                if send.value not in stored:
+                    continue
+                if last is not None and stored[send.value] < stored[last.value]:
+                    yield last, send
+                last = send
+
+    def _late(self, stored: Mapping[str, int]) -> Iterator[tuple[Send, Send]]:
+        """Those that lie below one that had been acknowledged before they were sent."""
+        there = [send for send in self._sends if send.value in stored]
+        first: Send | None = None
+        for send in sorted(there, key=lambda send: stored[send.value], reverse=True):
+            if first is not None and first.ended < send.begun:
+                yield first, send
+            is_known = send.outcome is Outcome.OK and send.offset == stored[send.value]
+            if is_known and (first is None or send.ended < first.ended):
+                first = send
+
+    def gaps(self, stored: Mapping[str, int]) -> Iterator[Gap]:
+        for lane in self._of_lanes():
+            before: Send | None = None
+            missing: Send | None = None
+            for send in lane:
+                if send.value in stored:
+                    if missing is not None:
+                        yield before, missing, send
+                    before, missing = send, None
+                elif send.outcome is Outcome.UNKNOWN and missing is None:
+                    missing = send

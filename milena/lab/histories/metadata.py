@@ -1,0 +1,49 @@
+"""Topics: what was acknowledged stays, through everything, and there is none that nobody made (rules: ``checker``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from milena.lab.histories.events import FinalTopic, Outcome, TopicChange
+
+UNDER_WAY: Final = 60.0
+"""Seconds for which a request may wait in a connection, or in a node that stands still, and be carried out then."""
+
+
+class MetadataRules:
+    """Topics are only judged where the history names those that exist in the end."""
+
+    def __init__(self) -> None:
+        self._changes: dict[str, list[TopicChange]] = {}
+        self._topics: dict[str, Mapping[str, str]] = {}
+
+    def changed(self, change: TopicChange) -> None:
+        """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not. A
+        request without an answer may still be on its way, and reach the controller behind what was acknowledged."""
+        if change.outcome is Outcome.OK:
+            before = self._changes.get(change.name, [])
+            late = [one for one in before if one.outcome is Outcome.UNKNOWN and change.begun - one.begun < UNDER_WAY]
+            self._changes[change.name] = [change, *late]
+        elif change.outcome is Outcome.UNKNOWN:
+            self._changes.setdefault(change.name, []).append(change)
+
+    def ended(self, topic: FinalTopic) -> None:
+        self._topics[topic.name] = topic.config
+
+    def verdict(self) -> Iterator[tuple[str, str, str]]:
+        """Anomaly, topic, sentence."""
+        for name, changes in self._changes.items():
+            config = self._topics.get(name)
+            made = [dict(change.config) for change in changes if change.exists]
+            may_lack = len(made) < len(changes) or changes[0].outcome is Outcome.UNKNOWN
+            if config is None:
+                if not may_lack:
+                    yield "topic", name, "it should exist"
+            elif not made:
+                only_unsure = all(change.outcome is Outcome.UNKNOWN for change in changes)
+                yield "topic", name, "nobody made it" if only_unsure else "it should not exist"
+            elif dict(config) not in made:
+                yield "topic", name, f"it has {dict(config)} and was created with {' or '.join(map(str, made))}"
+        for name in sorted(self._topics.keys() - self._changes.keys()):
+            yield "topic", name, "nobody made it"

@@ -1,0 +1,248 @@
+"""What a history says of one partition, gathered event by event, and the verdict on it (rules: ``checker``)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from milena.lab.histories.events import ACKS_ALL, Deletion, FinalLog, Hole, Outcome, Poll, Send, Void
+from milena.lab.histories.lanes import Lanes
+from milena.lab.histories.sessions import Jump, Sessions
+
+Found = tuple[str, str]
+EVERYTHING: Final = float("inf")
+UNDER_WAY: Final = 5.0
+"""Seconds that what was read may have travelled, or waited, before the reader got it."""
+
+
+class Observed:
+    """Offsets claimed for values, by acknowledgements, by reads, by the final log; conflicts are judged at the end,
+    when it is known what is void."""
+
+    def __init__(self) -> None:
+        self._sends: dict[str, Send] = {}
+        self._value_at: dict[int, str] = {}
+        self._offset_of: dict[str, int] = {}
+        self._rivals: dict[int, dict[str, None]] = {}
+        self._places: dict[str, dict[int, None]] = {}
+        self._read: dict[str, int] = {}
+        """Each value that was read, and where last."""
+        self._weak: set[tuple[int, str]] = set()
+        """What was acknowledged with acks=1."""
+        self._reads = Sessions()
+        self._lanes = Lanes()
+        self._voids: list[Void] = []
+        self._deletable = 0.0
+        """The offset before which anything may be deleted."""
+        self._asked_upto = 0
+        """The same, where somebody has asked for it."""
+        self._reader = False
+        """Somebody has read to the end."""
+        self._holes: list[tuple[int, int]] = []
+        """What readers were refused."""
+        self._final: FinalLog | None = None
+        self._stored: dict[str, int] = {}
+        self._highest_read = -1
+
+    # -- gathering
+
+    def sent(self, send: Send) -> None:
+        self._sends[send.value] = send
+        self._lanes.add(send)
+        if send.outcome is not Outcome.OK or send.offset < 0:
+            return
+        self._claim(send.offset, send.value)
+        if send.acks != ACKS_ALL:
+            self._weak.add((send.offset, send.value))
+
+    def polled(self, poll: Poll) -> None:
+        self._reader = True
+        for offset, value in poll.records:
+            self._claim(offset, value)
+            self._read[value] = offset
+            if offset > self._highest_read:
+                self._highest_read = offset
+        self._reads.add(poll)
+
+    def voided(self, void: Void) -> None:
+        self._voids.append(void)
+
+    def deleted(self, deletion: Deletion) -> None:
+        before = EVERYTHING if deletion.before is None else deletion.before
+        self._deletable = max(self._deletable, before)
+        self._asked_upto = max(self._asked_upto, deletion.before or 0)
+
+    def passed(self, hole: Hole) -> None:
+        self._holes.append((hole.first, hole.last))
+
+    def ended(self, final: FinalLog) -> None:
+        self._final = final
+        for offset, value, _ in final.records:
+            self._claim(offset, value)
+            self._stored[value] = offset
+
+    def _claim(self, offset: int, value: str) -> None:
+        if self._value_at.setdefault(offset, value) != value:
+            self._rivals.setdefault(offset, {self._value_at[offset]: None})[value] = None
+        if self._offset_of.setdefault(value, offset) != offset:
+            self._places.setdefault(value, {self._offset_of[value]: None})[offset] = None
+
+    # -- the verdict
+
+    def verdict(self) -> Iterator[Found]:
+        """Each anomaly's name, and a sentence."""
+        yield from self._lost()
+        yield from self._cut_in_the_middle()
+        for value, places in self._places.items():
+            send = self._sends.get(value)
+            if send is None or (send.once and not self._is_void(send, min(places))):
+                yield "duplicate", f"{value} is at {_listed(places)}"
+        for offset, values in self._rivals.items():
+            kept = [value for value in values if self._is_promised(value, offset)]
+            if len(kept) > 1:
+                yield "inconsistent offsets", f"{_listed(kept)} were at {offset}"
+        yield from self._out_of_nowhere()
+        for before, at, after, there in self._lanes.falls(self._stored):
+            if self._is_promised(before.value, at):
+                kind = "" if before.ended <= after.begun else "internal "
+                text = f"{after.value} is at {there}, and {before.value}, sent before it, at {at}"
+                yield f"{kind}non-monotonic send", text
+        if self._final is not None:
+            for before_it, missing, found in self._lanes.gaps(self._stored):
+                at, there = (
+                    self._final.start - 1 if before_it is None else self._stored[before_it.value],
+                    self._stored[found.value],
+                )
+                deleted = before_it is None and self._start > 0
+                refused = any(first < there and last > at for first, last in self._final.holes)
+                if not (deleted or refused or self._is_void(missing)):
+                    yield "lost in a lane", f"{missing.value} is not there, but {found.value}, which was sent after it"
+        yield from self._of_readers()
+        yield from self._of_final_log()
+
+    def _is_void(self, send: Send, offset: int = -1) -> bool:
+        """Whether a fault has ended the promises for it, at the offset that it had; -1: nobody knows where it was."""
+        return any(send.begun <= void.at and not 0 <= offset < void.kept for void in self._voids)
+
+    def _is_promised(self, value: str, offset: int) -> bool:
+        """Whether a value that was found at an offset stays there."""
+        send = self._sends.get(value)
+        if send is None:
+            return True
+        if self._is_void(send, offset):
+            return False
+        if (offset, value) not in self._weak:
+            return True
+        return offset in (self._read.get(value), self._stored.get(value))
+
+    def _is_acknowledged(self, send: Send) -> bool:
+        return send.outcome is Outcome.OK and send.acks == ACKS_ALL
+
+    def _lost(self) -> Iterator[Found]:
+        for value, send in self._sends.items():
+            acknowledged = self._is_acknowledged(send)
+            if not (acknowledged or value in self._read) or value in self._stored:
+                continue
+            offset = self._offset_of.get(value, -1)
+            if self._is_void(send, offset) or 0 <= offset < self._start or self._is_refused(offset):
+                continue
+            if self._final is not None:
+                how = "acknowledged" if acknowledged else "read"
+                yield "lost write", f"{value} was {how} at {offset} and is gone"
+            elif value not in self._read and 0 <= offset <= self._highest_read:
+                yield "lost write", f"{value} was acknowledged at {offset}, and {self._highest_read} was read without"
+
+    def _cut_in_the_middle(self) -> Iterator[Found]:
+        if self._final is None or not self._voids:
+            return
+        missing: Send | None = None
+        acknowledged = [one for one in self._sends.values() if self._is_acknowledged(one) and one.offset >= 0]
+        for send in sorted(acknowledged, key=lambda send: send.offset):
+            if self._stored.get(send.value) != send.offset:
+                if send.offset >= self._start and not self._is_refused(send.offset):
+                    missing = send
+            elif missing is not None and not self._void_within(missing.begun, send.ended):
+                if self._is_void(missing, missing.offset) and missing.begun <= send.begun:
+                    yield "lost write", f"{missing.value} is gone, but not {send.value}, which followed it in the log"
+                missing = None
+
+    def _void_within(self, start: float, end: float) -> bool:
+        sinces = ((void.at if void.since is None else void.since, void.at) for void in self._voids)
+        return any(since <= end and start <= at for since, at in sinces)
+
+    def _out_of_nowhere(self) -> Iterator[Found]:
+        for value, offset in self._offset_of.items():
+            send = self._sends.get(value)
+            if send is None:
+                yield "phantom", f"{value} at {offset} was never sent"
+            elif send.outcome is Outcome.FAILED and (value in self._stored or not self._is_void(send, offset)):
+                yield "aborted read", f"{value} at {offset} had been refused"
+
+    def _of_readers(self) -> Iterator[Found]:
+        offsets: list[int] | None = None
+        for jump in self._reads.jumps:
+            if self._void_within(jump.before_at - UNDER_WAY, jump.at):
+                continue
+            if jump.back and not jump.internal and jump.before + 1 < self._asked_upto:
+                continue  # a leader had deleted what it stood at, and the next one had not: it was set to the start
+            if jump.back:
+                yield f"{jump.kind}non-monotonic poll", f"{jump.session} read {jump.after} after {jump.before}"
+                continue
+            if offsets is None:
+                offsets = sorted(self._value_at)
+            skipped = self._skipped(jump, offsets)
+            if skipped is not None:
+                text = (
+                    f"{jump.session} read {jump.after} after {jump.before}; {self._value_at[skipped]} is at {skipped}"
+                )
+                yield f"{jump.kind}poll skip", text
+
+    def _skipped(self, jump: Jump, offsets: list[int]) -> int | None:
+        """The first offset between two reads that holds something which stays."""
+        index = bisect_left(offsets, max(jump.before + 1, self._start))
+        while index < len(offsets) and offsets[index] < jump.after:
+            if self._is_promised(self._value_at[offsets[index]], offsets[index]):
+                return offsets[index]
+            index += 1
+        return None
+
+    @property
+    def _start(self) -> int:
+        """Before this offset records may have gone from the final log."""
+        return 0 if self._final is None else int(min(self._final.start, self._deletable))
+
+    def _is_refused(self, offset: int) -> bool:
+        """Whether the final log could not be read there."""
+        return self._final is not None and any(first <= offset <= last for first, last in self._final.holes)
+
+    def _follows(self, offset: int, before: int) -> bool:
+        """Whether nothing lies between the two but what could not be read."""
+        return all(map(self._is_refused, range(before + 1, offset)))
+
+    def _of_final_log(self) -> Iterator[Found]:
+        if self._final is None:
+            return
+        last: tuple[int, str, int] | None = None
+        if self._final.start > self._deletable:
+            yield "log start", f"it begins at {self._final.start}, and may begin at {int(self._deletable)}"
+        if self._final.dense and self._final.records:
+            first = self._final.records[0][0]
+            if not self._follows(first, self._final.start - 1):
+                yield "gap", f"the log starts at {self._final.start}, and {first} is its first record"
+        for record in self._final.records:
+            offset, value, epoch = record
+            if last is not None and epoch < last[2]:
+                yield "epoch order", f"leader epoch {epoch} at {offset} follows {last[2]}"
+            if last is not None and (offset <= last[0] or (self._final.dense and not self._follows(offset, last[0]))):
+                yield "gap", f"offset {offset} follows {last[0]}"
+            last = record
+            send = self._sends.get(value)
+            if not self._reader or value in self._read or send is None or send.outcome is not Outcome.OK:
+                continue
+            if not self._is_void(send, offset) and not any(first <= offset <= last for first, last in self._holes):
+                yield "unseen", f"{value} at {offset} was read by nobody"
+
+
+def _listed(items: Iterable[object]) -> str:
+    return " and ".join(map(str, items))

@@ -1,0 +1,98 @@
+"""What is committed of a partition, batch by batch: it is never lost and never changed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from milena.lab.invariants.broken import demand
+
+
+class CommittedBatch(NamedTuple):
+    """A batch by what tells it from all others. ``crc`` covers its records, not its offset and epoch."""
+
+    base: int
+    last: int
+    epoch: int
+    crc: int
+    size: int = 0
+    """Bytes."""
+
+
+class Ledger:
+    """Grows as high watermarks do, whoever's comes first; every replica must have the same below its own.
+
+    ``floor``: replicas in an earlier leader epoch say nothing any more, since the promises for it are void.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.floor = -1
+        self._batches: list[CommittedBatch] = []
+        self._bases: list[int] = []
+
+    @property
+    def end(self) -> int:
+        """The offset after all that is committed."""
+        return self._batches[-1].last + 1 if self._batches else 0
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last committed batch, -1 where there is none."""
+        return self._batches[-1].epoch if self._batches else -1
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the committed record at ``offset``, -1 where it is not known."""
+        index = bisect_left(self._bases, offset + 1) - 1
+        return self._batches[index].epoch if index >= 0 and offset <= self._batches[index].last else -1
+
+    def at(self, base: int) -> CommittedBatch | None:
+        """The committed batch that begins at ``base``; None where it is not known."""
+        index = bisect_left(self._bases, base)
+        return self._batches[index] if index < len(self._bases) and self._bases[index] == base else None
+
+    def bytes_from(self, offset: int) -> int:
+        """Of the committed batches from ``offset`` on."""
+        return sum(batch.size for batch in self._batches[bisect_left(self._bases, offset) :])
+
+    def batches(self) -> Iterator[CommittedBatch]:
+        """All that is known to be committed, in order."""
+        return iter(self._batches)
+
+    def take(self, where: object, batches: Iterable[CommittedBatch]) -> None:
+        """What a replica has below its high watermark. Raises InvariantBroken where that is something else."""
+        for batch in batches:
+            if batch.base >= self.end:
+                self._batches.append(batch)
+                self._bases.append(batch.base)
+                continue
+            known = self.at(batch.base)
+            if known is None:
+                self._fill(where, batch)
+                continue
+            demand(known == batch, where, f"{batch} is committed where {known} was")
+
+    def _fill(self, where: object, batch: CommittedBatch) -> None:
+        """Those who told of it first did not have it on their disks any more. Raises InvariantBroken."""
+        index = bisect_left(self._bases, batch.base)
+        before, after = self._batches[index - 1] if index else None, self._batches[index : index + 1]
+        fits = (before is None or before.last < batch.base) and all(batch.last < one.base for one in after)
+        demand(fits, where, f"{batch} is committed, and nothing begins there")
+        if before is not None:
+            self._batches.insert(index, batch)
+            self._bases.insert(index, batch.base)
+
+    def elect(self, where: object, *, log_end: int, last_epoch: int) -> None:
+        """A replica begins to lead. ``last_epoch``: of its record before the end of this. Raises InvariantBroken."""
+        demand(log_end >= self.end, where, f"it leads with a log up to {log_end}; {self.end} was committed")
+        epoch = self.last_epoch
+        demand(
+            epoch in (-1, last_epoch), where, f"it leads with leader epoch {last_epoch} at {self.end - 1}, not {epoch}"
+        )
+
+    def void(self, floor: int, kept: int = 0) -> None:
+        """Nothing holds any more that was committed before leader epoch ``floor`` from the offset ``kept`` on."""
+        self.floor = max(self.floor, floor)
+        index = bisect_left(self._bases, kept)
+        del self._batches[index:], self._bases[index:]

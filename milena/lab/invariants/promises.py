@@ -1,0 +1,70 @@
+"""Which promises still hold, told from the controller's image and from the faults of disks.
+
+A record is committed when all of the ISR have it. It stays so as long as some replica that has it can be elected, and
+none that has it not. A member of the ISR that has lost what it had not synced (no power, a wiped disk) is *short* until
+it is taken out of the ISR; it comes back only with a copy of what is committed. Where all of an ISR is short, or a
+leader is elected from outside of it, the promises are void.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from milena.lab.invariants.replicas import PartitionKey
+from milena.node.metadata.image import NO_LEADER, PartitionImage
+
+
+class Promises:
+    """Of all partitions, by key."""
+
+    def __init__(self) -> None:
+        self._short: dict[PartitionKey, set[int]] = {}
+        self._empty: dict[PartitionKey, set[int]] = {}
+        """Of the short ones those whose disks were wiped."""
+        self._front_lost: set[PartitionKey] = set()
+
+    def has_front(self, key: PartitionKey) -> bool:
+        """Whether whoever leads has what was committed first: a power loss takes the ends of logs alone, while who was
+        wiped, or is elected from outside of the ISR, may begin anywhere."""
+        return key not in self._front_lost
+
+    def is_short(self, key: PartitionKey, broker: int) -> bool:
+        return broker in self._short.get(key, ())
+
+    def disk_lost(
+        self, broker: int, partitions: Iterable[tuple[PartitionKey, PartitionImage]], *, wiped: bool = False
+    ) -> list[PartitionKey]:
+        """A broker has lost what it had not synced of these, or all; those whose promises are void now."""
+        return [key for key, image in partitions if broker in image.isr and self._shorten(key, broker, image, wiped)]
+
+    def _shorten(self, key: PartitionKey, broker: int, image: PartitionImage, wiped: bool) -> bool:
+        self._short.setdefault(key, set()).add(broker)
+        if wiped:
+            self._empty.setdefault(key, set()).add(broker)
+        return self._all_short(key, image)
+
+    def changed(self, key: PartitionKey, before: PartitionImage | None, now: PartitionImage) -> str | None:
+        """The registration has changed; why the promises are void, None where they hold."""
+        if before is not None and now.leader not in (NO_LEADER, before.leader):
+            eligible = (*before.isr, *before.elr)
+            moved = set(now.replicas) != set(before.replicas)  # the last step of a reassignment elects one that joined
+            if now.leader not in eligible and not moved:
+                self._short.pop(key, None)
+                self._empty.pop(key, None)
+                self._front_lost.add(key)
+                return f"broker {now.leader} was elected, and {eligible} were eligible"
+        short = self._short.get(key)
+        if not short:
+            return None
+        short.intersection_update(now.isr)
+        self._empty.get(key, short).intersection_update(now.isr)
+        return f"all of the ISR {now.isr} had lost records" if self._all_short(key, now) else None
+
+    def _all_short(self, key: PartitionKey, image: PartitionImage) -> bool:
+        short = self._short.get(key)
+        if not short or not image.isr or not set(image.isr) <= short:
+            return False
+        if self._empty.pop(key, None):
+            self._front_lost.add(key)
+        del self._short[key]  # what they have left is the truth from now on
+        return True

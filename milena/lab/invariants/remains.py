@@ -1,0 +1,50 @@
+"""What a replica still has of what is committed, told from its disk: promises for that no fault has ended."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import Final
+
+from milena.lab.invariants.ledger import CommittedBatch, Ledger
+from milena.lab.invariants.log_cursor import batches_in
+from milena.lab.world.disk import Storage
+from milena.protocol.records.crc import crc32c
+from milena.storage.files.names import LOG
+
+_SMALLEST: Final = 61
+"""Bytes of a batch without records."""
+_CRC_COVERS_FROM: Final = 21
+"""Position in a batch."""
+
+
+def remains(storage: Storage, name: str, ledger: Ledger) -> int:
+    """The offset before which the log called ``name`` has all that is committed: the same batches, whole. What lies
+    before its first segment was deleted, or is in the tier."""
+    folders = [path for path in storage.folders if posixpath.basename(path) == name]
+    segments = _segments(storage, folders[0]) if len(folders) == 1 else []
+    if not segments:
+        return 0
+    found = {batch.base: batch for _, data in segments for batch in _whole(data)}
+    for batch in ledger.batches():
+        if batch.last >= segments[0][0] and found.get(batch.base) != batch:
+            return batch.base
+    return ledger.end
+
+
+def _segments(storage: Storage, folder: str) -> list[tuple[int, bytearray]]:
+    """Base offset and bytes of each, in order."""
+    named = (posixpath.splitext(path) for path in storage.files if posixpath.dirname(path) == folder)
+    bases = [posixpath.basename(stem) for stem, suffix in named if suffix == LOG]
+    return [(int(base), storage.files[f"{folder}/{base}{LOG}"].data) for base in sorted(bases) if base.isdigit()]
+
+
+def _whole(data: bytearray) -> Iterator[CommittedBatch]:
+    """The batches of a segment up to the first that is torn."""
+    position = 0
+    for batch in batches_in(data):
+        content = bytes(data[position + _CRC_COVERS_FROM : position + batch.size])
+        position += batch.size
+        if batch.size < _SMALLEST or position > len(data) or crc32c(content) != batch.crc:
+            return
+        yield batch

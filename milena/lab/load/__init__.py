@@ -1,0 +1,1 @@
+"""What a seeded cluster is put through: clients, administrators, faults."""

@@ -1,0 +1,197 @@
+"""What a simulated cluster holds once everything is mended, as events that end a history.
+
+What must hold then:
+
+- All brokers are there, and every partition has a leader. All replicas are in sync, but for followers that need an
+  object of the tier that is lost for good.
+- Leaders of tiered partitions have copied all of their closed segments below the high watermark.
+- Every record from the log start to the end is read, with its value, from wherever it lies. Refused is only what lost
+  objects alone held, and it is refused with an error (``lab.load.tier_losses``).
+- The group gets to the ends of its topic; topics and configurations are as they were acknowledged.
+- Of a topic that was deleted nothing is in the tier, unless the broker that led it then has ended since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from milena.lab.cluster import SimulatedCluster
+from milena.lab.histories.events import Event, FinalLog, FinalTopic, Outcome
+from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
+from milena.lab.load.tier_losses import Losses
+from milena.lab.load.workload import GROUP, name_of
+from milena.lab.world.tiering import FOLDER
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster, ClusterView
+from milena.node.client.consumer import Consumer, TopicPartition
+from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.store.tier_names import ROOT, parse_folder
+
+
+class NotHealthy(AssertionError):
+    """The cluster did not recover."""
+
+
+UNCLEAN: Final = 1
+"""A type of election."""
+TOPIC_VALUE: Final = 1
+"""The source of a configuration that was set for a topic."""
+
+
+async def healthy(
+    client: Cluster, brokers: int, lost: Collection[TopicPartition], losses: Losses, *, seconds: float
+) -> ClusterView:
+    """The cluster, once all brokers are there, every partition has a leader and every replica is in sync, or excused.
+
+    Partitions that have ``lost`` records may be without a leader, as when the disk of the last in-sync replica was
+    replaced: for them somebody asks for an unclean election. Raises NotHealthy after ``seconds``."""
+    missing = ["nobody answers"]
+    try:
+        async with asyncio.timeout(seconds):
+            while missing:
+                await asyncio.sleep(0.5)
+                try:
+                    view = await client.metadata()
+                except ChannelError as error:
+                    missing = [str(error)]
+                else:
+                    missing = _missing(view, brokers, losses)
+                    await _elect_uncleanly(client, [one for one in lost if _is_leaderless(view, one)])
+    except TimeoutError:
+        raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
+    return view
+
+
+def _is_leaderless(view: ClusterView, partition: TopicPartition) -> bool:
+    topic = view.topics.get(partition[0])
+    return topic is not None and partition[1] in topic.partitions and topic.partitions[partition[1]].leader == -1
+
+
+async def _elect_uncleanly(client: Cluster, partitions: Collection[TopicPartition]) -> None:
+    for topic, number in partitions:
+        with contextlib.suppress(ChannelError):
+            await client.ask_any(
+                ApiKey.ELECT_LEADERS,
+                election_type=UNCLEAN,
+                topic_partitions=[{"topic": topic, "partitions": [number]}],
+                timeout_ms=5000,
+            )
+
+
+def _missing(view: ClusterView, brokers: int, losses: Losses) -> list[str]:
+    found = [] if len(view.brokers) == brokers else [f"only brokers {sorted(view.brokers)} are there"]
+    for topic in view.topics.values():
+        for number, one in topic.partitions.items():
+            behind = set(one.replicas).difference(one.isr)
+            if one.leader == -1 or not all(losses.excuse((topic.name, number), broker) for broker in behind):
+                name = f"{topic.name}-{number}"
+                found.append(f"{name} has leader {one.leader}, replicas {one.replicas}, ISR {one.isr}")
+    return found
+
+
+async def copied(cluster: SimulatedCluster, *, seconds: float) -> None:
+    """Every leader of a tiered partition has all of its closed segments in the tier, and nothing is there of topics
+    that were deleted. Raises NotHealthy after ``seconds``."""
+    missing = _not_copied(cluster) + _not_erased(cluster)
+    try:
+        async with asyncio.timeout(seconds):
+            while missing:
+                await asyncio.sleep(0.5)
+                missing = _not_copied(cluster) + _not_erased(cluster)
+    except TimeoutError:
+        raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
+
+
+def _not_copied(cluster: SimulatedCluster) -> list[str]:
+    found = []
+    for number, broker in cluster.brokers.items():
+        for partition in broker.partitions:
+            log = partition.log
+            if log is None or not partition.is_leader or not log.remote_enabled:
+                continue
+            copied, closed = log.highest_offset_in_remote_storage + 1, _closed(log)
+            if max(copied, log.log_start_offset) < closed:
+                found.append(f"{log.topic}-{log.partition} of broker {number}: {copied} of {closed} are in the tier")
+    return found
+
+
+def _closed(log: PartitionLog) -> int:
+    """Where the last segment begins that is behind all committed ones."""
+    return max((one.base_offset for one in log.segments if one.base_offset <= log.high_watermark), default=0)
+
+
+def _not_erased(cluster: SimulatedCluster) -> list[str]:
+    assert cluster.controller is not None
+    assert cluster.watch is not None
+    topics, deletions = cluster.controller.state.image.topics_by_id, cluster.watch.deletions
+    found = []
+    for path in cluster.world.tier.files:
+        if path.startswith(f"{FOLDER}/{ROOT}/"):
+            partition = parse_folder(path.split("/")[-2])
+            if partition is None or partition.topic_id in topics:
+                continue
+            if not deletions.is_excused(partition.topic_id, partition.partition):
+                found.append(f"{path} is of a topic that was deleted")
+    return found
+
+
+async def final_logs(client: Cluster, partitions: Sequence[TopicPartition], losses: Losses) -> list[FinalLog]:
+    """Each log from its start to its end."""
+    return [await _final_log(client, topic, number, losses) for topic, number in partitions]
+
+
+async def _final_log(client: Cluster, topic: str, number: int, losses: Losses) -> FinalLog:
+    start = (await find_offset(client, topic, number, EARLIEST)).offset
+    end = (await find_offset(client, topic, number, LATEST)).offset
+    consumer = Consumer(client, reset=None)
+    consumer.assign({(topic, number): start})
+    found: list[tuple[int, str, int]] = []
+    holes: list[tuple[int, int]] = []
+    at = start
+    while at < end:
+        try:
+            records = await consumer.poll(5)
+        except KafkaError:
+            hole = losses.hole_at((topic, number), at)
+            if hole is None:
+                raise
+            holes.append(hole)
+            at = hole[1] + 1
+            consumer.seek(topic, number, at)
+            continue
+        for record in records:
+            found.append((record.offset, name_of(record), record.leader_epoch))
+            at = record.offset + 1
+    await consumer.close()
+    return FinalLog((topic, number), tuple(found), start, dense=True, holes=tuple(holes))
+
+
+async def final_topics(client: Cluster, names: Collection[str]) -> list[Event]:
+    """Each with what was set for it. One that has gone since it was named is left out: a deletion was still on its way,
+    and the history tells whether there was one."""
+    found: list[Event] = []
+    for name in names:
+        try:
+            entries = await admin.describe_configs(client, 2, name)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            continue
+        found.append(FinalTopic(name, {one.name: one.value or "" for one in entries if one.source == TOPIC_VALUE}))
+    return found
+
+
+async def final_commits(client: Cluster, partitions: Collection[TopicPartition]) -> list[Event]:
+    """What the group has for each of these."""
+    clock = client.runtime.clock
+    begun = clock.monotonic()
+    offsets = await admin.group_offsets(client, GROUP)
+    head = (GROUP, "", begun, clock.monotonic(), Outcome.OK)
+    return [OffsetFetch(*head, partition, offsets.get(partition, NO_OFFSET)) for partition in partitions]

@@ -1,0 +1,304 @@
+"""Requests of consumer groups, one at a time, to the coordinator that was last found; each is noted in the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from milena.lab.histories.events import Event, Outcome
+from milena.lab.histories.group_events import (
+    NO_OFFSET,
+    GroupDelete,
+    Heartbeat,
+    Join,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Share,
+    Sync,
+    TopicPartition,
+)
+from milena.node.client.cluster import Cluster
+from milena.node.client.membership import PROTOCOL, by_topic, find_coordinator
+from milena.node.links.outgoing import Channel, ChannelError, Unreachable
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    decode_assignment,
+    encode_consumer_message,
+)
+from milena.protocol.requests import messages
+
+UNSURE: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Said of a write that was not committed in time, too, which may be committed yet."""
+PATIENCE: Final = 4.0
+"""Seconds beyond those in which a rebalance ends."""
+WITH_RETENTION: Final = 4
+WITHOUT_TOPIC_IDS: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """As what a member speaks."""
+
+    member: str = ""
+    generation: int = -1
+    instance: str = ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"member_id": self.member, "group_instance_id": self.instance or None}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``body`` is None where nothing came; then ``code`` is NONE. ``silent``: over a connection that held."""
+
+    node: str
+    begun: float
+    ended: float
+    body: Any = None
+    silent: bool = False
+
+    def head(self, group: str, code: int) -> tuple[str, str, float, float, Outcome]:
+        return group, self.node, self.begun, self.ended, self.outcome(code)
+
+    def outcome(self, code: int) -> Outcome:
+        if self.body is None or ErrorCode(code) in UNSURE:
+            return Outcome.UNKNOWN
+        return Outcome.FAILED if code else Outcome.OK
+
+
+class GroupClient:
+    """With a connection of its own. Every method gives None, or no partition, where the request could not be sent."""
+
+    def __init__(
+        self, cluster: Cluster, group: str, note: Callable[[Event], object], *, rebalance_ms: int, session_ms: int
+    ) -> None:
+        self.group = group
+        self._cluster = cluster
+        self._clock = cluster.runtime.clock
+        self._note = note
+        self._rebalance_ms = rebalance_ms
+        self._session_ms = session_ms
+        self._channel: Channel | None = None
+
+    async def join(self, who: Identity, topics: Sequence[str]) -> tuple[ErrorCode, Join] | None:
+        """``member`` of what comes back is the id to go on with."""
+        answer = await self._ask(
+            ApiKey.JOIN_GROUP,
+            timeout=self._rebalance_ms / 1000 + PATIENCE,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._rebalance_ms,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                {"name": PROTOCOL, "metadata": encode_consumer_message(Subscription(topics=tuple(sorted(topics))))}
+            ],
+            **who.fields,
+        )
+        if answer is None:
+            return None
+        body = answer.body
+        code = 0 if body is None else body.error_code
+        head = answer.head(self.group, code)
+        join = Join(*head, who.member, -1, who.instance, silent=answer.silent)
+        if body is not None:
+            members = tuple((one.member_id, messages.get(one, "group_instance_id", None) or "") for one in body.members)
+            generation, leader = int(body.generation_id), body.leader
+            join = Join(*head, body.member_id, generation, who.instance, leader=leader, members=members)
+        self._note(join)
+        self._judge(answer, code)
+        return ErrorCode(code), join
+
+    async def sync(self, who: Identity, sent: Mapping[str, Share] | None) -> Sync | None:
+        shares = [{"member_id": one, "assignment": _encoded(share)} for one, share in (sent or {}).items()]
+        answer = await self._ask(
+            ApiKey.SYNC_GROUP,
+            timeout=self._rebalance_ms / 1000 + PATIENCE,
+            generation_id=who.generation,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=PROTOCOL,
+            assignments=shares,
+            **who.fields,
+        )
+        if answer is None:
+            return None
+        body = answer.body
+        code = 0 if body is None else body.error_code
+        share = () if body is None or code else _decoded(body.assignment)
+        told = None if sent is None else tuple(sent.items())
+        head = answer.head(self.group, code)
+        sync = Sync(*head, who.member, who.generation, who.instance, answer.silent, told, share)
+        self._note(sync)
+        self._judge(answer, code)
+        return sync
+
+    async def heartbeat(self, who: Identity) -> ErrorCode | None:
+        answer = await self._ask(ApiKey.HEARTBEAT, generation_id=who.generation, **who.fields)
+        if answer is None or answer.body is None:
+            return None
+        code = ErrorCode(answer.body.error_code)
+        # REBALANCE_IN_PROGRESS is said to a member of the present generation
+        taken = ErrorCode.NONE if code is ErrorCode.REBALANCE_IN_PROGRESS else code
+        self._note(Heartbeat(*answer.head(self.group, taken), who.member, who.generation, who.instance))
+        self._judge(answer, code)
+        return code
+
+    async def leave(self, who: Identity) -> None:
+        member = {"member_id": who.member, "group_instance_id": who.instance or None}
+        await self._ask(ApiKey.LEAVE_GROUP, member_id=who.member, members=[member])
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, tuple[int, str]],
+        who: Identity | None = None,
+        *,
+        retention: float | None = None,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """``retention``: seconds, in a version that has them."""
+        who = Identity() if who is None else who
+        topics = [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": number,
+                        "committed_offset": offsets[name, number][0],
+                        "committed_metadata": offsets[name, number][1],
+                    }
+                    for number in numbers
+                ],
+            }
+            for name, numbers in by_topic(list(offsets)).items()
+        ]
+        fields: dict[str, Any] = {"generation_id_or_member_epoch": who.generation, "topics": topics, **who.fields}
+        version = WITHOUT_TOPIC_IDS
+        if retention is not None:
+            version, fields["retention_time_ms"] = WITH_RETENTION, int(retention * 1000)
+        answer = await self._ask(ApiKey.OFFSET_COMMIT, version=version, **fields)
+        if answer is None:
+            return {}
+        codes = dict.fromkeys(offsets, ErrorCode.NONE) if answer.body is None else _codes(answer.body.topics)
+        for partition, (offset, metadata) in offsets.items():
+            head = answer.head(self.group, codes[partition])
+            identity = (who.member, who.generation, who.instance)
+            self._note(OffsetCommit(*head, *identity, partition, offset, metadata, retention))
+        self._judge(answer, *codes.values())
+        return codes
+
+    async def fetch(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int] | None:
+        """None where there was no answer."""
+        topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
+        answer = await self._ask(
+            ApiKey.OFFSET_FETCH,
+            version=WITHOUT_TOPIC_IDS,
+            groups=[{"group_id": self.group, "topics": topics}],
+            require_stable=True,
+        )
+        if answer is None or answer.body is None:
+            return None
+        body = answer.body.groups[0]
+        self._judge(answer, body.error_code)
+        if body.error_code:
+            return None
+        found = {}
+        for topic in body.topics:
+            for one in topic.partitions:
+                partition = (topic.name, int(one.partition_index))
+                offset = found[partition] = int(one.committed_offset)
+                metadata = one.metadata or "" if offset != NO_OFFSET else ""
+                self._note(OffsetFetch(*answer.head(self.group, one.error_code), partition, offset, metadata))
+        return found
+
+    async def delete_offset(self, partition: TopicPartition) -> None:
+        topic = {"name": partition[0], "partitions": [{"partition_index": partition[1]}]}
+        answer = await self._ask(ApiKey.OFFSET_DELETE, topics=[topic])
+        if answer is None:
+            return
+        code = ErrorCode.NONE
+        if answer.body is not None:
+            code = ErrorCode(answer.body.error_code) or _codes(answer.body.topics)[partition]
+        self._note(OffsetDelete(*answer.head(self.group, code), partition))
+        self._judge(answer, code)
+
+    async def delete_group(self) -> Outcome:
+        """FAILED also where it could not be sent."""
+        answer = await self._ask(ApiKey.DELETE_GROUPS, groups_names=[self.group])
+        if answer is None:
+            return Outcome.FAILED
+        code = ErrorCode.NONE if answer.body is None else ErrorCode(answer.body.results[0].error_code)
+        self._note(GroupDelete(*answer.head(self.group, code), absent=code is ErrorCode.GROUP_ID_NOT_FOUND))
+        self._judge(answer, code)
+        return answer.outcome(code)
+
+    def close(self) -> None:
+        """Idempotent; the next request finds the coordinator again."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _judge(self, answer: Answer, *codes: int) -> None:
+        """Who does not coordinate, or does not answer, is asked no more."""
+        moved = UNSURE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        if answer.body is None or any(ErrorCode(code) in moved for code in codes):
+            self.close()
+
+    async def _ask(
+        self, key: ApiKey, *, timeout: float | None = None, version: int | None = None, **fields: Any
+    ) -> Answer | None:
+        try:
+            channel = await self._coordinator()
+            chosen = channel.choose(key, at_most=version)
+        except (KafkaError, ChannelError):
+            self.close()
+            await self._cluster.pause(4)
+            return None
+        if key not in (ApiKey.OFFSET_FETCH, ApiKey.DELETE_GROUPS):
+            fields["group_id"] = self.group
+        node, begun = f"{channel.host}:{channel.port}", self._clock.monotonic()
+        try:
+            body = await channel.request(key, chosen, timeout=timeout, **fields)
+        except Unreachable:
+            self.close()
+            return None
+        except ChannelError:
+            self.close()
+            return Answer(node, begun, self._clock.monotonic())
+        except KafkaError as error:
+            self.close()
+            silent = error.code is ErrorCode.REQUEST_TIMED_OUT
+            return Answer(node, begun, self._clock.monotonic(), silent=silent)
+        return Answer(node, begun, self._clock.monotonic(), body)
+
+    async def _coordinator(self) -> Channel:
+        if self._channel is None:
+            self._channel = self._cluster.separate_channel(*await find_coordinator(self._cluster, self.group))
+        await self._channel.connect()
+        return self._channel
+
+
+def _codes(topics: Sequence[Any]) -> dict[TopicPartition, ErrorCode]:
+    pairs = ((topic.name, one) for topic in topics for one in topic.partitions)
+    return {(name, int(one.partition_index)): ErrorCode(one.error_code) for name, one in pairs}
+
+
+def _encoded(share: Share) -> bytes:
+    parts = tuple(TopicPartitions(topic=name, partitions=tuple(numbers)) for name, numbers in by_topic(share).items())
+    return encode_consumer_message(Assignment(assigned_partitions=parts))
+
+
+def _decoded(data: bytes) -> Share:
+    parts = decode_assignment(data).assigned_partitions
+    return tuple((part.topic, number) for part in parts for number in part.partitions)

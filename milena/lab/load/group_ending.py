@@ -1,0 +1,50 @@
+"""Groups once everything is mended: everybody works for a while where nothing fails, then their coordinators change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.lab.histories.events import Event
+from milena.lab.histories.group_events import Settled
+from milena.lab.histories.groups import OFFSETS_TOPIC
+from milena.lab.load.group_workload import GroupWorkload
+from milena.lab.world.trace import Trace
+from milena.node.client.cluster import Cluster, ClusterView
+
+CALM_SECONDS: Final = 5.0
+LAST_ANSWERS: Final = 2.0
+"""Seconds in which what was on its way has arrived, and brokers know who leads."""
+
+
+async def end_groups(
+    cluster: SimulatedCluster,
+    client: Cluster,
+    work: GroupWorkload,
+    note: Callable[[Event], object],
+    trace: Trace,
+    healthy: Callable[[], Awaitable[ClusterView]],
+) -> None:
+    """What coordinators show, before and after each is killed, is one truth. ``healthy`` waits for the cluster."""
+    await healthy()
+    await asyncio.sleep(LAST_ANSWERS)
+    note(Settled(client.runtime.clock.monotonic()))
+    trace.note("groups work where nothing fails")
+    work.stopping.clear()
+    async with asyncio.TaskGroup() as working:
+        for number, one in enumerate(work.all()):
+            working.create_task(one, name=f"calm group client {number}")
+        await asyncio.sleep(CALM_SECONDS)
+        work.stopping.set()
+    await work.look()
+    topic = (await client.metadata([OFFSETS_TOPIC])).topics.get(OFFSETS_TOPIC)
+    leaders = {} if topic is None else {one.leader: None for one in topic.partitions.values()}
+    for broker in leaders:
+        trace.note(f"{host_of(broker)}, which coordinates groups, is taken away")
+        await cluster.kill(host_of(broker))
+        await work.look()
+        await cluster.start_broker(broker)
+        await healthy()
+    await work.look()

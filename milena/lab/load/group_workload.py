@@ -1,0 +1,227 @@
+"""Consumer groups at work: members come, go, die and speak on afterwards; offsets and groups are deleted meanwhile.
+
+Each request is an event of the history, on a simulated cluster as on a real one. Names of groups change when nobody
+knows if the last one was deleted, since that explains whatever is missing later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from milena.lab.histories.events import Event, Outcome
+from milena.lab.histories.group_events import Join, Share, TopicPartition
+from milena.lab.load.group_client import GroupClient, Identity
+from milena.node.client.cluster import Cluster
+from milena.protocol.errors import ErrorCode
+from milena.runtime.randomness import Randomness
+
+SESSION_MS: Final = 2000
+REBALANCE_MS: Final = 3000
+MEMBERS: Final = 2
+INSTANCE: Final = "static"
+RUSHING: Final = 3
+EXPIRING: Final = (1.0, 4.0)
+"""Seconds for which some commits are kept."""
+
+
+class Group:
+    """A name that may change: ``team-0``, ``team-1`` and so on."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._number = 0
+        self.names = [f"{kind}-0"]
+
+    @property
+    def name(self) -> str:
+        return self.names[-1]
+
+    def change(self) -> None:
+        self._number += 1
+        self.names.append(f"{self._kind}-{self._number}")
+
+
+class GroupWorkload:
+    """``stopping`` ends all. ``partitions``: of which offsets are committed; their topics may come and go."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        note: Callable[[Event], object],
+        random: Randomness,
+        partitions: Sequence[TopicPartition],
+        *,
+        expires: bool = False,
+        pace: float = 1.0,
+    ) -> None:
+        """``expires``: some commits are kept for a short time. ``pace`` multiplies pauses."""
+        self.stopping = asyncio.Event()
+        self._cluster = cluster
+        self._note = note
+        self._random = random
+        self._clock = cluster.runtime.clock
+        self._partitions = list(partitions)
+        self._topics = sorted({topic for topic, _ in partitions})
+        self._expires = expires
+        self._pace = pace
+        self._number = 0
+        self._team, self._solo, self._rush = Group("team"), Group("solo"), Group("rush")
+
+    def all(self) -> list[Coroutine[Any, Any, None]]:
+        """Everybody's work."""
+        dynamic = [self._members("") for _ in range(MEMBERS)]
+        static = [self._members(INSTANCE) for _ in range(2)]
+        return [*dynamic, *static, self._erase(), self._commit_alone(), self._rush_in()]
+
+    async def look(self, also: Sequence[str] = ()) -> None:
+        """Fetch all offsets of all groups, of others too, until each coordinator has told them."""
+        for name in (*self._team.names, *self._solo.names, *self._rush.names, *also):
+            client = self._client(name)
+            while await client.fetch(self._partitions) is None:
+                await self._sleep(0.3)
+            client.close()
+
+    def _client(self, group: str) -> GroupClient:
+        return GroupClient(self._cluster, group, self._note, rebalance_ms=REBALANCE_MS, session_ms=SESSION_MS)
+
+    async def _sleep(self, longest: float, least: float = 0.0) -> None:
+        await self._clock.sleep(self._random.uniform(least, longest) * self._pace)
+
+    def _chosen(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, str]]:
+        """An offset for one of these that nobody else commits."""
+        self._number += 1
+        return {self._random.choice(partitions): (self._random.below(1000), f"commit {self._number}")}
+
+    # -- members of a team
+
+    async def _members(self, instance: str) -> None:
+        """One after the other. A static one comes back under its instance and without its id."""
+        while not self.stopping.is_set():
+            name = self._team.name
+            client = self._client(name)
+            who = await self._live(client, name, Identity(instance=instance))
+            if who.generation >= 0 and not instance and self._random.below(2):
+                await client.leave(who)
+            elif who.generation >= 0 and self._random.below(2):
+                # it was paused, and does not know that the others have gone on
+                await self._sleep(4)
+                await self._speak(client, who, self._partitions)
+            client.close()
+            await self._sleep(3)
+
+    async def _live(self, client: GroupClient, name: str, who: Identity) -> Identity:
+        """As who it was there at last."""
+        until = self._clock.monotonic() + self._random.uniform(2, 12) * self._pace
+        while not self.stopping.is_set() and self._clock.monotonic() < until and name == self._team.name:
+            entered = await self._enter(client, who)
+            if entered is None:
+                who = Identity(instance=who.instance)
+                await self._sleep(0.5)
+                continue
+            who, share = entered
+            while not self.stopping.is_set() and self._clock.monotonic() < until:
+                await self._sleep(0.6)
+                if not await self._speak(client, who, share):
+                    break
+        return who
+
+    async def _enter(self, client: GroupClient, who: Identity) -> tuple[Identity, Share] | None:
+        """Join and sync: as who, and with what. None where it has to begin anew."""
+        found = await client.join(who, self._topics)
+        if found is not None and found[0] is ErrorCode.MEMBER_ID_REQUIRED:
+            found = await client.join(Identity(found[1].member), self._topics)
+        if found is None or found[0] is not ErrorCode.NONE or not found[1].member:
+            return None
+        join = found[1]
+        if join.outcome is not Outcome.OK:
+            return None
+        who = Identity(join.member, join.generation, who.instance)
+        sync = await client.sync(who, self._shared_out(join))
+        return (who, sync.share) if sync is not None and sync.outcome is Outcome.OK else None
+
+    def _shared_out(self, join: Join) -> Mapping[str, Share] | None:
+        """What a leader gives to each, at random; somebody else gives nothing."""
+        if join.leader != join.member or not join.members:
+            return None
+        names = self._random.shuffled([member for member, _ in join.members])
+        return {
+            member: tuple(one for at, one in enumerate(self._partitions) if at % len(names) == number)
+            for number, member in enumerate(names)
+        }
+
+    async def _speak(self, client: GroupClient, who: Identity, share: Sequence[TopicPartition]) -> bool:
+        """One of the requests of a member. Whether it goes on in its generation."""
+        does = self._random.below(4)
+        if does == 0 or not share:
+            return await client.heartbeat(who) in (ErrorCode.NONE, None)
+        if does == 1:
+            await client.fetch(share)
+            return True
+        codes = await client.commit(self._chosen(share), who)
+        return all(code is ErrorCode.NONE for code in codes.values())
+
+    # -- those who delete
+
+    async def _erase(self) -> None:
+        """Deletes the team, which is refused while it has members, and single offsets of it."""
+        while not self.stopping.is_set():
+            await self._sleep(2)
+            client = self._client(self._team.name)
+            if self._random.below(3):
+                await client.delete_offset(self._random.choice(self._partitions))
+            elif await client.delete_group() is Outcome.UNKNOWN:
+                self._team.change()
+            client.close()
+
+    async def _commit_alone(self) -> None:
+        """Commits without membership, and deletions, at once; then all look at what is left."""
+        while not self.stopping.is_set():
+            name = self._solo.name
+            clients = [self._client(name) for _ in range(3)]
+            for _ in range(1 + self._random.below(4)):
+                await asyncio.gather(*(self._at_random(self._commit_or_delete(client)) for client in clients))
+                await clients[0].fetch(self._partitions)
+                await self._sleep(0.7)
+            for client in clients:
+                client.close()
+
+    async def _at_random(self, work: Coroutine[Any, Any, None]) -> None:
+        await self._clock.sleep(self._random.uniform(0, 0.01))
+        await work
+
+    async def _commit_or_delete(self, client: GroupClient) -> None:
+        does = self._random.below(5)
+        if does == 0:
+            if await client.delete_group() is Outcome.UNKNOWN and client.group == self._solo.name:
+                self._solo.change()
+        elif does == 1:
+            await client.delete_offset(self._random.choice(self._partitions))
+        else:
+            short = self._expires and not self._random.below(2)
+            retention = self._random.uniform(*EXPIRING) if short else None
+            await client.commit(self._chosen(self._partitions), retention=retention)
+
+    async def _rush_in(self) -> None:
+        """Members come all at once, while the group is deleted."""
+        while not self.stopping.is_set():
+            name = self._rush.name
+            clients = [self._client(name) for _ in range(RUSHING)]
+            working = [self._at_random(self._pass_through(client)) for client in clients]
+            await asyncio.gather(*working, self._at_random(self._delete_rush(name)))
+            await self._sleep(2)
+
+    async def _pass_through(self, client: GroupClient) -> None:
+        entered = await self._enter(client, Identity())
+        if entered is not None:
+            who, share = entered
+            await self._speak(client, who, share)
+            await client.leave(who)
+        client.close()
+
+    async def _delete_rush(self, name: str) -> None:
+        client = self._client(name)
+        if await client.delete_group() is Outcome.UNKNOWN:
+            self._rush.change()
+        client.close()

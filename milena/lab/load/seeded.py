@@ -1,0 +1,264 @@
+"""A controller and three to five brokers under load and faults, from one seed: what happens, and if it was right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from milena.lab.cluster import SimulatedCluster, start_cluster
+from milena.lab.histories.checker import check
+from milena.lab.histories.events import Deletion, Event, FinalLog
+from milena.lab.histories.group_events import Expiry, Settled
+from milena.lab.load.administrator import Administrator
+from milena.lab.load.ending import copied, final_commits, final_logs, final_topics, healthy
+from milena.lab.load.group_ending import end_groups
+from milena.lab.load.group_workload import GroupWorkload
+from milena.lab.load.nemesis import KINDS, Nemesis
+from milena.lab.load.tier_administrator import TierAdministrator
+from milena.lab.load.tier_losses import Losses
+from milena.lab.load.tier_troubles import TierTroubles
+from milena.lab.load.workload import Workload
+from milena.lab.world.tiering import SETTINGS as OF_TIER
+from milena.lab.world.tiering import TIERED, UNLIMITED, metadata_topic, with_tier
+from milena.lab.world.trace import Trace
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster, ClusterView
+from milena.runtime.randomness import Randomness
+
+BROKERS: Final = (3, 3, 3, 4, 5)
+"""One of these, at random."""
+REPLICAS: Final = 3
+SHARED: Final = "shared"
+"""What the group reads; every append is synced before it is answered."""
+TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
+    "firm": {"min.insync.replicas": "2", "internal.segment.bytes": "5000"},
+    "loose": {"unclean.leader.election.enable": "true", "internal.segment.bytes": "20000"},
+    SHARED: {"min.insync.replicas": "2", "flush.messages": "1", "internal.segment.bytes": "20000"},
+}
+WRITERS: Final = (("firm", 0, -1), ("firm", 1, -1), ("loose", 0, -1), ("loose", 0, 1), (SHARED, 0, -1), (SHARED, 1, -1))
+"""Topic, partition, acks."""
+PARTITIONS: Final = list(dict.fromkeys((topic, number) for topic, number, _ in WRITERS))
+PASSING_TOPIC: Final = "made-again"
+"""Groups commit offsets of it, and it comes and goes."""
+COMMITTED: Final = [*(one for one in PARTITIONS if one[0] in ("firm", SHARED)), (PASSING_TOPIC, 0)]
+"""Of which the groups with members of their own commit offsets, without reading them."""
+INTERNAL: Final = "__"
+"""How topics begin that the cluster makes for itself."""
+DISKS: Final = ("/data-1", "/data-2")
+METADATA_DISK: Final = "/metadata"
+"""Of the brokers. Without it a broker ends; it lives on with one of the others."""
+SETTINGS: Final[dict[str, object]] = {
+    "broker_session_timeout_ms": 3000,
+    "broker_heartbeat_interval_ms": 500,
+    "group_min_session_timeout_ms": 1000,
+    "offsets_topic_replication_factor": REPLICAS,
+    "offsets_topic_num_partitions": 2,
+    "replica_high_watermark_checkpoint_interval_ms": 1000,
+    "replica_lag_time_max_ms": 5000,
+    "metadata_log_max_record_bytes_between_snapshots": 20_000,
+}
+EXPIRY: Final[dict[str, object]] = {"offsets_retention_check_interval_ms": 2000}
+STEPS: Final = 5
+"""Faults of nodes in one run; those of links come on top."""
+LONGEST_RUN: Final = 900.0
+LONGEST_STEP: Final = 30.0
+RECOVERY_SECONDS: Final = 120.0
+"""Virtual time in which everything must work again after the last fault."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run. ``digest`` is of all that was delivered and noted: equal for equal seeds."""
+
+    digest: str
+    violations: list[str]
+    trace: list[str]
+    history: list[Event]
+    seconds: float
+    """Of virtual time."""
+
+
+def has_groups(seed: int) -> bool:
+    """Whether there are members that commit and groups that are deleted, beside the one group of readers."""
+    return seed // 2 % 2 == 0
+
+
+def run_seed(
+    seed: int,
+    *,
+    steps: int = STEPS,
+    faults: Collection[str] = KINDS,
+    tier: bool | None = None,
+    groups: bool | None = None,
+    listener: Callable[[str], object] | None = None,
+) -> Report:
+    """Run one seed to its end. ``tier``: whether some topics are tiered; None: in odd seeds. ``groups``: as
+    ``has_groups`` says; None: in two seeds of four, of which one has a tier.
+
+    Raises InvariantBroken, and what else stops a node that should not stop; what the history's checker finds is in the
+    report."""
+
+    async def run(world: World) -> Report:
+        async with asyncio.timeout(LONGEST_RUN + LONGEST_STEP * steps):
+            has_tier = seed % 2 == 1 if tier is None else tier
+            more_groups = has_groups(seed) if groups is None else groups
+            return await _Run(world, seed, listener, has_tier, more_groups).run(steps, faults)
+
+    return simulate(run, seed=seed)
+
+
+class _Run:
+    def __init__(
+        self, world: World, seed: int, listener: Callable[[str], object] | None, tier: bool, groups: bool
+    ) -> None:
+        self._world = world
+        self._random = Randomness(seed)
+        self._trace = Trace(listener)
+        self._history: list[Event] = []
+        self._topics = with_tier(TOPICS, self._random) if tier else TOPICS
+        self._groups = groups
+        self._expires = groups and not self._random.below(3)
+        self._tiered = [name for name, configs in self._topics.items() if TIERED in configs]
+
+    async def run(self, steps: int, faults: Collection[str]) -> Report:
+        of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
+        count = self._random.choice(BROKERS)
+        settings = {**SETTINGS, **(OF_TIER if self._tiered else {}), **(EXPIRY if self._expires else {})}
+        cluster = await start_cluster(self._world, count, settings, of_brokers=of_brokers, watched=True)
+        assert cluster.watch is not None
+        cluster.watch.tell(self._trace.note)
+        self._trace.note(f"{count} brokers serve")
+        async with cluster.client() as client:
+            new = [
+                admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs)
+                for name, configs in self._topics.items()
+            ]
+            if self._tiered:
+                new.append(metadata_topic(REPLICAS))
+                self._trace.note(f"in the tier: {', '.join(self._tiered)}")
+            assert set((await admin.create_topics(client, new)).values()) == {None}
+            await self._work(cluster, client, steps, faults)
+        self._check_failures(cluster)
+        assert cluster.watch is not None
+        cluster.watch.check_all()
+        self._history += cluster.watch.voids
+        found = [str(one) for one in check(self._history)]
+        for text in found:
+            self._trace.note(f"WRONG: {text}")
+        for broker in cluster.brokers:
+            await cluster.stop_broker(broker)
+        await cluster.stop_controller()
+        self._trace.note(f"{len(self._history)} events of clients; all stopped")
+        digest = f"{self._world.digest()}-{self._trace.digest()}"
+        return Report(digest, found, self._trace.lines, self._history, self._world.loop.time())
+
+    async def _work(self, cluster: SimulatedCluster, client: Cluster, steps: int, faults: Collection[str]) -> None:
+        """Clients work while faults come; then they work a little longer, on what is mended, and all is read."""
+        losses = Losses(cluster)
+        workload = Workload(client, self._history, self._trace, self._random, losses.hole_at)
+        administrator = Administrator(client, self._history, self._trace, self._random, workload.stopping)
+        nemesis = Nemesis(cluster, self._trace, self._random, (*DISKS, METADATA_DISK), faults)
+        assert cluster.watch is not None
+        rules = cluster.watch.tier
+        tier = TierTroubles(self._world.tier, rules.away, rules.lost, self._trace, self._random, faults)
+        brokers = list(cluster.brokers)
+        of_them = [(name, number) for name, number in PARTITIONS if name in self._tiered]
+        retained = [one for one in of_them if self._topics[one[0]]["retention.bytes"] != UNLIMITED]
+        self._history += [Deletion(one, None, "retention.bytes") for one in retained]
+        working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
+        working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
+        working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
+        of_tier = TierAdministrator(
+            client,
+            {name: self._topics[name] for name in self._tiered},
+            of_them,
+            rules.freed,
+            self._history,
+            self._trace,
+            self._random,
+            workload.stopping,
+        )
+        group_work = GroupWorkload(client, self._history.append, self._random, COMMITTED, expires=self._expires)
+        if self._groups:
+            working += [*group_work.all(), administrator.come_and_go(PASSING_TOPIC, REPLICAS)]
+            self._history += [Expiry(0.0)] if self._expires else []
+        if self._tiered:
+            working += [workload.read_again(of_them, self._random)]
+            working += [of_tier.delete_records(), of_tier.switch(), of_tier.change_topics(REPLICAS)]
+        async with asyncio.TaskGroup() as reading:
+            reading.create_task(workload.read(PARTITIONS), name="reader")
+            async with asyncio.TaskGroup() as clients:
+                for number, work in enumerate(working):
+                    clients.create_task(work, name=f"client {number}")
+                async with asyncio.TaskGroup() as troubles:
+                    troubles.create_task(nemesis.trouble_nodes(steps))
+                    troubles.create_task(nemesis.trouble_links(steps // 2))
+                    if self._tiered:
+                        troubles.create_task(tier.trouble(steps // 2))
+                self._trace.note("everything is mended")
+                await asyncio.sleep(3)
+                workload.stopping.set()
+                group_work.stopping.set()
+            self._history += nemesis.troubles
+            await self._end(cluster, client, workload, of_tier, losses, group_work)
+
+    async def _end(
+        self,
+        cluster: SimulatedCluster,
+        client: Cluster,
+        workload: Workload,
+        of_tier: TierAdministrator,
+        losses: Losses,
+        work: GroupWorkload,
+    ) -> None:
+        """What the cluster holds now; the readers come to the end of it."""
+        watch = cluster.watch
+        assert watch is not None
+
+        async def mended() -> ClusterView:
+            return await healthy(client, len(cluster.brokers), watch.shaken, losses, seconds=RECOVERY_SECONDS)
+
+        if self._groups:
+            await end_groups(cluster, client, work, self._history.append, self._trace, mended)
+        view = await mended()
+        if not self._groups:
+            self._history.append(Settled(client.runtime.clock.monotonic()))
+        await of_tier.settle()
+        await copied(cluster, seconds=RECOVERY_SECONDS)
+        async with asyncio.timeout(RECOVERY_SECONDS):
+            await self._read_everything(client, workload, view, losses)
+
+    async def _read_everything(self, client: Cluster, workload: Workload, view: ClusterView, losses: Losses) -> None:
+        logs = await final_logs(client, PARTITIONS, losses)
+        self._history += logs
+        workload.ends = {log.partition: _end_of(log) for log in logs if log.records}
+        await self._drain_group(client, workload, {key: end for key, end in workload.ends.items() if key[0] == SHARED})
+        others = [name for name in view.topics if name not in self._topics and not name.startswith(INTERNAL)]
+        self._history += await final_topics(client, others)
+        self._history += await final_commits(client, [one for one in PARTITIONS if one[0] == SHARED])
+
+    async def _drain_group(self, client: Cluster, workload: Workload, ends: Mapping[tuple[str, int], int]) -> None:
+        """The group gets to the end of its topic. In a log that has lost everything there is nothing to commit."""
+        member = workload.member(SHARED)
+        while not set(ends.items()) <= (await workload.committed()).items():
+            await workload.poll_and_commit(member)
+            await workload.commit_behind_holes(member)
+        await member.close()
+
+    def _check_failures(self, cluster: SimulatedCluster) -> None:
+        """Nodes end by themselves only where all of their disks have failed."""
+        for name, machine in cluster.world.machines.items():
+            for text, error in machine.failures:
+                if not isinstance(error, OSError):
+                    raise AssertionError(f"{name} has ended: {text}") from error
+
+
+def _partitions(topic: str) -> int:
+    return sum(name == topic for name, _ in PARTITIONS)
+
+
+def _end_of(log: FinalLog) -> int:
+    return max([log.records[-1][0], *(last for _, last in log.holes)]) + 1

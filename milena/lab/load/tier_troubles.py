@@ -1,0 +1,158 @@
+"""Faults of the tier: its disk fails, is full or slow, and single objects are away or cut, for a while or for good."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import posixpath
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
+
+from milena.lab.world.disk import Storage
+from milena.lab.world.tiering import FOLDER
+from milena.lab.world.trace import Trace
+from milena.runtime.randomness import Randomness
+from milena.tiered.store.tier_names import ROOT
+
+LONGEST: Final = 8.0
+"""Seconds."""
+LONGEST_PAUSE: Final = 4.0
+SLOWEST: Final = 2.0
+"""Seconds that a piece of work on a slow tier takes at most."""
+OPERATIONS: Final = ("open", "append", "sync", "rename", "read", "list", "remove", "write", "")
+"""A copy writes beside its place (open, append, sync), then moves its objects there (rename, sync)."""
+ERRORS: Final = (errno.EIO, errno.EACCES, errno.ENOSPC)
+WRITING: Final = ("append", "rename", "remove", "write")
+"""What a read-only folder refuses, beside opening new files."""
+OF_TIER: Final = ("tier", "tierfull", "tierslow", "tierloss", "tierlost")
+LOSABLE: Final = (".log", ".log", ".leader_epoch_checkpoint", ".snapshot", ".index", ".timeindex")
+"""One of these, at random, is lost for good."""
+
+
+class TierTroubles:
+    """One fault at a time, of the ``kinds`` that are wanted. ``away`` has the paths of objects that cannot be read now:
+    they come back, so that nothing committed may be lost by it. Those in ``lost`` never do
+    (``lab.load.tier_losses``)."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        away: dict[str, None],
+        lost: dict[str, None],
+        trace: Trace,
+        random: Randomness,
+        kinds: Collection[str],
+    ) -> None:
+        self._storage = storage
+        self._away = away
+        self._lost = lost
+        self._trace = trace
+        self._random = random
+        self._actions: Mapping[str, Callable[[], Awaitable[None]]] = {
+            "tier": self._fail,
+            "tierfull": self._refuse_writes,
+            "tierslow": self._slow_down,
+            "tierloss": self._lose_objects,
+            "tierlost": self._lose_for_good,
+        }
+        self._kinds = [kind for kind in OF_TIER if kind in kinds]
+
+    async def trouble(self, faults: int) -> None:
+        for _ in range(faults if self._kinds else 0):
+            await asyncio.sleep(self._random.uniform(0, LONGEST_PAUSE))
+            await self._actions[self._random.choice(self._kinds)]()
+
+    async def _last(self) -> None:
+        await asyncio.sleep(self._random.uniform(0, LONGEST))
+
+    async def _fail(self) -> None:
+        number, operation = self._random.choice(ERRORS), self._random.choice(OPERATIONS)
+        self._trace.note(f"the tier fails: {operation or 'everything'}, {errno.errorcode[number]}")
+        self._storage.fail(FOLDER, number, operation=operation)
+        await self._last()
+        self._trace.note("the tier is mended")
+        self._storage.heal()
+
+    async def _refuse_writes(self) -> None:
+        """It is full, at once or soon, or read-only."""
+        if self._random.below(2):
+            self._trace.note("the tier is read-only")
+            for operation in WRITING:
+                self._storage.fail(FOLDER, errno.EROFS, operation=operation)
+        else:
+            free = self._random.below(10_000)
+            self._trace.note(f"the tier has room for {free} bytes")
+            self._storage.capacity = self._storage.used() + free
+        await self._last()
+        self._trace.note("the tier takes everything again")
+        self._storage.capacity = None
+        self._storage.heal()
+
+    async def _slow_down(self) -> None:
+        slowest = self._random.uniform(0, SLOWEST)
+        self._trace.note(f"the tier is slow: up to {slowest:.3f} seconds")
+        usual, self._storage.offload_seconds = self._storage.offload_seconds, (0.0, slowest)
+        await self._last()
+        self._trace.note("the tier is as fast as before")
+        self._storage.offload_seconds = usual
+
+    async def _lose_objects(self) -> None:
+        """Some are not there, others are cut, as on a store that has gone back in time; then they are whole again."""
+        chosen = self._random.shuffled(self._objects(""))[: 1 + self._random.below(6)]
+        mending = [self._cut(path) if self._random.below(2) else self._take(path) for path in chosen]
+        if not chosen:
+            return
+        self._away.update(dict.fromkeys(chosen))
+        await self._last()
+        for path, mend in zip(chosen, mending, strict=True):
+            mend()
+            del self._away[path]
+        self._trace.note(f"{len(chosen)} objects in the tier are whole again")
+
+    async def _lose_for_good(self) -> None:
+        """One object of a segment that is in the tier, an old one or the newest, on which followers depend."""
+        suffix = self._random.choice(LOSABLE)
+        every = [path for path in self._objects(suffix) if f"{_segment(path)}.log" in self._storage.files]
+        if every:
+            path = self._random.choice(every)
+            if self._random.below(2):
+                path = max(one for one in every if posixpath.dirname(one) == posixpath.dirname(path))
+            self._lost[path] = None
+            self._trace.note("for good:")
+            if self._random.below(2) and self._storage.files[path].data:
+                self._cut(path)
+            else:
+                self._take(path)
+
+    def _objects(self, suffix: str) -> list[str]:
+        """The paths of all that is in the tier with this suffix."""
+        return [path for path in self._storage.files if path.startswith(f"{FOLDER}/{ROOT}/") and path.endswith(suffix)]
+
+    def _cut(self, path: str) -> Callable[[], None]:
+        inode = self._storage.files[path]
+        size = self._random.below(len(inode.data)) if inode.data else 0
+        self._trace.note(f"{path} is cut to {size} bytes")
+        lost = inode.data[size:]
+        del inode.data[size:]
+
+        def mend() -> None:
+            inode.data += lost
+
+        return mend
+
+    def _take(self, path: str) -> Callable[[], None]:
+        self._trace.note(f"{path} is gone")
+        inode = self._storage.files.pop(path)
+        segment = _segment(path)
+
+        def mend() -> None:
+            """Unless the segment was deleted meanwhile."""
+            if any(other.startswith(segment) for other in self._storage.files):
+                self._storage.files.setdefault(path, inode)
+
+        return mend
+
+
+def _segment(path: str) -> str:
+    """What the paths of a segment's objects have in common."""
+    return path.rpartition(".")[0]

@@ -1,0 +1,202 @@
+"""What a scenario can do. Brokers are letters, ``controller`` is the controller.
+
+::
+
+    start | stop | kill | power_off | wipe: B        or a list
+    begin: B                                         start it, and go on before it serves; ``start`` is the end of it
+    erase: {A: [name]}                               files of the log directories of a broker that is down
+    replace: {controller: null}                      a node that is down comes back as another test peer, or as ours
+    produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"};
+                                                     ``error``: what comes of it; ``meanwhile``: a list of actions;
+                                                     ``times``: ms, or "+1000" for a second from now; ``of: u-1``
+    wait: {conditions}                               see ``lab.scenarios.conditions``
+    hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}    ``from``: or a client id
+    release: name
+    trace: {at: B, api: FETCH, from: A, as: name}    what ``exchanges`` compares
+    cut | heal: [A, B]
+    remember: {name: $value}
+    ask | propose | fetch: {...}                     requests of the scenario's own: see ``lab.scenarios.requests``
+    read | list_offsets: {...}                       what consumers learn: see ``lab.scenarios.reading``
+    topic, elect, configure, move, ...               see ``lab.scenarios.topics``
+    roll, flush, tier, retention, ...                see ``lab.scenarios.upkeep``
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final
+
+from milena.lab.scenarios.conditions import missing
+from milena.lab.scenarios.reading import list_offsets, read
+from milena.lab.scenarios.requests import ask, fetch, propose
+from milena.lab.scenarios.script import BROKERS, ScriptError, node_id, partition_of
+from milena.lab.scenarios.stage import ScenarioFailed, Stage
+from milena.lab.scenarios.topics import TIMEOUT_MS, TOPIC_ACTIONS
+from milena.lab.scenarios.upkeep import UPKEEP_ACTIONS
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
+
+ACKS: Final = {"all": -1, "1": 1, "0": 0}
+PRODUCE_VERSION: Final = 12
+
+
+async def carry_out(stage: Stage, name: str, arguments: Any) -> None:
+    """Raises ScriptError for an action that there is not, ScenarioFailed for one that does not go well."""
+    action = _ACTIONS.get(name)
+    if action is None:
+        raise ScriptError(f"no action {name!r}; there are {', '.join(_ACTIONS)}")
+    await action(stage, await stage.resolve(arguments))
+
+
+async def _each(stage: Stage, nodes: str | list[str], do: Callable[[str], Awaitable[None]], *, up: bool) -> None:
+    for node in [nodes] if isinstance(nodes, str) else nodes:
+        if not up:
+            await stage.observe()
+            stage.up.discard(node)
+            stage.forget(node)
+        await do(node)
+        if up:
+            stage.up.add(node)
+
+
+async def _start(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.start, up=True)
+
+
+async def _begin(stage: Stage, node: str) -> None:
+    stage.begin(node)
+
+
+async def _stop(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.stop, up=False)
+
+
+async def _kill(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.kill, up=False)
+
+
+async def _power_off(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.power_off, up=False)
+
+
+async def _wipe(stage: Stage, nodes: Any) -> None:
+    await _each(stage, nodes, stage.driver.wipe, up=False)
+
+
+async def _produce(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    broker, partition = arguments["to"], arguments.get("of", "t-0")
+    await stage.until(f"{broker} to lead", lambda: missing(stage, {"leaders": {partition: broker}}))
+    await asyncio.gather(_write(stage, broker, arguments), _each_of(stage, arguments.get("meanwhile", ())))
+    await stage.observe()
+
+
+async def _each_of(stage: Stage, actions: Sequence[Mapping[str, Any]]) -> None:
+    for action in actions:
+        for name, arguments in action.items():
+            await carry_out(stage, name, arguments)
+
+
+async def _write(stage: Stage, broker: str, arguments: Mapping[str, Any]) -> None:
+    acks = ACKS[str(arguments.get("acks", "all"))]
+    expected = ErrorCode[arguments.get("error", "NONE")]
+    topic, number = partition_of(arguments.get("of", "t-0"))
+    values = _values(arguments["values"])
+    for value, time in zip_longest(values, arguments.get("times", ()), fillvalue="+0"):
+        now = stage.driver.runtime.clock.time_ms()
+        batch = build_batch([Record(0, 0, None, value.encode())], base_timestamp=_time(time, now))
+        request = ProduceRequest(None, acks, TIMEOUT_MS, [(topic, None, [(number, memoryview(batch))])])
+        response = await stage.channel(broker).request_raw(
+            ApiKey.PRODUCE,
+            PRODUCE_VERSION,
+            [encode_produce_request(PRODUCE_VERSION, request)],
+            lambda body: decode_produce_response(PRODUCE_VERSION, body),
+        )
+        answer = response.topics[0][2][0]
+        if answer.error_code != expected:
+            raise ScenarioFailed(f"{value!r}: {ErrorCode(answer.error_code).name}, not {expected.name}")
+        if acks == ACKS["all"] and expected is ErrorCode.NONE:
+            stage.acknowledged[value] = answer.base_offset
+
+
+def _time(text: str | int, now: int) -> int:
+    return now + int(text[1:]) if isinstance(text, str) else text
+
+
+def _values(values: Any) -> list[str]:
+    if isinstance(values, Mapping):
+        text = values.get("text", "msg %d")
+        return [text % number for number in range(values["from"], values["to"] + 1)]
+    return [f"msg {value}" if isinstance(value, int) else str(value) for value in values]
+
+
+async def _wait(stage: Stage, conditions: Mapping[str, Any]) -> None:
+    await stage.until(f"waiting for {conditions}", lambda: missing(stage, conditions))
+
+
+def _rule(verb: str) -> Callable[[Stage, Any], Awaitable[None]]:
+    async def add(stage: Stage, arguments: Mapping[str, Any]) -> None:
+        more = {key: value for key, value in arguments.items() if key not in ("at", "from", "as")}
+        if (peer := arguments.get("from")) is not None:
+            more["peer"] = str(node_id(peer)) if peer in BROKERS else peer
+        added = await stage.verb(arguments["at"], verb, **more)
+        if (name := arguments.get("as")) is not None:
+            stage.rules[name] = arguments["at"], added["rule"]
+
+    return add
+
+
+async def _release(stage: Stage, name: str) -> None:
+    node, number = stage.rules.pop(name)
+    await stage.verb(node, "release", rule=number)
+
+
+async def _cut(stage: Stage, nodes: list[str]) -> None:
+    await stage.driver.cut(*nodes)
+
+
+async def _heal(stage: Stage, nodes: list[str]) -> None:
+    await stage.driver.heal(*nodes)
+
+
+async def _remember(stage: Stage, values: Mapping[str, Any]) -> None:
+    stage.memory |= values
+
+
+async def _erase(stage: Stage, files: Mapping[str, list[str]]) -> None:
+    for node, names in files.items():
+        await stage.driver.erase(node, names)
+
+
+async def _replace(stage: Stage, peers: Mapping[str, str | None]) -> None:
+    for node, peer in peers.items():
+        stage.driver.replace(node, peer)
+
+
+_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
+    "start": _start,
+    "begin": _begin,
+    "stop": _stop,
+    "kill": _kill,
+    "power_off": _power_off,
+    "wipe": _wipe,
+    "erase": _erase,
+    "replace": _replace,
+    "produce": _produce,
+    "wait": _wait,
+    **{verb: _rule(verb) for verb in ("hold", "drop", "delay", "disconnect", "fail", "trace")},
+    "release": _release,
+    "cut": _cut,
+    "heal": _heal,
+    "remember": _remember,
+    "ask": ask,
+    "propose": propose,
+    "fetch": fetch,
+    "read": read,
+    "list_offsets": list_offsets,
+    **TOPIC_ACTIONS,
+    **UPKEEP_ACTIONS,
+}

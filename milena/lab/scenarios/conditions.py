@@ -1,0 +1,173 @@
+"""What a scenario waits for: each condition says in words what is missing, or None.
+
+::
+
+    leader: A | none        who leads, at the controller and, where it runs, by its own account
+    leaders: {u-1: A}       of other partitions
+    isr: [A, B]             at the controller; or {u-1: [A, B]}
+    fenced: [B], active: [B]    registrations
+    follows: {B: A}         B is a follower of A, and knows it
+    log_end: {B: 11}, committed: {A: 10}
+    registered: {B: $B1}    a broker's registration is another than the one with this broker epoch
+    in_step: [A]            a broker knows what the controller knew when it was asked
+    hits: {rule: 1}         a rule was hit so often
+    moved: A                its replica's log lies where it was moved to
+    knows: {B: 2}           a broker knows of so many segments that can be read
+    told: {COPY_SEGMENT_STARTED: 5}    so many of the one partition's segments, or more, are in a state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from milena.lab.scenarios.driver import CONTROLLER
+from milena.lab.scenarios.reading import counted_states
+from milena.lab.scenarios.script import THE_PARTITION, Partition, node_id, partition_of
+from milena.lab.scenarios.stage import Stage
+from milena.lab.scenarios.tables import TableError
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+
+NONE: Final = "none"
+READABLE: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+
+
+async def missing(stage: Stage, conditions: Mapping[str, Any]) -> str | None:
+    """The first of the conditions that does not hold. Raises TableError for one that there is not."""
+    for name, wanted in conditions.items():
+        check = _CONDITIONS.get(name)
+        if check is None:
+            raise TableError(f"no condition {name!r}; there are {', '.join(_CONDITIONS)}")
+        if (reason := await check(stage, wanted)) is not None:
+            return reason
+    return None
+
+
+async def _leader(stage: Stage, wanted: str) -> str | None:
+    return await _leads(stage, THE_PARTITION, wanted)
+
+
+async def _leaders(stage: Stage, wanted: Mapping[str, str]) -> str | None:
+    for partition, broker in wanted.items():
+        if (reason := await _leads(stage, partition_of(partition), broker)) is not None:
+            return reason
+    return None
+
+
+async def _leads(stage: Stage, partition: Partition, wanted: str) -> str | None:
+    leader = (await stage.partition(partition))["leader"]
+    if leader != (-1 if wanted == NONE else node_id(wanted)):
+        return f"the leader is {leader}"
+    if wanted in stage.up and (role := (await stage.replica(partition.on(wanted)))["role"]) != "leader":
+        return f"{wanted} is {role}"
+    return None
+
+
+async def _isr(stage: Stage, wanted: list[str] | Mapping[str, list[str]]) -> str | None:
+    for name, brokers in wanted.items() if isinstance(wanted, Mapping) else [(str(THE_PARTITION), wanted)]:
+        isr = (await stage.partition(partition_of(name)))["isr"]
+        if sorted(isr) != sorted(map(node_id, brokers)):
+            return f"the ISR{'' if wanted is brokers else f' of {name}'} is {isr}"
+    return None
+
+
+async def _fenced(stage: Stage, wanted: list[str]) -> str | None:
+    return await _registered(stage, wanted, fenced=True)
+
+
+async def _active(stage: Stage, wanted: list[str]) -> str | None:
+    return await _registered(stage, wanted, fenced=False)
+
+
+async def _registered(stage: Stage, wanted: list[str], *, fenced: bool) -> str | None:
+    for broker in wanted:
+        found = await stage.registration(broker)
+        if found is None or found["fenced"] is not fenced:
+            return f"{broker} is {'unknown' if found is None else 'fenced' if found['fenced'] else 'active'}"
+    return None
+
+
+async def _follows(stage: Stage, wanted: Mapping[str, str]) -> str | None:
+    for follower, leader in wanted.items():
+        found = await stage.replica(follower)
+        if found["role"] != "follower" or found["leader"] != node_id(leader):
+            return f"{follower} is {found['role']}, its leader {found['leader']}"
+    return None
+
+
+async def _log_end(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for broker, offset in wanted.items():
+        found = (await stage.replica(broker))["log_end_offset"]
+        if found != offset:
+            return f"{broker}'s log ends at {found}"
+    return None
+
+
+async def _committed(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for broker, offset in wanted.items():
+        found = (await stage.replica(broker))["high_watermark"] - 1
+        if found != offset:
+            return f"{broker} has {found} as committed"
+    return None
+
+
+async def _registered_anew(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for broker, epoch in wanted.items():
+        found = await stage.registration(broker)
+        if found is None or found["epoch"] == epoch:
+            return f"{broker} is not registered anew"
+    return None
+
+
+async def _in_step(stage: Stage, wanted: list[str]) -> str | None:
+    for broker in wanted:
+        known, there_is = [(await stage.verb(node, "image"))["offset"] for node in (broker, CONTROLLER)]
+        if known < there_is:
+            return f"{broker} knows the metadata up to {known} of {there_is}"
+    return None
+
+
+async def _moved(stage: Stage, broker: str) -> str | None:
+    target = stage.memory[f"{broker}.directory"]
+    return None if (await stage.directories(broker))[target] else f"{broker}'s log is not in {target} yet"
+
+
+async def _knows(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for broker, count in wanted.items():
+        segments = await stage.of_replica(broker, "remote_segments")
+        if (known := sum(segment["state"] == READABLE for segment in segments)) != count:
+            return f"{broker} knows of {known} segments"
+    return None
+
+
+async def _told(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    found = await counted_states(stage, stage.place(THE_PARTITION))
+    short = [state for state, count in wanted.items() if found.get(state, 0) < count]
+    return f"{', '.join(short)}: {found}" if short else None
+
+
+async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+    for name, count in wanted.items():
+        node, number = stage.rules[name]
+        rules = {rule["rule"]: rule for rule in await stage.verb(node, "rules")}
+        if (hits := rules[number]["hits"]) < count:
+            return f"{name} was hit {hits} times"
+    return None
+
+
+_CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] = {
+    "leader": _leader,
+    "leaders": _leaders,
+    "isr": _isr,
+    "fenced": _fenced,
+    "active": _active,
+    "follows": _follows,
+    "log_end": _log_end,
+    "committed": _committed,
+    "registered": _registered_anew,
+    "in_step": _in_step,
+    "hits": _hits,
+    "moved": _moved,
+    "knows": _knows,
+    "told": _told,
+}

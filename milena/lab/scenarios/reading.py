@@ -1,0 +1,217 @@
+"""What consumers read, and what is found in the tier and in the topic of its metadata.
+
+::
+
+    read: {at: A, from: 0, records: {0: [0, 0], 1: [4, 1]}}
+
+Every offset from ``from`` on is asked for in a fetch of its own, so that each is a reader's first; all that comes must
+be as expected, up to the last of ``records``, and nothing may follow there. ``of: u-1`` is another partition.
+``leader_epoch`` is what the reader takes for the leader's epoch, ``committed: true`` asks for committed records alone.
+
+::
+
+    list_offsets: {at: A, of: u-1, earliest: [3, 0], latest_tiered: [5, 1], 1700000000000: [4, 1]}
+
+By ListOffsets' special timestamps or by time, the offset and its leader epoch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from milena.lab.scenarios.driver import CONTROLLER
+from milena.lab.scenarios.remote import (
+    Place,
+    finished,
+    metadata_differences,
+    published,
+    records_in,
+    remote_differences,
+    segments_in,
+)
+from milena.lab.scenarios.script import BROKERS, Partition, partition_of
+from milena.lab.scenarios.stage import ScenarioFailed, Stage
+from milena.lab.scenarios.tables import Log, log_of
+from milena.node.links.outgoing import ChannelError
+from milena.node.serving.verbs import VerbError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, retriable
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import iter_records, offset_of
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.requests.fetch_response import FetchedPartition, decode_fetch_response
+from milena.protocol.types import REMOTE_METADATA_TOPIC
+
+BY_NAME: Final = 12
+"""The last version of Fetch in which topics have names."""
+MAX_BYTES: Final = 1 << 20
+MAX_WAIT_MS: Final = 500
+TIMEOUT_MS: Final = 30_000
+SPECIAL: Final = {"latest": -1, "earliest": -2, "earliest_local": -4, "latest_tiered": -5, "earliest_pending": -6}
+"""ListOffsets' timestamps with a meaning of their own."""
+
+
+class Reader(NamedTuple):
+    """A consumer. ``leader_epoch``: what it takes for that, -1 for nothing."""
+
+    leader_epoch: int = -1
+    committed: bool = False
+
+
+ANYONE: Final = Reader()
+
+
+async def read(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    """Raises ScenarioFailed for a record that is not as expected, and where one does not come."""
+    partition = partition_of(arguments.get("of", "t-0"))
+    expected = log_of(arguments["records"])
+    reader = Reader(arguments.get("leader_epoch", -1), committed=arguments.get("committed", False))
+    for offset in sorted(expected):
+        if offset >= arguments["from"]:
+            await _read_at(stage, arguments["at"], partition, offset, expected, reader)
+
+
+async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int, expected: Log, reader: Reader) -> None:
+    async def missing() -> str | None:
+        fetched, data = await _fetch(stage, broker, partition, offset, reader)
+        error = ErrorCode(fetched.error_code)
+        if error and retriable(error):
+            return f"{broker} answers {error.name}"
+        if error:
+            raise ScenarioFailed(f"offset {offset} of {partition} at {broker}: {error.name}")
+        found = {at: record for at, record in records_in(data).items() if at >= offset}
+        if stage.numbering is not None:
+            found = stage.numbering.log(found)
+        if not found:
+            return f"{broker} has no records from {offset} on"
+        wanted = {at: expected.get(at) for at in range(offset, max(found) + 1) if at in expected or at in found}
+        if found != wanted:
+            raise ScenarioFailed(f"{broker} serves from offset {offset} on {found}, expected {wanted}")
+        last = fetched.high_watermark - 1
+        return (
+            None
+            if last == max(expected) or offset < max(expected)
+            else f"{broker} has committed {last}, expected {max(expected)}"
+        )
+
+    await stage.until(f"reading offset {offset} of {partition} at {broker}", missing)
+
+
+async def list_offsets(stage: Stage, arguments: Mapping[Any, Any]) -> None:
+    """Raises ScenarioFailed for an offset that is not, and does not become, as expected."""
+    partition = partition_of(arguments.get("of", "t-0"))
+    asked = {name: value for name, value in arguments.items() if name not in ("at", "of")}
+    for name, expected in asked.items():
+
+        async def missing(timestamp: int = SPECIAL.get(name, name), expected: list[int] = expected) -> str | None:
+            response = await stage.ask(
+                arguments["at"],
+                ApiKey.LIST_OFFSETS,
+                replica_id=-1,
+                isolation_level=0,
+                topics=[
+                    {
+                        "name": partition.topic,
+                        "partitions": [
+                            {
+                                "partition_index": partition.number,
+                                "current_leader_epoch": -1,
+                                "timestamp": timestamp,
+                            }
+                        ],
+                    }
+                ],
+                timeout_ms=TIMEOUT_MS,
+            )
+            found = response.topics[0].partitions[0]
+            if found.error_code:
+                return ErrorCode(found.error_code).name
+            told = [found.offset, found.leader_epoch]
+            return None if told == expected else f"it is {told}, expected {expected}"
+
+        await stage.until(f"the offset of {partition} for {name}", missing)
+
+
+async def _fetch(
+    stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANYONE
+) -> tuple[FetchedPartition, bytes]:
+    """One consumer's fetch. Raises VerbError where the broker cannot be asked."""
+    wanted = FetchPartition(partition.number, offset, MAX_BYTES, reader.leader_epoch)
+    request = FetchRequest(
+        MAX_WAIT_MS, 1, MAX_BYTES, [(partition.topic, None, [wanted])], isolation_level=int(reader.committed)
+    )
+
+    def decode(body: memoryview) -> tuple[FetchedPartition, bytes]:
+        fetched = decode_fetch_response(BY_NAME, body).topics[0][2][0]
+        assert isinstance(fetched.records, memoryview | bytes | None)
+        return fetched, bytes(fetched.records or b"")
+
+    channel = stage.channel(broker)
+    try:
+        return await channel.request_raw(ApiKey.FETCH, BY_NAME, [encode_fetch_request(BY_NAME, request)], decode)
+    except ChannelError as error:
+        raise VerbError(str(error)) from error
+
+
+async def _metadata_records(stage: Stage) -> list[tuple[int, bytes]]:
+    """All of the metadata topic, as (offset, value), one partition after the other. Raises VerbError."""
+    found = []
+    for name, partition in (await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
+        broker = BROKERS[partition["leader"] - 1] if partition["leader"] > 0 else "nobody"
+        if broker not in stage.up:
+            raise VerbError(f"{broker} leads {name}")
+        found += await _all_records(stage, broker, partition_of(name))
+    return found
+
+
+async def _all_records(stage: Stage, broker: str, partition: Partition) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    while True:
+        fetched, data = await _fetch(stage, broker, partition, found[-1][0] + 1 if found else 0)
+        if fetched.error_code:
+            raise VerbError(f"{partition}: {ErrorCode(fetched.error_code).name}")
+        before = len(found)
+        found += [
+            (offset_of(batch, record), bytes(record.value or b""))
+            for batch in iter_batches(memoryview(bytearray(data)))
+            if not batch.is_control
+            for record in iter_records(batch)
+        ]
+        if len(found) == before or found[-1][0] + 1 >= fetched.high_watermark:
+            return found
+
+
+async def _remote(stage: Stage, place: Place, expected: Mapping[str, Any]) -> list[str]:
+    found = segments_in(await stage.driver.tier(), place)
+    if (numbering := stage.numbering) is not None:
+        found = [replace(one, log=numbering.log(one.log), epochs=numbering.epochs(one.epochs)) for one in found]
+    return remote_differences(expected, found, stage.segments)
+
+
+async def _metadata(stage: Stage, place: Place, expected: Mapping[str, Any]) -> list[str]:
+    found = finished(published(await _metadata_records(stage), place))
+    if (numbering := stage.numbering) is not None:
+        found = {segment: one._replace(epochs=numbering.epochs(one.epochs)) for segment, one in found.items()}
+    return metadata_differences(expected, found, stage.segments)
+
+
+async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
+    """How many segments are in which state, as published. Raises VerbError."""
+    return Counter(one.state.name for one in published(await _metadata_records(stage), place).values())
+
+
+async def _states(stage: Stage, place: Place, expected: Mapping[str, int]) -> list[str]:
+    counted = await counted_states(stage, place)
+    return [] if counted == dict(expected) else [f"states: expected {dict(expected)}, found {counted}"]
+
+
+IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Mapping[str, Any]], Awaitable[list[str]]]]] = {
+    "remote": _remote,
+    "metadata": _metadata,
+    "states": _states,
+}
+"""What can be expected of the tier, in this order: ``remote`` gives the segments their names. ``states`` counts the
+segments that are told of."""

@@ -1,0 +1,102 @@
+"""Requests of a scenario's own, in a broker's name or a consumer's.
+
+::
+
+    propose: {by: A, isr: {A: $A1, B: $B2}, error: INELIGIBLE_REPLICA}
+             AlterPartition with each member's broker epoch. The leader's, the partition's and the sender's epochs are
+             those of now, or ``leader_epoch`` and ``partition_epoch``; ``version: 2`` names the members alone.
+    fetch:   {to: A, by: B, broker_epoch: $B1, offset: 3, last_epoch: 0, answer: {...}}
+             Without ``by`` a consumer's. ``version`` is 15 if not said; below that there is no broker epoch.
+    ask:     {to: A, api: UPDATE_FEATURES, version: 1, fields: {...}, answer: {...}}
+
+``error`` and ``answer`` are what must come of it; without ``error`` none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from milena.lab.scenarios.driver import CONTROLLER
+from milena.lab.scenarios.exchanges import mismatch, renumbered
+from milena.lab.scenarios.script import node_id
+from milena.lab.scenarios.stage import PARTITION, ScenarioFailed, Stage
+from milena.node.rules.tracing import plain
+from milena.node.serving.verbs import api_of
+from milena.protocol.api_keys import ApiKey
+
+NONE: Final = "NONE"
+WITH_EPOCHS: Final = 3
+"""The version of AlterPartition that names the members' broker epochs."""
+WITH_REPLICA_STATE: Final = 15
+"""The version of Fetch in which a replica names its broker epoch."""
+CONSUMER: Final = -1
+MAX_BYTES: Final = 1 << 20
+
+
+async def ask(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    api, version = api_of(arguments["api"]), arguments.get("version")
+    await _asked(stage, arguments["to"], api, version, arguments["fields"], arguments.get("answer", {}))
+
+
+async def propose(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    isr = {node_id(member): epoch for member, epoch in arguments["isr"].items()}
+    version, sender = arguments.get("version", WITH_EPOCHS), arguments["by"]
+    now, registered = await stage.partition(), await stage.registration(sender)
+    if registered is None:
+        raise ScenarioFailed(f"{sender} is not registered, and proposes nothing")
+    partition: dict[str, Any] = {"partition_index": PARTITION, "leader_recovery_state": 0}
+    for epoch in ("leader_epoch", "partition_epoch"):
+        partition[epoch] = arguments.get(epoch, now[epoch])
+    if version >= WITH_EPOCHS:
+        members = [{"broker_id": member, "broker_epoch": epoch} for member, epoch in isr.items()]
+        partition["new_isr_with_epochs"] = members
+    else:
+        partition["new_isr"] = list(isr)
+    fields = {
+        "broker_id": node_id(sender),
+        "broker_epoch": registered["epoch"],
+        "topics": [{"topic_id": stage.topic_id, "partitions": [partition]}],
+    }
+    error = arguments.get("error", NONE)
+    expected = {"error_code": error} | ({"isr": sorted(isr)} if error == NONE else {})
+    await _asked(stage, CONTROLLER, ApiKey.ALTER_PARTITION, version, fields, {"partitions": expected})
+
+
+async def fetch(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    version = arguments.get("version", WITH_REPLICA_STATE)
+    replica = node_id(arguments["by"]) if "by" in arguments else CONSUMER
+    partition = {
+        "partition": PARTITION,
+        "current_leader_epoch": arguments.get("leader_epoch", -1),
+        "fetch_offset": arguments["offset"],
+        "last_fetched_epoch": arguments.get("last_epoch", -1),
+        "log_start_offset": -1 if replica == CONSUMER else 0,
+        "partition_max_bytes": MAX_BYTES,
+    }
+    fields: dict[str, Any] = {
+        "max_wait_ms": 0,
+        "min_bytes": 0,
+        "max_bytes": MAX_BYTES,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic_id": stage.topic_id, "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    if version < WITH_REPLICA_STATE:
+        fields["replica_id"] = replica
+    elif replica != CONSUMER:
+        fields["replica_state"] = {"replica_id": replica, "replica_epoch": arguments["broker_epoch"]}
+    expected = {"error_code": arguments.get("error", NONE), **arguments.get("answer", {})}
+    await _asked(stage, arguments["to"], ApiKey.FETCH, version, fields, {"partitions": expected})
+
+
+async def _asked(
+    stage: Stage, node: str, api: ApiKey, version: int | None, fields: Mapping[str, Any], expected: Mapping[str, Any]
+) -> None:
+    response = await stage.ask(node, api, version, **fields)
+    numbers = None if stage.numbering is None else stage.numbering.numbers
+    if reason := mismatch(expected, renumbered(plain(response), numbers)):
+        raise ScenarioFailed(f"{api.name} to {node}: {reason}")

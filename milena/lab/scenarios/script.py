@@ -1,0 +1,237 @@
+"""A scenario as data: ``milena/lab/scenarios/<id>.yaml``, read for one of its variants.
+
+::
+
+    id, title, document        what it shows, and whose picture it is
+    replicas: [A, B]           the partition's replicas in order; brokers are letters, A is node 1
+    brokers: [A, B, C]         where there are more brokers than replicas
+    epochs: [0, 1, 2]          the document's leader epochs with records; without it a run is compared as it is
+    config, nodes              configuration of the topic, and of all nodes
+    release_version            the cluster's metadata version at its beginning, as in 3.5-IV0
+    log_dirs: 2                of each broker
+    tier: true                 the cluster has a remote tier; what it does by itself is done once an hour, unless
+                               ``nodes`` say otherwise
+    worlds: [simulation]       where only there
+    variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names), and of the above
+                               ``config``, ``nodes``, ``release_version``
+    steps:
+      - title
+        in: [variant]          only there
+        do: [{action: ...}]    see ``lab.scenarios.actions``
+        before: {A: table}     what holds as the step begins
+        expect: {A: table}     see ``lab.scenarios.tables``; also ``same`` and ``differ``, ``remote`` and ``metadata``
+        exchanges: {trace: [...]}
+
+``$name`` stands for a value of the variant, or one that the run remembers, ``$name + 1`` for the one after it. Where
+a scenario has a plain variant, that is the first.
+
+Most scenarios have one partition, 0 of topic ``t``. Others are named where they are meant: ``of: u-1``, and ``A/u-1``
+is the replica there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+KEYS: Final = frozenset(
+    {
+        "id",
+        "title",
+        "document",
+        "replicas",
+        "epochs",
+        "config",
+        "nodes",
+        "release_version",
+        "log_dirs",
+        "brokers",
+        "tier",
+        "worlds",
+        "variants",
+        "steps",
+        "note",
+    }
+)
+VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version"})
+STEP_KEYS: Final = frozenset({"title", "in", "before", "do", "expect", "exchanges", "note"})
+BROKERS: Final = "ABCDE"
+PLAIN: Final = "plain"
+SIMULATION: Final = "simulation"
+PROCESSES: Final = "processes"
+WORLDS: Final = (SIMULATION, PROCESSES)
+TOPIC: Final = "t"
+
+
+class ScriptError(ValueError):
+    """A scenario's file cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``actions`` are (name, arguments)."""
+
+    title: str
+    before: Mapping[str, Any]
+    actions: Sequence[tuple[str, Any]]
+    expect: Mapping[str, Any]
+    exchanges: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One variant of one scenario."""
+
+    id: str
+    variant: str
+    title: str
+    replicas: tuple[str, ...]
+    steps: Sequence[Step]
+    epochs: tuple[int, ...] | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's names to values."""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """Node names to the test peers that run in their place."""
+    release_version: str | None = None
+    log_dirs: int = 1
+    values: Mapping[str, Any] = field(default_factory=dict)
+    brokers: tuple[str, ...] = ()
+    tier: bool = False
+
+
+class Partition(NamedTuple):
+    """A partition by its name, as in ``t-0``."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+    def on(self, broker: str) -> str:
+        """The name of its replica there."""
+        return broker if self == THE_PARTITION else f"{broker}/{self}"
+
+
+THE_PARTITION: Final = Partition(TOPIC, 0)
+
+
+def partition_of(name: str) -> Partition:
+    """``u-1``. Raises ScriptError."""
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise ScriptError(f"{name!r} is no partition: it is <topic>-<number>")
+    return Partition(topic, int(number))
+
+
+def replica_of(name: str) -> tuple[str, Partition]:
+    """``A`` is that of the one partition, ``A/u-1`` that of another. Raises ScriptError."""
+    broker, _, partition = name.partition("/")
+    return broker, partition_of(partition) if partition else THE_PARTITION
+
+
+def node_id(broker: str) -> int:
+    """A is 1. Raises ScriptError."""
+    if len(broker) != 1 or broker not in BROKERS:
+        raise ScriptError(f"{broker!r} is no broker: they are {', '.join(BROKERS)}")
+    return BROKERS.index(broker) + 1
+
+
+def all_scenarios() -> list[str]:
+    """The ids of all files."""
+    names = (entry.name for entry in resources.files("milena.lab.scenarios").iterdir())
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def worlds(scenario: str) -> list[str]:
+    """Where it can be played."""
+    found = source(scenario).get("worlds", WORLDS)
+    if strangers := [one for one in found if one not in WORLDS]:
+        raise ScriptError(f"{scenario}: no world {', '.join(strangers)}; there are {', '.join(WORLDS)}")
+    return list(found)
+
+
+def variants(scenario: str) -> list[str]:
+    """In the order of the file."""
+    return list(_variants(source(scenario)))
+
+
+def load(scenario: str, variant: str | None = None) -> Script:
+    """The first variant where none is named. Raises ScriptError."""
+    return script_of(source(scenario), variant)
+
+
+@cache
+def source(scenario: str) -> Mapping[str, Any]:
+    """What the file of a scenario holds. Raises ScriptError."""
+    file = resources.files("milena.lab.scenarios").joinpath(f"{scenario}.yaml")
+    if not file.is_file():
+        raise ScriptError(f"no scenario {scenario!r}; there are {', '.join(all_scenarios())}")
+    data: dict[str, Any] = yaml.safe_load(file.read_text())
+    if data["id"] != scenario:
+        raise ScriptError(f"{scenario}.yaml calls itself {data['id']}")
+    return data
+
+
+def script_of(data: Mapping[str, Any], variant: str | None = None) -> Script:
+    """One variant of a scenario that is given as data. Raises ScriptError."""
+    scenario, known = data["id"], _variants(data)
+    _check(data, known)
+    variant = variant or next(iter(known))
+    if variant not in known:
+        raise ScriptError(f"{scenario} has no variant {variant!r}; it has {', '.join(known)}")
+    chosen = known[variant]
+    return Script(
+        id=scenario,
+        variant=variant,
+        title=data["title"],
+        replicas=tuple(data["replicas"]),
+        epochs=tuple(data["epochs"]) if data.get("epochs") is not None else None,
+        config=_texts({**data.get("config", {}), **chosen.get("config", {})}),
+        nodes=_texts({**data.get("nodes", {}), **chosen.get("nodes", {})}),
+        peers=chosen.get("peers") or {},
+        release_version=chosen.get("release_version", data.get("release_version")),
+        log_dirs=data.get("log_dirs", 1),
+        values=chosen.get("set") or {},
+        brokers=tuple(data.get("brokers", data["replicas"])),
+        tier=bool(data.get("tier", False)),
+        steps=[_step(step) for step in data["steps"] if variant in step.get("in", [variant])],
+    )
+
+
+def _variants(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {name: chosen or {} for name, chosen in (data.get("variants") or {PLAIN: {}}).items()}
+
+
+def _check(data: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> None:
+    _check_keys(data["id"], data, KEYS)
+    for name, chosen in known.items():
+        _check_keys(f"variant {name}", chosen, VARIANT_KEYS)
+    for step in data["steps"]:
+        _check_keys("a step", step, STEP_KEYS)
+        if strangers := [name for name in step.get("in", ()) if name not in known]:
+            raise ScriptError(f"{data['id']} has no variant {', '.join(strangers)}, which a step is for")
+
+
+def _step(data: Mapping[str, Any]) -> Step:
+    actions = []
+    for action in data.get("do") or []:
+        ((name, arguments),) = action.items() if isinstance(action, dict) else ((action, None),)
+        actions.append((name, arguments))
+    before, expect = data.get("before") or {}, data.get("expect") or {}
+    return Step(data["title"], before, actions, expect, data.get("exchanges") or {})
+
+
+def _check_keys(what: str, data: Mapping[str, Any], keys: frozenset[str]) -> None:
+    if unknown := set(data) - keys:
+        raise ScriptError(f"{what} has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(keys))}")
+
+
+def _texts(config: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}

@@ -1,0 +1,228 @@
+"""A scenario's cluster while it is played: ways to its nodes, what was remembered, and what its replicas hold."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from milena.lab.scenarios.driver import CONTROLLER, Driver
+from milena.lab.scenarios.remote import Ids, Place
+from milena.lab.scenarios.script import THE_PARTITION, Partition, Script, node_id, replica_of
+from milena.lab.scenarios.tables import Renumbering, Table
+from milena.node.links.outgoing import Channel
+from milena.node.serving.verbs import VerbError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.types import ZERO_UUID
+
+TOPIC: Final = THE_PARTITION.topic
+PARTITION: Final = THE_PARTITION.number
+LIMIT: Final = 30.0
+"""Seconds on the scenario's clock that anything may take to come about."""
+PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.25
+PATIENCE: Final = 0.05
+"""A pause is this part of the time waited so far: what takes long is looked at less often."""
+CLIENT: Final = "scenario"
+"""The client id of what the scenario itself asks."""
+
+
+REFERENCE: Final = re.compile(r"(.*?)(?: ([+-] \d+))?")
+"""A name, and how far from what it stands for."""
+
+
+class ScenarioFailed(AssertionError):
+    """A run is not as the scenario says. The message tells where, and what was found."""
+
+
+class Stage:
+    """``tables`` are the replicas as last seen, also of brokers that are down, by their names (``A``, ``A/u-1``)."""
+
+    def __init__(self, script: Script, driver: Driver) -> None:
+        self.script = script
+        self.driver = driver
+        self.topic_ids: dict[str, UUID] = {}
+        self.replicas: dict[Partition, tuple[str, ...]] = {THE_PARTITION: script.replicas}
+        """The brokers that have a replica, of all partitions."""
+        self.segments = Ids()
+        self.up: set[str] = set()
+        self.memory: dict[str, Any] = dict(script.values)
+        self.rules: dict[str, tuple[str, int]] = {}
+        """Names of rules to their nodes and numbers."""
+        self.tables: dict[str, Table] = {}
+        self.acknowledged: dict[str, int] = {}
+        """Values written with acks=all, with their offsets."""
+        self.numbering = None if script.epochs is None else Renumbering(script.epochs)
+        self._channels: dict[str, Channel] = {}
+        self._starting: dict[str, asyncio.Event] = {}
+
+    def begin(self, node: str) -> None:
+        """Start a node beside what else happens."""
+        done = self._starting[node] = asyncio.Event()
+
+        async def run() -> None:
+            await self.driver.start(node)
+            done.set()
+
+        self.driver.runtime.new_tasks("scenario").spawn(run(), name=f"start {node}")
+
+    async def start(self, node: str) -> None:
+        """Start a node, or wait for one that has begun to. Raises TimeoutError."""
+        done = self._starting.pop(node, None)
+        if done is None:
+            await self.driver.start(node)
+        else:
+            async with asyncio.timeout(LIMIT):
+                await done.wait()
+
+    # -- asking
+
+    def channel(self, node: str) -> Channel:
+        """The scenario's own connection to a node."""
+        host, port = self.driver.address(node)
+        known = self._channels.get(node)
+        if known is None or (known.host, known.port) != (host, port):
+            known = self._channels[node] = Channel(self.driver.runtime, host, port, CLIENT)
+        return known
+
+    def forget(self, node: str) -> None:
+        """The node is going down: what comes back is asked on a new connection."""
+        if (channel := self._channels.pop(node, None)) is not None:
+            channel.close()
+
+    async def ask(self, node: str, api: ApiKey, version: int | None = None, **fields: Any) -> Any:
+        """Raises ChannelError, KafkaError."""
+        return await self.channel(node).request(api, version, timeout=LIMIT, **fields)
+
+    async def verb(self, node: str, verb: str, **arguments: Any) -> Any:
+        return await self.driver.verb(node, verb, **arguments)
+
+    async def of_replica(self, name: str, verb: str, **arguments: Any) -> Any:
+        """Carry out a verb of a replica, ``A`` or ``A/u-1``."""
+        broker, partition = replica_of(name)
+        return await self.verb(broker, verb, topic=partition.topic, partition=partition.number, **arguments)
+
+    async def replica(self, name: str) -> Mapping[str, Any]:
+        """A replica as its broker describes it."""
+        described: Mapping[str, Any] = await self.of_replica(name, "describe_partition")
+        return described
+
+    async def partition(self, partition: Partition = THE_PARTITION) -> Mapping[str, Any]:
+        """A partition as the controller has it. Raises VerbError for one that it does not have."""
+        found = await self.verb(CONTROLLER, "partitions", topic=partition.topic)
+        one: Mapping[str, Any] | None = found.get(str(partition))
+        if one is None:
+            raise VerbError(f"the controller has no {partition}")
+        return one
+
+    @property
+    def topic_id(self) -> UUID:
+        """Of the topic with the one partition."""
+        return self.topic_ids.get(TOPIC, ZERO_UUID)
+
+    def place(self, partition: Partition) -> Place:
+        return Place(partition.topic, self.topic_ids.get(partition.topic, ZERO_UUID), partition.number)
+
+    async def registration(self, broker: str) -> Mapping[str, Any] | None:
+        """A broker as the controller has it."""
+        found: Mapping[str, Any] | None = (await self.verb(CONTROLLER, "brokers")).get(str(node_id(broker)))
+        return found
+
+    async def directories(self, broker: str) -> dict[str, bool]:
+        """A broker's log directories, and whether the replica's log (not one that shall take its place) lies there."""
+        described = await self.ask(broker, ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+        return {
+            one.log_dir: any(
+                partition.partition_index == PARTITION and not partition.is_future_key
+                for topic in one.topics
+                if topic.name == TOPIC
+                for partition in topic.partitions
+            )
+            for one in described.results
+        }
+
+    # -- values
+
+    async def resolve(self, value: Any) -> Any:
+        """With every ``$name`` replaced: remembered values, ``$topic_id``, ``$leader_epoch``, ``$partition_epoch``,
+        and ``$A.epoch``, a broker's epoch at the controller. ``$name + 1`` and ``$name - 1`` are its neighbours."""
+        if isinstance(value, str) and value.startswith("$"):
+            reference = REFERENCE.fullmatch(value, 1)
+            assert reference is not None, "any text matches"
+            name, by = reference.groups()
+            found = await self._value_of(name)
+            return found if by is None else found + int(by.replace(" ", ""))
+        if isinstance(value, dict):
+            return {key: await self.resolve(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [await self.resolve(one) for one in value]
+        return value
+
+    async def _value_of(self, name: str) -> Any:
+        if name in self.memory:
+            return self.memory[name]
+        if name == "topic_id":
+            return self.topic_id
+        if name in ("leader_epoch", "partition_epoch"):
+            return (await self.partition())[name]
+        broker, _, field = name.partition(".")
+        if field == "epoch" and (found := await self.registration(broker)) is not None:
+            return found["epoch"]
+        raise ScenarioFailed(f"nothing is called ${name}")
+
+    # -- looking
+
+    async def observe(self) -> None:
+        """Look at all replicas of running brokers. Every record that is ever written must be seen once, for the
+        numbers of its epoch."""
+        for partition, brokers in self.replicas.items():
+            for broker in brokers:
+                if broker in self.up:
+                    with contextlib.suppress(VerbError):  # a broker that does not know the topic yet
+                        self.tables[partition.on(broker)] = await self._table(broker, partition)
+        if self.numbering is not None:
+            self.numbering.observe(self.tables.values())
+
+    async def _table(self, broker: str, partition: Partition) -> Table:
+        name = partition.on(broker)
+        described = await self.replica(name)
+        records = await self.of_replica(name, "read_log", max=10_000)
+        at_controller = await self.partition(partition)
+        return Table(
+            log={int(offset): (str(value), int(epoch)) for offset, value, epoch in records},
+            epochs={int(epoch): int(start) for epoch, start in described["epochs"]},
+            committed=described["high_watermark"] - 1,
+            log_end_offset=described["log_end_offset"],
+            in_isr=node_id(broker) in at_controller["isr"],
+            state=(described["fetcher"] or {}).get("state"),
+        )
+
+    def shown(self, replica: str) -> Table:
+        """A replica as last seen, in the document's numbers."""
+        table = self.tables.get(replica, Table())
+        return table if self.numbering is None else self.numbering.apply(table)
+
+    async def until(self, what: str, condition: Callable[[], Awaitable[str | None]]) -> None:
+        """Wait until ``condition`` finds nothing missing. Raises ScenarioFailed with what it says at the end."""
+        clock = self.driver.runtime.clock
+        began = clock.monotonic()
+        while (missing := await _tried(condition)) is not None:
+            waited = clock.monotonic() - began
+            if waited > LIMIT:
+                raise ScenarioFailed(f"{what}: after {LIMIT:g} s {missing}")
+            await clock.sleep(min(max(waited * PATIENCE, PAUSE), LONGEST_PAUSE))
+
+    def close(self) -> None:
+        for node in list(self._channels):
+            self.forget(node)
+
+
+async def _tried(condition: Callable[[], Awaitable[str | None]]) -> str | None:
+    """What cannot be asked yet is missing too."""
+    try:
+        return await condition()
+    except VerbError as error:
+        return str(error)

@@ -1,0 +1,188 @@
+"""What a scenario does to topics and their configuration.
+
+::
+
+    topic: {replicas: [A, B]}              the topic with the one partition; or {name: u, partitions: {0: [A, B]}};
+                                           ``config``: beside the scenario's own. {name: u, count: 50, factor: 2}
+                                           is placed by the controller, and not looked at
+    partitions: {t-1: [A, B]}              more of them
+    delete_topic: t
+    configure: {key: value}                of the topic ``t``
+    elect: B                               preferred: B becomes the first replica, and leads; or {broker: B, of: u-1}
+    reassign: {u-0: [A, B]}                other replicas; the wait for an ISR is the end of it
+    metadata_at: C                         the topic of the tier's metadata lies at this broker alone
+    move: A                                the replica there, to another log directory; ``moved`` is its end
+    delete_records: {before: 3}            at the leader; ``of: u-1``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from milena.lab.scenarios.driver import CONTROLLER
+from milena.lab.scenarios.script import BROKERS, THE_PARTITION, Partition, node_id, partition_of
+from milena.lab.scenarios.stage import PARTITION, TOPIC, ScenarioFailed, Stage
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import REMOTE_METADATA_TOPIC
+
+TIMEOUT_MS: Final = 30_000
+
+
+async def _topic(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    name, count = arguments.get("name", TOPIC), arguments.get("count", -1)
+    partitions = {} if count > 0 else arguments.get("partitions") or {PARTITION: arguments["replicas"]}
+    configs = {**stage.script.config, **{key: str(value) for key, value in arguments.get("config", {}).items()}}
+    topic = {
+        "name": name,
+        "num_partitions": count,
+        "replication_factor": arguments.get("factor", -1),
+        "assignments": [
+            {"partition_index": number, "broker_ids": [node_id(broker) for broker in brokers]}
+            for number, brokers in partitions.items()
+        ],
+        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+    }
+    response = await stage.ask(
+        CONTROLLER, ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False
+    )
+    result = response.topics[0]
+    expect_none("the topic", result.error_code)
+    stage.topic_ids[name] = result.topic_id
+    for number, brokers in partitions.items():
+        stage.replicas[Partition(name, number)] = tuple(brokers)
+
+
+async def _partitions(stage: Stage, added: Mapping[str, list[str]]) -> None:
+    for name, brokers in added.items():
+        partition = partition_of(name)
+        topic = {
+            "name": partition.topic,
+            "count": partition.number + 1,
+            "assignments": [{"broker_ids": [node_id(broker) for broker in brokers]}],
+        }
+        response = await stage.ask(
+            CONTROLLER, ApiKey.CREATE_PARTITIONS, topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False
+        )
+        expect_none(name, response.results[0].error_code)
+        stage.replicas[partition] = tuple(brokers)
+
+
+async def _delete_topic(stage: Stage, name: str) -> None:
+    response = await stage.ask(
+        CONTROLLER,
+        ApiKey.DELETE_TOPICS,
+        topics=[{"name": name, "topic_id": None}],
+        topic_names=[name],
+        timeout_ms=TIMEOUT_MS,
+    )
+    expect_none("the deletion", response.responses[0].error_code)
+    await stage.observe()
+    for partition in [one for one in stage.replicas if one.topic == name]:
+        del stage.replicas[partition]
+
+
+async def _configure(stage: Stage, values: Mapping[str, Any]) -> None:
+    changes = [
+        {"name": name, "config_operation": 0, "value": str(value).lower() if isinstance(value, bool) else str(value)}
+        for name, value in values.items()
+    ]
+    resource = {"resource_type": 2, "resource_name": TOPIC, "configs": changes}
+    response = await stage.ask(CONTROLLER, ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+    expect_none("the configuration", response.responses[0].error_code)
+
+
+async def _elect(stage: Stage, arguments: str | Mapping[str, str]) -> None:
+    """By its own means the controller elects the first replica: so that is what the broker becomes."""
+    broker, partition = arguments, THE_PARTITION
+    if isinstance(arguments, Mapping):
+        broker, partition = arguments["broker"], partition_of(arguments["of"])
+    replicas = sorted(stage.replicas[partition], key=lambda one: one != broker)
+    await _reassign(stage, {str(partition): replicas})
+    elected = await stage.ask(
+        CONTROLLER,
+        ApiKey.ELECT_LEADERS,
+        election_type=0,
+        topic_partitions=[{"topic": partition.topic, "partitions": [partition.number]}],
+        timeout_ms=TIMEOUT_MS,
+    )
+    expect_none("the election", elected.replica_election_results[0].partition_result[0].error_code)
+
+
+async def _reassign(stage: Stage, wanted: Mapping[str, list[str]]) -> None:
+    for name, brokers in wanted.items():
+        partition = partition_of(name)
+        await _place(stage, partition, brokers)
+        stage.replicas[partition] = tuple(brokers)
+
+
+async def _place(stage: Stage, partition: Partition, brokers: Sequence[str]) -> None:
+    replicas = [{"partition_index": partition.number, "replicas": [node_id(broker) for broker in brokers]}]
+    response = await stage.ask(
+        CONTROLLER,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        timeout_ms=TIMEOUT_MS,
+        topics=[{"name": partition.topic, "partitions": replicas}],
+    )
+    expect_none(f"the replicas of {partition}", response.responses[0].partitions[0].error_code)
+
+
+async def _metadata_at(stage: Stage, broker: str) -> None:
+    async def unknown() -> str | None:
+        return None if await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC) else "it is not there"
+
+    async def elsewhere() -> str | None:
+        for name, partition in (await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
+            if (partition["leader"], partition["isr"]) != (node_id(broker), [node_id(broker)]):
+                return f"{name} is {partition}"
+        return None
+
+    await stage.until(f"topic {REMOTE_METADATA_TOPIC}", unknown)
+    for name in await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC):
+        await _place(stage, partition_of(name), [broker])
+    await stage.until(f"{REMOTE_METADATA_TOPIC} at {broker}", elsewhere)
+
+
+async def _move(stage: Stage, broker: str) -> None:
+    found = await stage.directories(broker)
+    target = next(path for path, holds in found.items() if not holds)
+    moved = await stage.ask(
+        broker,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        dirs=[{"path": target, "topics": [{"name": TOPIC, "partitions": [PARTITION]}]}],
+    )
+    expect_none("the move", moved.results[0].partitions[0].error_code)
+    stage.memory[f"{broker}.directory"] = target
+
+
+async def _delete_records(stage: Stage, arguments: Mapping[str, Any]) -> None:
+    partition = partition_of(arguments.get("of", str(THE_PARTITION)))
+    leader = BROKERS[(await stage.partition(partition))["leader"] - 1]
+    offsets = [{"partition_index": partition.number, "offset": arguments["before"]}]
+    response = await stage.ask(
+        leader,
+        ApiKey.DELETE_RECORDS,
+        topics=[{"name": partition.topic, "partitions": offsets}],
+        timeout_ms=TIMEOUT_MS,
+    )
+    expect_none("the deletion of records", response.topics[0].partitions[0].error_code)
+
+
+def expect_none(what: str, error: int) -> None:
+    """Raises ScenarioFailed."""
+    if error:
+        raise ScenarioFailed(f"{what}: {ErrorCode(error).name}")
+
+
+TOPIC_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
+    "topic": _topic,
+    "partitions": _partitions,
+    "delete_topic": _delete_topic,
+    "configure": _configure,
+    "elect": _elect,
+    "reassign": _reassign,
+    "metadata_at": _metadata_at,
+    "move": _move,
+    "delete_records": _delete_records,
+}

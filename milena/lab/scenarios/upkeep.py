@@ -1,0 +1,60 @@
+"""What brokers do by themselves from time to time, done when a scenario says so.
+
+::
+
+    roll: A                  the replica there begins a new segment; A/u-1 is that of another partition
+    flush: A                 all of the replica is on the disk, and the checkpoints of its broker
+    tier: A                  a leader copies to the tier and expires there, a follower learns what is copied
+    retention: A             the broker deletes what retention lets go on its disk
+    close_tier, open_tier    nobody finds anything in the tier; as before
+    break_tier: {operation: write, error: EIO}    in the simulation: operations on its files fail, until ``open_tier``
+
+Each takes a list too, and does one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from milena.lab.scenarios.stage import Stage
+
+
+def _of_replicas(verb: str) -> Callable[[Stage, Any], Awaitable[None]]:
+    async def act(stage: Stage, names: str | list[str]) -> None:
+        for name in _all(names):
+            await stage.of_replica(name, verb)
+
+    return act
+
+
+async def _retention(stage: Stage, brokers: str | list[str]) -> None:
+    for broker in _all(brokers):
+        await stage.verb(broker, "retention")
+
+
+async def _close(stage: Stage, _arguments: None) -> None:
+    await stage.driver.close_tier()
+
+
+async def _break(stage: Stage, arguments: Mapping[str, str]) -> None:
+    await stage.driver.break_tier(arguments.get("operation", ""), arguments["error"])
+
+
+async def _open(stage: Stage, _arguments: None) -> None:
+    await stage.driver.open_tier()
+
+
+def _all(names: str | list[str]) -> list[str]:
+    return [names] if isinstance(names, str) else names
+
+
+UPKEEP_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
+    "roll": _of_replicas("roll"),
+    "flush": _of_replicas("flush"),
+    "tier": _of_replicas("tiering"),
+    "retention": _retention,
+    "close_tier": _close,
+    "break_tier": _break,
+    "open_tier": _open,
+}

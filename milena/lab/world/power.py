@@ -1,0 +1,160 @@
+"""What a loss of power leaves of a disk: torn bytes, and folders as they were synced.
+
+A file keeps its synced bytes. Of the rest there may be a part up to any byte, a part that ends in zeros (the length
+was written, the bytes were not), or pages here and there with zeros in between.
+
+A folder keeps what was made, renamed or removed in it before it was synced, and of later changes the first few, as a
+journal on the disk has them; folders do so independently of each other.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from milena.runtime.randomness import Randomness
+
+PAGE: Final = 4096
+
+
+class Inode:
+    """The bytes of a file, whatever its name, and how many of them are synced."""
+
+    __slots__ = ("data", "modified_ms", "synced")
+
+    def __init__(self, now: int) -> None:
+        self.data = bytearray()
+        self.synced = 0
+        self.modified_ms = now
+
+
+def tear(inode: Inode, random: Randomness) -> None:
+    """Lose a random part of what is not synced."""
+    data, synced = inode.data, inode.synced
+    if len(data) <= synced:
+        return
+    kept = synced + random.below(len(data) - synced + 1)
+    del data[kept:]
+    match random.below(3):
+        case 1:
+            zeros = random.below(kept - synced + 1)
+            data[kept - zeros :] = bytes(zeros)
+        case 2:
+            for start in range(synced - synced % PAGE, kept, PAGE):
+                if random.below(2):
+                    first, end = max(start, synced), min(start + PAGE, kept)
+                    data[first:end] = bytes(end - first)
+    inode.synced = kept
+
+
+class Kind(Enum):
+    MADE = auto()
+    RENAMED = auto()
+    REMOVED = auto()
+
+
+@dataclass(slots=True)
+class Change:
+    """One change of a folder's entries that is not synced. ``path`` is of the entry before, ``new`` after a renaming;
+    ``inode`` what was removed or replaced, None for folders and for nothing."""
+
+    kind: Kind
+    folder: str
+    path: str
+    new: str = ""
+    inode: Inode | None = None
+
+    def rebase(self, old: str, new: str) -> None:
+        """A folder above is called otherwise now."""
+        self.path = rebased(self.path, old, new)
+        self.new = rebased(self.new, old, new)
+        if self.folder == old:
+            self.folder = new
+        else:
+            self.folder = rebased(self.folder, old, new)
+
+
+class Journal:
+    """The changes of all folders since their last syncs, over the names that ``files`` and ``folders`` hold now."""
+
+    def __init__(self, files: dict[str, Inode], folders: dict[str, None]) -> None:
+        self._files = files
+        self._folders = folders
+        self._changes: list[Change] = []
+
+    def made(self, path: str) -> None:
+        self._changes.append(Change(Kind.MADE, posixpath.dirname(path), path))
+
+    def renamed(self, old: str, new: str, replaced: Inode | None) -> None:
+        """It belongs to the folder of the new name: a renaming takes place whole or not at all."""
+        for change in self._changes:
+            change.rebase(old, new)
+        self._changes.append(Change(Kind.RENAMED, posixpath.dirname(new), old, new, replaced))
+
+    def removed(self, path: str, inode: Inode | None) -> None:
+        self._changes.append(Change(Kind.REMOVED, posixpath.dirname(path), path, inode=inode))
+
+    def synced(self, folder: str) -> None:
+        self._changes = [change for change in self._changes if change.folder != folder]
+
+    def clear(self) -> None:
+        self._changes.clear()
+
+    def lose_power(self, random: Randomness) -> None:
+        """Take back what was not synced, but for a random number of each folder's first changes."""
+        in_folder: dict[str, list[Change]] = {}
+        for change in self._changes:
+            in_folder.setdefault(change.folder, []).append(change)
+        lost: list[Change] = []
+        for folder in sorted(in_folder):
+            lost += in_folder[folder][random.below(len(in_folder[folder]) + 1) :]
+        while self._changes:
+            change = self._changes.pop()
+            if any(change is one for one in lost):
+                self._undo(change)
+
+    def _undo(self, change: Change) -> None:
+        match change.kind:
+            case Kind.MADE:
+                drop(self._files, change.path)
+                drop(self._folders, change.path)
+            case Kind.REMOVED if change.folder in self._folders and change.inode is not None:
+                self._files.setdefault(change.path, change.inode)
+            case Kind.REMOVED if change.folder in self._folders:
+                self._folders[change.path] = None
+            case Kind.RENAMED if posixpath.dirname(change.path) in self._folders:
+                self._rename_back(change)
+            case _:
+                """The folder has gone, and all in it."""
+
+    def _rename_back(self, change: Change) -> None:
+        for names in (self._files, self._folders):
+            move(names, change.new, change.path)
+        for earlier in self._changes:
+            earlier.rebase(change.new, change.path)
+        if change.inode is not None:
+            self._files[change.new] = change.inode
+
+
+def rebased(path: str, old: str, new: str) -> str:
+    """``path`` where it lies below ``old``, which is called ``new`` now."""
+    return new + path[len(old) :] if path.startswith(old + "/") else path
+
+
+def below(names: dict[str, Any], folder: str) -> list[str]:
+    """An entry and all below it."""
+    return [name for name in names if name == folder or name.startswith(folder + "/")]
+
+
+def move(names: dict[str, Any], old: str, new: str) -> None:
+    """Rename an entry, with all below it."""
+    for name in below(names, old):
+        names[new + name[len(old) :]] = names.pop(name)
+
+
+def drop(names: dict[str, Any], path: str) -> None:
+    """Remove an entry, with all below it."""
+    for name in below(names, path):
+        del names[name]

@@ -1,0 +1,157 @@
+"""A whole cluster's surroundings in one process: machines with disks, a network, one clock, one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from milena.lab.world.disk import SimulatedDisk, Storage
+from milena.lab.world.life import Life, SimulatedClock
+from milena.lab.world.loop import SimulatedLoop
+from milena.lab.world.network import Fabric, SimulatedNetwork
+from milena.runtime.containment import Containment
+from milena.runtime.context import Runtime
+from milena.runtime.randomness import Randomness
+from milena.runtime.task_scope import TaskScope
+
+T = TypeVar("T")
+
+_RARE_COLLECTIONS: Final = (100_000, 20, 100)
+"""Thresholds of the garbage collector: it finds little here, and with the usual ones takes a sixth of the time."""
+
+
+class Machine:
+    """A host with a disk, on which one node's process runs at a time."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.storage = Storage(world.random)
+        self.failures: list[tuple[str, BaseException | None]] = []
+        """What ended its processes by itself: broken invariants."""
+        self._world = world
+        self._life: Life | None = None
+        self._scopes: list[TaskScope] = []
+
+    @property
+    def alive(self) -> bool:
+        return self._life is not None and self._life.alive
+
+    def start(self) -> Runtime:
+        """The ports of a new process. Its host name is the machine's."""
+        assert not self.alive, f"{self.name} is running"
+        world = self._world
+        life = self._life = Life(self.name)
+        self._scopes = []
+        world.fabric.power_on(self.name)
+        clock = SimulatedClock(world.loop, life)
+
+        def new_tasks(name: str) -> TaskScope:
+            scope = TaskScope(name, fatal, contained)
+            self._scopes.append(scope)
+            return scope
+
+        def fatal(description: str, error: BaseException | None) -> None:
+            if life.alive:
+                self.failures.append((description, error))
+                self.kill()
+
+        contained = Containment(clock, fatal)
+        random, disk_random = (Randomness(world.random.below(1 << 62)) for _ in range(2))
+        return Runtime(
+            clock=clock,
+            random=random,
+            network=SimulatedNetwork(world.fabric, life),
+            disk=SimulatedDisk(self.storage, clock, disk_random, life),
+            tier_disk=SimulatedDisk(world.tier, clock, disk_random, life),
+            new_tasks=new_tasks,
+            contained=contained,
+            fatal=fatal,
+        )
+
+    def kill(self) -> None:
+        """End the process as by SIGKILL: what it has written stays, peers see its connections end."""
+        self._end(self._world.fabric.end_process)
+
+    def pause(self) -> None:
+        """Stop the process as by SIGSTOP: its kernel goes on to take what is sent to it."""
+        assert self._life is not None
+        self._life.paused = True
+
+    def resume(self) -> None:
+        """As by SIGCONT."""
+        assert self._life is not None
+        self._life.resume()
+
+    def power_off(self) -> None:
+        """Cut the power: unsynced bytes are lost, peers hear nothing."""
+        self._end(self._world.fabric.lose_power)
+        self.storage.lose_power()
+
+    def _end(self, leave_network: Callable[[Life], None]) -> None:
+        if self._life is None or not self._life.alive:
+            return
+        self._life.alive = False
+        self._life.resume()  # it does not matter any more what it would do
+        leave_network(self._life)
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def wait_ended(self) -> None:
+        """Until the tasks of the process that was ended have unwound."""
+        for scope in self._scopes:
+            await scope.stop()
+
+
+class World:
+    """Made by ``simulate``."""
+
+    def __init__(self, loop: SimulatedLoop, seed: int) -> None:
+        self.loop = loop
+        self.random = Randomness(seed)
+        self.fabric = Fabric(loop, self.random)
+        self.machines: dict[str, Machine] = {}
+        self.tier = Storage(self.random)
+        """The disk of the tier, which all machines reach. It loses no power."""
+
+    def machine(self, name: str) -> Machine:
+        """The machine of this name, made on first use."""
+        if name not in self.machines:
+            self.machines[name] = Machine(self, name)
+            self.fabric.power_on(name)
+        return self.machines[name]
+
+    def digest(self) -> str:
+        """Of all that was delivered, and when: a seed's fingerprint."""
+        return self.fabric.digest.hexdigest()
+
+
+def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], *, seed: int) -> T:
+    """Run a scenario to its end in virtual time. Raises what it raises, what a call-back raised, and ``Stalled``."""
+    loop = SimulatedLoop()
+    world = World(loop, seed)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_RARE_COLLECTIONS)
+    try:
+        task = loop.create_task(scenario(world), name="scenario")
+        try:
+            result = loop.run_until_complete(task)
+        finally:
+            loop.after_event = None
+            if not task.done():  # an event has broken an invariant
+                task.cancel()
+                loop.run_until_complete(asyncio.wait((task,)))
+            loop.run_until_complete(_end(world))
+    finally:
+        gc.set_threshold(*thresholds)
+        loop.close()
+    for context in loop.errors:
+        raise context.get("exception") or RuntimeError(context["message"])
+    return result
+
+
+async def _end(world: World) -> None:
+    for machine in world.machines.values():
+        machine.kill()
+        await machine.wait_ended()

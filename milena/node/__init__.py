@@ -1,0 +1,1 @@
+"""What brokers and controllers share: serving, links, the metadata image."""

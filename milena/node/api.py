@@ -1,0 +1,252 @@
+"""What an API module sees: the request's context, and the table that finds the module.
+
+An API module (``milena/broker/apis/*.py``, ``milena/controller/apis/*.py``, one per API key) has ``handle(node, ctx,
+request)``.
+
+* By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, or an
+  awaitable of them, or None where it has answered through ``ctx`` or will do so later.
+* With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
+  call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
+* An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
+  without it the error goes to the top-level ``error_code`` of the response.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias
+
+from milena.node.metrics import Counter, Timing
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.requests.frames import SizedPart, part_length
+from milena.protocol.requests.headers import RequestHeader, response_header
+from milena.protocol.schemas.registry import Role, served
+from milena.runtime.network import Part
+
+P = ParamSpec("P")
+Fields: TypeAlias = Mapping[str, Any]
+Answer: TypeAlias = Fields | Awaitable[Fields | None] | None
+Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
+Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who sent a request, as authorizers name it."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+@dataclass(slots=True)
+class Caller:
+    """One client connection as requests see it. The software fields are filled by ApiVersions v3 and later."""
+
+    listener_name: str
+    client_host: str
+    principal: Principal = ANONYMOUS
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+    _tell: list[Callable[[], None]] = field(default_factory=list)
+
+    def when_gone(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` when the connection has ended."""
+        self._tell.append(tell)
+
+    def gone(self) -> None:
+        """The connection has ended."""
+        for tell in self._tell:
+            tell()
+        self._tell.clear()
+
+
+class Answers(Protocol):
+    """Where answered requests go: a connection's slot queue, or the capture of an embedded request."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def answered(self, ctx: RequestContext) -> None: ...
+
+    def hold(self, ctx: RequestContext) -> None:
+        """Let what follows on the connection wait until ``release``, or until this request is answered."""
+        ...
+
+    def release(self, ctx: RequestContext) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiModule:
+    """The callables of one API module."""
+
+    handle: Handle
+    raw: bool = False
+    failed: Failed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi:
+    """One served (API key, version): its module's callables and its meters. ``name`` is Kafka's (``ListOffsets``)."""
+
+    name: str
+    handle: Handle
+    raw: bool
+    failed: Failed | None
+    requests: Counter
+    total_time: Timing
+
+
+class RequestContext:
+    """One request on its way, and the slot that its answer fills. ``received_at`` is monotonic seconds."""
+
+    __slots__ = ("answers", "api", "caller", "forget", "header", "parts", "received_at", "request")
+
+    def __init__(
+        self, header: RequestHeader, api: ServedApi, caller: Caller, answers: Answers, received_at: float
+    ) -> None:
+        self.header = header
+        self.api = api
+        self.caller = caller
+        self.received_at = received_at
+        self.parts: list[Part] | None = None
+        """The framed response, once there; an empty list for none."""
+        self.request: Any = None
+        """The decoded request of a cold API."""
+        self.answers = answers
+        """Where the answer goes. A rule may stand in between."""
+        self.forget: Callable[[], object] | None = None
+        """Called where the connection ends before the answer, so that nothing waits for who has gone."""
+
+    @property
+    def listener_name(self) -> str:
+        return self.caller.listener_name
+
+    @property
+    def principal(self) -> Principal:
+        return self.caller.principal
+
+    @property
+    def client_host(self) -> str:
+        return self.caller.client_host
+
+    @property
+    def client_id(self) -> str | None:
+        return self.header.client_id
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+    @property
+    def closed(self) -> bool:
+        """The client is gone: whoever waits on its behalf may forget it."""
+        return self.answers.closed
+
+    @property
+    def answered(self) -> bool:
+        return self.parts is not None
+
+    def respond(self, parts: Sequence[SizedPart | Part]) -> None:
+        """Answer with the response's body; length and response header are added here.
+
+        A part that is not in memory must be a FileRange; the codecs, which know no files, only say that it has a size.
+        """
+        header = self.header
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        size = len(head)
+        for part in parts:
+            size += part_length(part)
+        framed: list[Any] = [size.to_bytes(4, "big") + head, *parts]
+        self.fill(framed)
+
+    def respond_fields(self, **fields: Any) -> None:
+        """Answer with a message built from plain fields."""
+        self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
+
+    def no_response(self) -> None:
+        """Free the slot without an answer (produce with acks=0)."""
+        self.fill([])
+
+    def hold(self) -> None:
+        """This request takes effect later: what follows on its connection waits until it is released or answered."""
+        self.answers.hold(self)
+
+    def release(self) -> None:
+        """The request has taken effect, though its answer may wait."""
+        self.answers.release(self)
+
+    def disconnect(self, reason: str) -> None:
+        """Close the connection instead of an answer."""
+        self.answers.close(reason)
+
+    def lost(self) -> None:
+        """Nobody will answer any more: something failed while the request waited. The connection is closed, so that
+        its client does not wait on."""
+        if not self.answered and not self.closed:
+            self.disconnect(f"a {self.api.name} request failed while it waited")
+
+    def answering(self, step: Callable[P, None]) -> Callable[P, None]:
+        """``step``, which answers later. Where it fails the request is lost; the error goes on to the caller."""
+
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                step(*args, **kwargs)
+            except Exception:
+                self.lost()
+                raise
+
+        return guarded
+
+    def fill(self, parts: list[Part]) -> None:
+        """Take the framed response, an empty list for none."""
+        assert self.parts is None, f"request {self.header} was answered twice"
+        self.parts = parts
+        self.answers.answered(self)
+
+
+class ApiTable:
+    """API keys and the modules that serve them, imported on first use.
+
+    ``modules`` maps a key to a module name inside ``role_package``; names with a dot are absolute.
+    """
+
+    def __init__(self, role_package: str, modules: Mapping[ApiKey, str], hot: Sequence[ApiKey] = ()) -> None:
+        """``hot`` keys are those that ``preload`` imports."""
+        self._hot = hot
+        self._names = {
+            int(key): name if "." in name else f"{role_package}.{name}" for key, name in sorted(modules.items())
+        }
+        self._loaded: dict[int, ApiModule] = {}
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._names
+
+    def missing(self, role: Role) -> list[str]:
+        """Names of APIs that the registry offers for ``role`` and that have no module here."""
+        return [key.name for key in served(role) if key not in self._names]
+
+    def get(self, key: int) -> ApiModule:
+        """Raises KeyError for a key without a module."""
+        found = self._loaded.get(key)
+        if found is None:
+            module = importlib.import_module(self._names[key])
+            found = ApiModule(module.handle, getattr(module, "RAW", False), getattr(module, "failed", None))
+            self._loaded[key] = found
+        return found
+
+    def preload(self) -> None:
+        """Import the modules of the hot keys now."""
+        for key in self._hot:
+            self.get(key)

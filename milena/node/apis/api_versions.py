@@ -1,0 +1,37 @@
+"""ApiVersions (18), v0 to v4, on every listener.
+
+The answer says what this role serves (``protocol.schemas.registry``) and the cluster's features; ``node.api_versions``
+keeps its bytes. A version above 4 is answered in v0 with UNSUPPORTED_VERSION and the range of this API alone
+(KIP-511); its body, of a form that we do not know, is not read. A client software that is no name is INVALID_REQUEST.
+KIPs: 35, 511, 584.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode
+from milena.protocol.schemas.api_versions import ApiVersionsAnswers, decode_api_versions_request, error_body
+from milena.protocol.schemas.registry import REGISTRY
+
+RAW = True
+
+
+class Answering(Protocol):
+    """A node as this module needs it."""
+
+    @property
+    def api_versions(self) -> ApiVersionsAnswers: ...
+
+
+def handle(node: Answering, ctx: RequestContext, body: memoryview) -> None:
+    version = ctx.version
+    if REGISTRY[ctx.header.api_key].kafka.includes(version):
+        software = decode_api_versions_request(version, body)
+        if software is not None:
+            if not software.valid:
+                ctx.respond([error_body(version, ErrorCode.INVALID_REQUEST)])
+                return
+            ctx.caller.software_name, ctx.caller.software_version = software
+    ctx.respond([node.api_versions.body(version)])

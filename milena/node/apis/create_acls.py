@@ -1,0 +1,12 @@
+"""CreateAcls (key 30), versions 1-3: refused, as there is no authorizer (KIP-140)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milena.node.api import RequestContext
+from milena.node.apis.describe_acls import REFUSAL
+
+
+def handle(node: object, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    return {"results": [REFUSAL] * len(request.creations)}

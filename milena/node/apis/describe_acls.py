@@ -1,0 +1,17 @@
+"""DescribeAcls (key 29), versions 1-3: there is no authorizer, so that there are no ACLs (KIP-140)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode
+
+REFUSAL: Final = {
+    "error_code": int(ErrorCode.SECURITY_DISABLED),
+    "error_message": "This cluster has no authorizer: everything is allowed to everybody.",
+}
+
+
+def handle(node: object, ctx: RequestContext, request: Any) -> dict[str, Any]:
+    return {**REFUSAL, "resources": []}

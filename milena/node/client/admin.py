@@ -1,0 +1,263 @@
+"""Administration: topics, configurations, groups, records. Every call raises ChannelError where nobody answers.
+
+Where a request names several things, the answer says of each what became of it: None, or the KafkaError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import TopicPartition
+from milena.node.client.membership import by_topic, find_coordinator
+from milena.node.links.outgoing import only
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+
+TIMEOUT_MS: Final = 30_000
+COORDINATOR_WAIT: Final = 10.0
+"""Seconds: the first question about a group creates __consumer_offsets."""
+NOT_YET: Final = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+SET: Final = 0
+DELETE: Final = 1
+
+Results = dict[str, KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be. -1 takes the cluster's default; ``assignments`` (partition to replicas) replaces both numbers."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One key of a resource. ``source`` is Kafka's number: 1 is the topic's own value, 5 the default."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    sensitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    client_id: str
+    client_host: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group as its coordinator describes it."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+
+
+async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Results:
+    response = await cluster.ask_any(
+        ApiKey.CREATE_TOPICS,
+        topics=[
+            {
+                "name": topic.name,
+                "num_partitions": -1 if topic.assignments else topic.partitions,
+                "replication_factor": -1 if topic.assignments else topic.replication_factor,
+                "assignments": [
+                    {"partition_index": number, "broker_ids": list(replicas)}
+                    for number, replicas in topic.assignments.items()
+                ],
+                "configs": [{"name": name, "value": value} for name, value in topic.configs.items()],
+            }
+            for topic in topics
+        ],
+        timeout_ms=TIMEOUT_MS,
+        validate_only=validate_only,
+    )
+    return {topic.name: _error(topic) for topic in response.topics}
+
+
+async def delete_topics(cluster: Cluster, names: Sequence[str]) -> Results:
+    channel = await cluster.any_channel()
+    version = channel.choose(ApiKey.DELETE_TOPICS)
+    response = await channel.request(
+        ApiKey.DELETE_TOPICS,
+        version,
+        **({"topics": [{"name": name} for name in names]} if version >= 6 else {"topic_names": list(names)}),
+        timeout_ms=TIMEOUT_MS,
+    )
+    for name in names:
+        cluster.forget_topic(name)
+    return {topic.name: _error(topic) for topic in response.responses}
+
+
+async def create_partitions(cluster: Cluster, totals: Mapping[str, int]) -> Results:
+    """Raise the number of partitions of topics to these totals."""
+    response = await cluster.ask_any(
+        ApiKey.CREATE_PARTITIONS,
+        topics=[{"name": name, "count": total, "assignments": None} for name, total in totals.items()],
+        timeout_ms=TIMEOUT_MS,
+        validate_only=False,
+    )
+    for name in totals:
+        cluster.forget_topic(name)
+    return {result.name: _error(result) for result in response.results}
+
+
+async def describe_configs(cluster: Cluster, resource_type: int, name: str) -> list[ConfigEntry]:
+    """Every key of a topic (type 2) or a broker (type 4, asked of that broker). Raises KafkaError."""
+    if resource_type == 4 and name:
+        await cluster.metadata([])
+        channel = cluster.to_broker(int(name))
+    else:
+        channel = await cluster.any_channel()
+    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
+    response = await channel.request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
+    result = only(response.results)
+    if (error := _error(result)) is not None:
+        raise error
+    return [
+        ConfigEntry(
+            entry.name,
+            entry.value,
+            int(messages.get(entry, "config_source", -1)),
+            bool(entry.read_only),
+            bool(entry.is_sensitive),
+        )
+        for entry in result.configs
+    ]
+
+
+async def alter_configs(
+    cluster: Cluster, resource_type: int, name: str, values: Mapping[str, str], deleted: Sequence[str] = ()
+) -> None:
+    """Set and delete keys of one resource; the others stay. Raises KafkaError."""
+    changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
+    changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
+    resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
+    response = await cluster.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+    if (error := _error(only(response.responses))) is not None:
+        raise error
+
+
+async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Delete what lies before these offsets (-1: the high watermark); the new starts. Raises KafkaError."""
+    starts = {}
+    for (topic, number), offset in before.items():
+        channel, _, _ = await cluster.leader(topic, number)
+        partition = {"partition_index": number, "offset": offset}
+        response = await channel.request(
+            ApiKey.DELETE_RECORDS, topics=[{"name": topic, "partitions": [partition]}], timeout_ms=TIMEOUT_MS
+        )
+        result = only(only(response.topics).partitions)
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code), f"{topic}-{number}")
+        starts[topic, number] = int(result.low_watermark)
+    return starts
+
+
+async def list_groups(cluster: Cluster) -> dict[str, str]:
+    """The groups of all brokers with their states ("" where a broker does not say). Raises KafkaError."""
+    view = await cluster.metadata([])
+    groups: dict[str, str] = {}
+    for broker in view.brokers.values():
+        response = await cluster.to(broker.host, broker.port).request(ApiKey.LIST_GROUPS)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), f"broker {broker.id}")
+        for group in response.groups:
+            groups[group.group_id] = messages.get(group, "group_state", "")
+    return dict(sorted(groups.items()))
+
+
+async def describe_group(cluster: Cluster, group: str) -> GroupView:
+    """Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
+
+    async def ask() -> Any:
+        channel = cluster.to(*await find_coordinator(cluster, group))
+        answer = only((await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])).groups)
+        return answer, _error(answer)
+
+    found = await _when_coordinated(cluster, ask)
+    members = tuple(
+        GroupMember(member.member_id, member.client_id, member.client_host, bytes(member.member_assignment))
+        for member in found.members
+    )
+    return GroupView(found.group_id, found.group_state, found.protocol_type, found.protocol_data, members)
+
+
+async def group_offsets(
+    cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """The committed offsets of a group, by default all. Raises KafkaError."""
+    topics = None
+    if partitions is not None:
+        topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
+
+    async def ask() -> Any:
+        channel = cluster.to(*await find_coordinator(cluster, group))
+        await channel.connect()
+        version = channel.choose(ApiKey.OFFSET_FETCH, at_most=9)
+        if version >= 8:
+            wanted = [{"group_id": group, "topics": topics}]
+            found = only((await channel.request(ApiKey.OFFSET_FETCH, version, groups=wanted)).groups)
+        else:
+            found = await channel.request(ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics)
+        return found, KafkaError(ErrorCode(found.error_code), f"group {group!r}") if found.error_code else None
+
+    answer = await _when_coordinated(cluster, ask)
+    return {
+        (topic.name, int(partition.partition_index)): int(partition.committed_offset)
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.committed_offset >= 0
+    }
+
+
+async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
+    results: Results = {}
+    for group in groups:
+        channel = cluster.to(*await find_coordinator(cluster, group))
+        response = await channel.request(ApiKey.DELETE_GROUPS, groups_names=[group])
+        results[group] = _error(only(response.results))
+    return results
+
+
+async def _when_coordinated(cluster: Cluster, ask: Callable[[], Awaitable[tuple[Any, KafkaError | None]]]) -> Any:
+    """The answer of a group's coordinator, which may have to be found, or to load, first. Raises KafkaError."""
+    clock = cluster.runtime.clock
+    deadline = clock.monotonic() + COORDINATOR_WAIT
+    attempt = 0
+    while True:
+        try:
+            answer, error = await ask()
+        except KafkaError as failure:
+            answer, error = None, failure
+        if error is None:
+            return answer
+        if error.code not in NOT_YET or clock.monotonic() > deadline:
+            raise error
+        await cluster.pause(attempt)
+        attempt += 1
+
+
+def _error(result: Any) -> KafkaError | None:
+    if not result.error_code:
+        return None
+    return KafkaError(ErrorCode(result.error_code), messages.get(result, "error_message", None))

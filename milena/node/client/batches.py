@@ -1,0 +1,107 @@
+"""A partition's batches on their way out: records collect in the last one while the first is being sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from milena.protocol.records.batch import Codec
+from milena.protocol.records.records import BatchBuilder, Header
+from milena.protocol.types import ProducerEpoch, ProducerId
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """An idempotent producer as brokers know it."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Where a record went. ``offset`` is -1 where the broker did not say (acks=0). ``timestamp`` is ms. ``identity`` is
+    what an idempotent producer had when it was sent."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    identity: Identity | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records of one partition that are sent together. ``deadline`` is monotonic seconds."""
+
+    deadline: float
+    builder: BatchBuilder = field(default_factory=BatchBuilder)
+    timestamps: list[int] = field(default_factory=list)
+    waiting: list[asyncio.Future[Produced]] = field(default_factory=list)
+    uncertain: bool = False
+    """An attempt was made whose outcome nobody knows."""
+    identity: Identity | None = None
+    """Under which it is encoded."""
+
+    @property
+    def size(self) -> int:
+        return self.builder.size
+
+    def encode(self, codec: Codec, identity: Identity | None, sequence: int) -> bytes:
+        self.identity = identity
+        if identity is None:
+            return self.builder.build(codec=codec)
+        return self.builder.build(
+            codec=codec, producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=sequence
+        )
+
+    def succeed(self, topic: str, partition: int, base_offset: int, append_time: int) -> None:
+        for index, future in enumerate(self.waiting):
+            if not future.done():
+                offset = base_offset + index if base_offset >= 0 else -1
+                timestamp = append_time if append_time >= 0 else self.timestamps[index]
+                future.set_result(Produced(topic, partition, offset, timestamp, self.identity))
+
+    def fail(self, error: Exception) -> None:
+        for future in self.waiting:
+            if not future.done():
+                future.set_exception(error)
+
+
+@dataclass(slots=True)
+class Lane:
+    """One partition's queue. ``sequence`` counts under ``identity``; one batch at a time is under way."""
+
+    topic: str
+    partition: int
+    batches: deque[Batch] = field(default_factory=deque)
+    identity: Identity | None = None
+    sequence: int = 0
+    sending: bool = False
+
+    def add(
+        self,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        timestamp: int,
+        limit: int,
+        deadline: float,
+    ) -> tuple[asyncio.Future[Produced], bool]:
+        """The record's future, and whether a new batch was begun for it. ``limit``: bytes of a batch, uncompressed."""
+        extra = sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)
+        # The first batch is no longer open once it is being sent.
+        closed = 1 if self.sending else 0
+        batch = self.batches[-1] if len(self.batches) > closed else None
+        begun = batch is None or not batch.builder.room_for(key, value, limit - extra)
+        if batch is None or begun:
+            batch = Batch(deadline)
+            self.batches.append(batch)
+        batch.builder.append(timestamp=timestamp, key=key, value=value, headers=headers)
+        future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
+        batch.timestamps.append(timestamp)
+        batch.waiting.append(future)
+        return future, begun

@@ -1,0 +1,356 @@
+"""A consumer of assigned partitions.
+
+Each leader, or the nearer replica that it names (KIP-392), is asked for all its partitions at once, in a task of its
+own, while the caller handles what came before.
+A partition is not asked for again while records of it wait to be taken, so at most one answer per partition is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from milena.node.client.cluster import Cluster
+from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.node.links.outgoing import Channel, ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError, retriable
+from milena.protocol.records.batch import CorruptBatch, iter_batches
+from milena.protocol.records.records import Header, iter_records, offset_of, timestamp_of
+from milena.protocol.requests.fetch import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+
+MAX_BYTES: Final = 50 << 20
+PARTITION_BYTES: Final = 1 << 20
+PREFERRED_FOR: Final = 300.0
+"""Seconds that a nearer replica serves before the leader is asked again (Kafka's ``metadata.max.age.ms``)."""
+RESETS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
+
+TopicPartition = tuple[str, int]
+
+
+class ConsumedRecord(NamedTuple):
+    """One record as it was read. ``timestamp`` is ms, ``leader_epoch`` that of its batch."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    leader_epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class _Assigned:
+    """A partition and how far it is. ``offset`` is what to fetch next, None until it has been looked up."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    epoch: int = -1
+    """The leader epoch of what lies before ``offset``, -1 where that is not known: the leader tells by it whether its
+    log is another one (KIP-320, KIP-595)."""
+    preferred: int = -1
+    """The replica that the leader named as nearer (KIP-392), -1 for the leader itself."""
+    preferred_until: float = 0.0
+    fetching: bool = False
+    records: deque[ConsumedRecord] = field(default_factory=deque)
+
+
+class Consumer:
+    """Reads the partitions it is given. ``reset`` says where to go without an offset: earliest, latest, or an error."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        reset: str | None = "earliest",
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        partition_bytes: int = PARTITION_BYTES,
+        rack: str = "",
+    ) -> None:
+        """``rack``: where this consumer is; a leader that selects replicas sends it to one in the same rack."""
+        if reset is not None and reset not in RESETS:
+            raise ValueError(f"reset must be one of {', '.join(RESETS)} or None, not {reset!r}")
+        self._cluster = cluster
+        self._reset = reset
+        self._max_wait_ms = max_wait_ms
+        self._min_bytes = min_bytes
+        self._partition_bytes = partition_bytes
+        self._rack = rack
+        self._tasks = cluster.runtime.new_tasks("consumer")
+        self._assigned: dict[TopicPartition, _Assigned] = {}
+        self._arrived = asyncio.Event()
+        self._failure: Exception | None = None
+        self._searching = False
+        self._failures = 0
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        return list(self._assigned)
+
+    def assign(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Read these partitions and no others, from these offsets; None means: as ``reset`` says. A partition that
+        was assigned before and comes without an offset goes on where it is."""
+        kept = self._assigned
+        self._assigned = {}
+        for (topic, partition), offset in offsets.items():
+            known = kept.get((topic, partition))
+            if known is None or offset is not None:
+                known = _Assigned(topic, partition, offset)
+            self._assigned[topic, partition] = known
+        self._arrived.set()
+
+    def seek(self, topic: str, partition: int, offset: int | None) -> None:
+        """Go to an offset; what was fetched is forgotten. Raises KeyError for a partition that is not assigned."""
+        assert (topic, partition) in self._assigned, f"{topic}-{partition} is not assigned"
+        self._assigned[topic, partition] = _Assigned(topic, partition, offset)
+
+    def position(self, topic: str, partition: int) -> int | None:
+        """The offset of the next record that ``poll`` returns; None before it is known."""
+        assigned = self._assigned[topic, partition]
+        return assigned.records[0].offset if assigned.records else assigned.offset
+
+    async def poll(self, timeout: float, max_records: int = 500) -> list[ConsumedRecord]:
+        """Up to ``max_records`` records, or none after ``timeout`` seconds.
+
+        Raises KafkaError for what trying again does not mend (an unknown offset without ``reset``, for one).
+        """
+        clock = self._cluster.runtime.clock
+        deadline = clock.monotonic() + timeout
+        while True:
+            self._arrived.clear()
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            taken = list(self._take(max_records))
+            if not self._searching and any(a for a in self._assigned.values() if not a.fetching and not a.records):
+                self._searching = True
+                self._tasks.attempt(self._start_fetches(), name="find leaders")
+            left = deadline - clock.monotonic()
+            if taken or left <= 0:
+                return taken
+            try:
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
+            except TimeoutError:
+                continue
+
+    async def close(self) -> None:
+        await self._tasks.stop()
+
+    def _take(self, most: int) -> Iterator[ConsumedRecord]:
+        for assigned in self._assigned.values():
+            while assigned.records and most > 0:
+                most -= 1
+                yield assigned.records.popleft()
+
+    async def _start_fetches(self) -> None:
+        """Find the leaders of all idle partitions and begin to fetch from each."""
+        try:
+            by_leader: dict[Channel, list[tuple[_Assigned, FetchPartition]]] = {}
+            for assigned in list(self._assigned.values()):
+                if assigned.fetching or assigned.records:
+                    continue
+                found = await self._prepare(assigned)
+                if found is not None:
+                    channel, wanted = found
+                    assigned.fetching = True
+                    by_leader.setdefault(channel, []).append((assigned, wanted))
+            for channel, wanted_here in by_leader.items():
+                self._tasks.attempt(self._fetch(channel, wanted_here), name=f"fetch {channel!r}")
+            if not by_leader and self._failure is None:
+                await self._cluster.pause(self._failures)
+                self._failures += 1
+        finally:
+            self._searching = False
+            self._arrived.set()
+
+    async def _prepare(self, assigned: _Assigned) -> tuple[Channel, FetchPartition] | None:
+        """The leader's channel and what to ask for; None where that cannot be said now."""
+        topic, partition = assigned.topic, assigned.partition
+        try:
+            if assigned.offset is None:
+                if self._reset is None:
+                    raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{partition} has no offset to start from")
+                found = await find_offset(self._cluster, topic, partition, RESETS[self._reset])
+                assigned.offset = found.offset
+            channel, view, _ = await self._cluster.leader(topic, partition)
+            channel = self._nearer(assigned) or channel
+        except (KafkaError, ChannelError) as error:
+            self._note(error, topic)
+            return None
+        return channel, FetchPartition(
+            partition,
+            assigned.offset,
+            self._partition_bytes,
+            current_leader_epoch=view.leader_epoch,
+            last_fetched_epoch=assigned.epoch,
+        )
+
+    def _nearer(self, assigned: _Assigned) -> Channel | None:
+        """The channel to the replica that was named as nearer, as long as that holds."""
+        if assigned.preferred < 0:
+            return None
+        try:
+            if self._cluster.runtime.clock.monotonic() < assigned.preferred_until:
+                return self._cluster.to_broker(assigned.preferred)
+        except KafkaError:
+            pass  # it has gone from the metadata
+        assigned.preferred = -1
+        return None
+
+    async def _fetch(self, channel: Channel, wanted: list[tuple[_Assigned, FetchPartition]]) -> None:
+        try:
+            refused = await self._fetch_once(channel, wanted)
+            for topic, error in refused:
+                self._note(error, topic)
+        except Exception as error:
+            if not isinstance(error, (KafkaError, ChannelError)):
+                self._cluster.runtime.contained.note("fetch of a consumer", error)
+            refused = [(assigned.topic, error) for assigned, _ in wanted]
+            for assigned, _ in wanted:
+                assigned.preferred = -1
+            for topic, _ in refused:
+                self._note(error, topic)
+        try:
+            if refused:
+                await self._cluster.pause(self._failures)
+                self._failures += 1
+            else:
+                self._failures = 0
+        finally:
+            for assigned, _ in wanted:
+                assigned.fetching = False
+            self._arrived.set()
+
+    async def _fetch_once(
+        self, channel: Channel, wanted: list[tuple[_Assigned, FetchPartition]]
+    ) -> Sequence[tuple[str, Exception]]:
+        """One request; the topics of partitions that were refused, with the errors."""
+        ids = {assigned.topic: (await self._cluster.topic(assigned.topic)).id for assigned, _ in wanted}
+        await channel.connect()
+        version = channel.choose(ApiKey.FETCH, at_most=12 if None in ids.values() else None)
+        topics: dict[str, list[FetchPartition]] = {}
+        for assigned, partition in wanted:
+            topics.setdefault(assigned.topic, []).append(partition)
+        request = FetchRequest(
+            self._max_wait_ms,
+            self._min_bytes,
+            MAX_BYTES,
+            [(name, ids[name], list(p)) for name, p in topics.items()],
+            rack_id=self._rack,
+        )
+        names = {topic_id: name for name, topic_id in ids.items()}
+        asked = {(assigned.topic, assigned.partition): assigned for assigned, _ in wanted}
+
+        refused: list[tuple[str, Exception]] = []
+
+        def take(body: memoryview) -> None:
+            """Inside of the read: the records are views of the receive buffer."""
+            response = decode_fetch_response(version, body)
+            if response.error_code:
+                raise KafkaError(ErrorCode(response.error_code))
+            for name, topic_id, partitions in response.topics:
+                topic = names.get(topic_id, "") if name is None else name
+                for fetched in partitions:
+                    found = asked.get((topic, fetched.partition))
+                    error = None if found is None else self._keep(found, fetched)
+                    if error is not None:
+                        refused.append((topic, error))
+
+        await channel.request_raw(
+            ApiKey.FETCH,
+            version,
+            [encode_fetch_request(version, request)],
+            take,
+            timeout=self._max_wait_ms / 1000 + 30,
+        )
+        return refused
+
+    def _keep(self, assigned: _Assigned, fetched: FetchedPartition) -> Exception | None:
+        """Take what was fetched, or say why there is nothing."""
+        if self._assigned.get((assigned.topic, assigned.partition)) is not assigned:
+            return None
+        if fetched.preferred_read_replica >= 0:
+            assigned.preferred = fetched.preferred_read_replica
+            assigned.preferred_until = self._cluster.runtime.clock.monotonic() + PREFERRED_FOR
+            return None
+        if fetched.error_code and assigned.preferred >= 0:
+            # A follower may not be so far yet: the leader says whether the offset is wrong.
+            assigned.preferred = -1
+            if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None
+        if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
+            assigned.offset, assigned.epoch = None, -1
+            return None
+        if fetched.error_code:
+            place = f"{assigned.topic}-{assigned.partition} cannot be read from offset {assigned.offset} on"
+            return KafkaError(ErrorCode(fetched.error_code), place)
+        data, start = fetched.records, assigned.offset
+        if fetched.diverging_epoch is not None and start is not None:
+            # What was read before is not in the leader's log: go on where the two part.
+            assigned.epoch, end = fetched.diverging_epoch
+            assigned.offset = min(start, end) if end >= 0 else None
+            return None
+        if data is None or start is None:
+            return None
+        assert isinstance(data, bytes | bytearray | memoryview)
+        view = memoryview(data)
+        try:
+            records, assigned.offset = read_records(assigned.topic, assigned.partition, view, start)
+        except CorruptBatch as error:
+            return error  # the other partitions of the answer are taken all the same
+        if assigned.offset > start:
+            assigned.epoch = max(batch.leader_epoch for batch in iter_batches(view))
+        assigned.records.extend(records)
+        return None
+
+    def _note(self, error: Exception, topic: str) -> None:
+        """Look at the topic anew next time; what trying again does not mend is raised by the next poll."""
+        self._cluster.forget_topic(topic)
+        if isinstance(error, KafkaError) and not retriable(error.code):
+            self._failure = error
+        elif isinstance(error, CorruptBatch):
+            self._failure = KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
+
+
+def read_records(topic: str, partition: int, data: memoryview, start: int) -> tuple[list[ConsumedRecord], int]:
+    """The records from offset ``start`` on in a fetched slice, and the offset after the last whole batch.
+
+    Control batches are passed over, a cut one at the end is left. Raises CorruptBatch.
+    """
+    found: list[ConsumedRecord] = []
+    next_offset = start
+    for batch in iter_batches(data):
+        batch.verify_crc()
+        next_offset = max(next_offset, batch.next_offset)
+        if batch.is_control:
+            continue
+        for record in iter_records(batch):
+            offset = offset_of(batch, record)
+            if offset >= start:
+                found.append(
+                    ConsumedRecord(
+                        topic,
+                        partition,
+                        offset,
+                        timestamp_of(batch, record),
+                        record.key,
+                        record.value,
+                        record.headers,
+                        batch.leader_epoch,
+                    )
+                )
+    return found, next_offset

@@ -1,0 +1,54 @@
+"""Asking a partition's leader for offsets (ListOffsets)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from milena.node.client.cluster import Cluster
+from milena.node.links.outgoing import ChannelError, only
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+MAX_TIMESTAMP: Final = -3
+
+
+class FoundOffset(NamedTuple):
+    """``offset`` and ``timestamp`` (ms) are -1 where no record fits."""
+
+    offset: int
+    timestamp: int
+
+
+async def find_offset(
+    cluster: Cluster, topic: str, partition: int, timestamp: int, *, isolation: int = 0
+) -> FoundOffset:
+    """The offset for a time in ms, or for EARLIEST, LATEST, MAX_TIMESTAMP. Raises KafkaError, ChannelError."""
+    channel, view, _ = await cluster.leader(topic, partition)
+    try:
+        response = await channel.request(
+            ApiKey.LIST_OFFSETS,
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[
+                {
+                    "name": topic,
+                    "partitions": [
+                        {
+                            "partition_index": partition,
+                            "current_leader_epoch": view.leader_epoch,
+                            "timestamp": timestamp,
+                        }
+                    ],
+                }
+            ],
+        )
+    except ChannelError:
+        cluster.forget_topic(topic)  # another broker may lead by now
+        raise
+    found = only(only(response.topics).partitions)
+    if found.error_code:
+        cluster.forget_topic(topic)
+        raise KafkaError(ErrorCode(found.error_code), f"{topic}-{partition}")
+    return FoundOffset(int(found.offset), int(found.timestamp))

@@ -1,0 +1,298 @@
+"""A producer: batches records by partition, retries what may be retried, and says what is unknown.
+
+One batch of a partition is under way at a time, so the order of the records is the order of the calls. An idempotent
+producer (the default) numbers its batches; after a batch whose fate is unknown it takes a new producer id, since the
+numbers that follow may not be the ones that the broker expects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from milena.node.client.batches import Batch, Identity, Lane, Produced
+from milena.node.client.cluster import Cluster
+from milena.node.links.outgoing import ChannelError, Unreachable
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError, retriable
+from milena.protocol.records.batch import Codec
+from milena.protocol.records.hashing import partition_for_key
+from milena.protocol.records.records import Header
+from milena.protocol.requests.produce import (
+    ProducedPartition,
+    ProduceRequest,
+    decode_produce_response,
+    encode_produce_request,
+)
+from milena.protocol.types import ProducerEpoch, ProducerId
+
+BATCH_BYTES: Final = 256 << 10
+BUFFER_BYTES: Final = 32 << 20
+MAX_SEQUENCE: Final = 2**31
+REFUSED_SEQUENCE: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+MAYBE_WRITTEN: Final = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # also when the leadership is lost while the records wait to be committed
+        ErrorCode.KAFKA_STORAGE_ERROR,  # also when the sync fails that follows the write
+    }
+)
+
+
+class OutcomeUnknown(KafkaError):
+    """The records may be in the log or not: the last attempts were not answered, and the time is up. ``identity`` is
+    what an idempotent producer had when it sent them; it goes on under another one."""
+
+    identity: Identity | None = None
+
+
+class Producer:
+    """Made on a cluster; ``close`` sends what is left. ``delivery_timeout`` is seconds for a record in all."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int = -1,
+        idempotent: bool = True,
+        codec: Codec = Codec.NONE,
+        batch_bytes: int = BATCH_BYTES,
+        request_timeout: float = 30.0,
+        delivery_timeout: float = 120.0,
+    ) -> None:
+        if idempotent and acks != -1:
+            raise ValueError(f"an idempotent producer needs acks=all, not acks={acks}")
+        self._cluster = cluster
+        self._clock = cluster.runtime.clock
+        self._acks = acks
+        self._idempotent = idempotent
+        self._codec = codec
+        self._batch_bytes = batch_bytes
+        self._request_timeout = request_timeout
+        self._delivery_timeout = delivery_timeout
+        self._tasks = cluster.runtime.new_tasks("producer")
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._sticky: dict[str, int] = {}
+        self._identity: Identity | None = None
+        self._identifying = asyncio.Lock()
+        self._buffered = 0
+        self._progress = asyncio.Event()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> Produced:
+        """Send one record and wait for it. Raises KafkaError, OutcomeUnknown among them."""
+        future = await self.enqueue(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+        return await future
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> asyncio.Future[Produced]:
+        """Queue one record; its future tells what became of it. Waits while 32 MiB are queued. Raises KafkaError for
+        an unknown topic."""
+        while self._buffered > BUFFER_BYTES:
+            await self._wait_for_progress()
+        if partition is None:
+            partition = await self._partition_for(topic, key)
+        lane = self._lanes.setdefault((topic, partition), Lane(topic, partition))
+        before = sum(batch.size for batch in lane.batches)
+        future, begun = lane.add(
+            key=key,
+            value=value,
+            headers=headers,
+            timestamp=self._clock.time_ms() if timestamp is None else timestamp,
+            limit=self._batch_bytes,
+            deadline=self._clock.monotonic() + self._delivery_timeout,
+        )
+        self._buffered += sum(batch.size for batch in lane.batches) - before
+        if begun:
+            self._sticky.pop(topic, None)
+        if not lane.sending:
+            lane.sending = True
+            self._tasks.attempt(self._drain(lane), name=f"send {topic}-{partition}")
+        return future
+
+    async def flush(self) -> None:
+        """Wait until nothing is queued any more."""
+        while any(lane.batches for lane in self._lanes.values()):
+            await self._wait_for_progress()
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Send what is queued, then stop. Without ``flush`` what is queued ends with OutcomeUnknown."""
+        if flush:
+            await self.flush()
+        await self._tasks.stop()
+        for lane in self._lanes.values():
+            for batch in lane.batches:
+                batch.fail(OutcomeUnknown(ErrorCode.NETWORK_EXCEPTION, "the producer was closed"))
+
+    async def _wait_for_progress(self) -> None:
+        self._progress.clear()
+        await self._progress.wait()
+
+    async def _partition_for(self, topic: str, key: bytes | None) -> int:
+        view = await self._known_topic(topic)
+        if key is not None:
+            return partition_for_key(key, view)
+        chosen = self._sticky.get(topic)
+        if chosen is None or chosen >= view:
+            chosen = self._sticky[topic] = self._cluster.runtime.random.below(view)
+        return chosen
+
+    async def _known_topic(self, topic: str) -> int:
+        """The number of partitions, asked for again while the topic is being created."""
+        deadline = self._clock.monotonic() + self._request_timeout
+        attempt = 0
+        while True:
+            try:
+                view = await self._cluster.topic(topic, allow_auto_create=True)
+                if view.partitions:
+                    return len(view.partitions)
+            except KafkaError as error:
+                if not retriable(error.code) or self._clock.monotonic() > deadline:
+                    raise
+            except ChannelError as error:
+                if self._clock.monotonic() > deadline:
+                    raise KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+            await self._cluster.pause(attempt)
+            attempt += 1
+
+    async def _drain(self, lane: Lane) -> None:
+        """Send a lane's batches one after the other until there are none."""
+        while lane.batches:
+            batch = lane.batches[0]
+            try:
+                await self._deliver(lane, batch)
+            except Exception as error:
+                self._cluster.runtime.contained.note("delivery of a batch", error, topic=lane.topic)
+                batch.uncertain = True
+                self._give_up(lane, batch, error)
+            lane.batches.popleft()
+            self._buffered -= batch.size
+            self._progress.set()
+        lane.sending = False
+
+    async def _deliver(self, lane: Lane, batch: Batch) -> None:
+        """Try until it is in the log, refused for good, or out of time. Never raises what concerns the batch alone."""
+        attempt = 0
+        data: bytes | None = None
+        while True:
+            error: Exception
+            try:
+                if data is None:
+                    data = await self._encode(lane, batch)
+                result = await self._attempt(lane, data)
+            except Unreachable as unreachable:
+                error = unreachable
+            except ChannelError as broken:
+                batch.uncertain = True
+                error = broken
+            except KafkaError as refused:
+                batch.uncertain = batch.uncertain or refused.code is ErrorCode.REQUEST_TIMED_OUT
+                error = refused
+            else:
+                code = ErrorCode(result.error_code)
+                if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    lane.sequence = (lane.sequence + batch.builder.count) % MAX_SEQUENCE
+                    batch.succeed(lane.topic, lane.partition, result.base_offset, result.log_append_time_ms)
+                    return
+                batch.uncertain = batch.uncertain or code in MAYBE_WRITTEN
+                error = KafkaError(code, result.error_message)
+            if not self._may_retry(error) or self._clock.monotonic() >= batch.deadline:
+                self._give_up(lane, batch, error)
+                return
+            self._cluster.forget_topic(lane.topic)
+            await self._cluster.pause(attempt)
+            attempt += 1
+
+    def _may_retry(self, error: Exception) -> bool:
+        return not isinstance(error, KafkaError) or retriable(error.code)
+
+    def _give_up(self, lane: Lane, batch: Batch, error: Exception) -> None:
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
+        if batch.uncertain or code in REFUSED_SEQUENCE:
+            # What the broker has of this lane is not known: numbers begin anew under another id.
+            if lane.identity == self._identity:
+                self._identity = None
+            lane.identity = None
+        if batch.uncertain and code not in REFUSED_SEQUENCE:
+            unknown = OutcomeUnknown(code, f"{lane.topic}-{lane.partition}: {error}")
+            unknown.identity = batch.identity
+            batch.fail(unknown)
+        else:
+            batch.fail(error if isinstance(error, KafkaError) else KafkaError(code, str(error)))
+
+    async def _encode(self, lane: Lane, batch: Batch) -> bytes:
+        if self._idempotent:
+            identity = await self._identify()
+            if lane.identity != identity:
+                lane.identity, lane.sequence = identity, 0
+        return batch.encode(self._codec, lane.identity, lane.sequence)
+
+    async def _identify(self) -> Identity:
+        async with self._identifying:
+            if self._identity is None:
+                response = await self._cluster.ask_any(
+                    ApiKey.INIT_PRODUCER_ID,
+                    transactional_id=None,
+                    transaction_timeout_ms=0,
+                    producer_id=-1,
+                    producer_epoch=-1,
+                )
+                if response.error_code:
+                    raise KafkaError(ErrorCode(response.error_code))
+                self._identity = Identity(
+                    ProducerId(int(response.producer_id)), ProducerEpoch(int(response.producer_epoch))
+                )
+            return self._identity
+
+    async def _attempt(self, lane: Lane, data: bytes) -> ProducedPartition:
+        """One request with one batch. Raises ChannelError, KafkaError."""
+        channel, _, topic = await self._cluster.leader(lane.topic, lane.partition)
+        await channel.connect()
+        version = channel.choose(ApiKey.PRODUCE, at_most=None if topic.id is not None else 12)
+        request = ProduceRequest(
+            None,
+            self._acks,
+            int(self._request_timeout * 1000),
+            [(lane.topic, topic.id, [(lane.partition, memoryview(data))])],
+        )
+        body = [encode_produce_request(version, request)]
+        if self._acks == 0:
+            await channel.send_only(ApiKey.PRODUCE, version, body)
+            return ProducedPartition(lane.partition)
+        response = await channel.request_raw(
+            ApiKey.PRODUCE,
+            version,
+            body,
+            lambda answer: decode_produce_response(version, answer),
+            timeout=self._request_timeout,
+        )
+        for _, _, partitions in response.topics:
+            for result in partitions:
+                if result.partition == lane.partition:
+                    return result
+        raise ChannelError(f"the answer does not speak of {lane.topic}-{lane.partition}")

@@ -1,0 +1,52 @@
+"""Kafka's frame decoder in the form of the network port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from milena.protocol.requests.frames import BadFrame, FrameDecoder, ReceiveBuffers
+from milena.runtime.network import FrameError
+
+
+class KafkaFramer(FrameDecoder):
+    """Raises the port's FrameError for bytes that are no frames."""
+
+    __slots__ = ()
+
+    def buffer_updated(self, count: int) -> Iterator[memoryview]:
+        only = self.only_frame(count)
+        return self._frames(count) if only is None else iter((only,))
+
+    def _frames(self, count: int) -> Iterator[memoryview]:
+        try:
+            yield from super().buffer_updated(count)
+        except BadFrame as error:
+            raise FrameError(str(error)) from error
+
+
+class Reader(Protocol):
+    """Whose frames a ``TurnFramer`` cuts."""
+
+    def read_begins(self) -> None: ...
+
+    def read_ends(self) -> None: ...
+
+    def cut_off(self, reason: str) -> None: ...
+
+
+class TurnFramer(KafkaFramer):
+    """Tells its reader when frames that came in one read begin and end. One that came alone is not worth it."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, buffers: ReceiveBuffers, max_size: int, reader: Reader) -> None:
+        super().__init__(buffers, max_size, reader.cut_off)
+        self._reader = reader
+
+    def _frames(self, count: int) -> Iterator[memoryview]:
+        self._reader.read_begins()
+        try:
+            yield from super()._frames(count)
+        finally:
+            self._reader.read_ends()

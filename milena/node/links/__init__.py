@@ -1,0 +1,1 @@
+"""Connections to other nodes, and cutting them."""

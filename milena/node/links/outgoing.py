@@ -1,0 +1,387 @@
+"""One connection to another node, kept up as long as somebody has something to ask.
+
+``request`` connects where needed, learns the peer's versions once per connection (ApiVersions), sends, and waits for
+the answer with the same correlation id. Several requests may be under way; Kafka answers them in order. When the
+connection breaks, each of them fails with ChannelError: whether the peer acted on it is then unknown, and trying
+again is the caller's decision. A failed connect is not repeated before a growing, jittered pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from milena.node.framing import KafkaFramer
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError, error_name
+from milena.protocol.requests import messages
+from milena.protocol.requests.frames import ReceiveBuffers
+from milena.protocol.requests.headers import parse_response_header, request_header
+from milena.protocol.requests.memory_budget import MemoryBudget
+from milena.protocol.schemas.api_versions import (
+    ApiVersionsResponse,
+    ClientSoftware,
+    decode_api_versions_response,
+    encode_api_versions_request,
+)
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.registry import REGISTRY, VersionRange
+from milena.runtime.containment import Containment
+from milena.runtime.context import Runtime
+from milena.runtime.network import Connection, FileRange, Part
+
+T = TypeVar("T")
+
+SOFTWARE: Final = ClientSoftware("milena", "0.1.0")
+FIRST_BACKOFF: Final = 0.05
+LAST_BACKOFF: Final = 1.0
+JITTER: Final = 0.2
+MAX_RESPONSE_BYTES: Final = 256 << 20
+API_VERSIONS_VERSION: Final = 4
+
+
+class ChannelError(ConnectionError):
+    """The peer could not be reached, or the connection broke before the answer came."""
+
+
+class Unreachable(ChannelError):
+    """There was no connection: nothing has been sent."""
+
+
+def only(items: Sequence[T]) -> T:
+    """The one item of an answer to a question about one thing. Raises ChannelError where it has more or none."""
+    if len(items) != 1:
+        raise ChannelError(f"the answer speaks of {len(items)} things, not of the one that was asked for")
+    return items[0]
+
+
+@dataclass(slots=True)
+class _Pending:
+    key: int
+    version: int
+    decode: Callable[[memoryview], Any]
+    future: asyncio.Future[Any]
+    again: bool = False
+    """``decode`` returns the body of the next request, or None at the end."""
+
+
+class Channel:
+    """A connection to ``host:port`` that is opened on use. Several coroutines may use it at once."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        connect_timeout: float = 10.0,
+        request_timeout: float = 30.0,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.versions: dict[int, VersionRange] = {}
+        """What the peer serves; filled by each connect."""
+        self._runtime = runtime
+        self._client_id = client_id
+        self._connect_timeout = connect_timeout
+        self._request_timeout = request_timeout
+        self._link: _Link | None = None
+        self._connecting = asyncio.Lock()
+        self._buffers = ReceiveBuffers(MemoryBudget(MAX_RESPONSE_BYTES, runtime.clock.monotonic))
+        self._backoff = FIRST_BACKOFF
+        self._not_before = 0.0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Channel({self.host}:{self.port})"
+
+    @property
+    def connected(self) -> bool:
+        return self._link is not None and self._link.alive
+
+    async def request(
+        self, key: ApiKey, version: int | None = None, /, *, timeout: float | None = None, **fields: Any
+    ) -> Any:
+        """Send a request built from plain fields and return the decoded response.
+
+        ``version`` None takes the highest that both sides know. Raises ChannelError, KafkaError UNSUPPORTED_VERSION
+        where there is no common version, REQUEST_TIMED_OUT after ``timeout`` seconds. An answer that cannot be read
+        costs the connection, and is a ChannelError.
+        """
+        link = await self._connected()
+        chosen = self.choose(key, version)
+        body = messages.encode_request(key, chosen, **fields)
+        return await self._exchange(
+            link, key, chosen, [body], lambda data: messages.decode_response(key, chosen, data), timeout
+        )
+
+    async def request_raw(
+        self,
+        key: ApiKey,
+        version: int,
+        body: Sequence[Part],
+        decode: Callable[[memoryview], T],
+        *,
+        timeout: float | None = None,
+    ) -> T:
+        """Send an encoded body. ``decode`` gets the response's body in place: its memory is reused afterwards."""
+        link = await self._connected()
+        result: T = await self._exchange(link, key, version, body, decode, timeout)
+        return result
+
+    async def repeat(
+        self,
+        key: ApiKey,
+        version: int,
+        body: Sequence[Part],
+        decode: Callable[[memoryview], Sequence[Part] | None],
+        *,
+        timeout: float,
+    ) -> None:
+        """Send one request after the other: ``decode`` takes an answer in place and gives the next body, which goes in
+        the same step of the loop; None ends it. Raises as ``request`` does where nothing was answered for ``timeout``
+        seconds (at most for twice as long).
+        """
+        link = await self._connected()
+        future = link.send(key, version, body, decode, again=True)
+        assert future is not None
+        try:
+            while not future.done():
+                answered = link.answered
+                await asyncio.wait((future,), timeout=timeout)
+                if not future.done() and link.answered == answered:
+                    raise self._timed_out(link, key, timeout)
+            future.result()
+        finally:
+            future.cancel()
+
+    async def send_only(self, key: ApiKey, version: int, body: Sequence[Part]) -> None:
+        """Send a request that has no answer (produce with acks=0)."""
+        link = await self._connected()
+        link.send(key, version, body, None)
+
+    async def connect(self) -> None:
+        """Make sure that there is a connection. Raises ChannelError."""
+        await self._connected()
+
+    def choose(self, key: ApiKey, version: int | None = None, *, at_most: int | None = None) -> int:
+        """The version to use on the current connection: ``version`` if the peer has it, else the highest common one.
+
+        Raises KafkaError UNSUPPORTED_VERSION.
+        """
+        theirs = self.versions.get(key)
+        ours = REGISTRY[key].kafka
+        if theirs is not None:
+            if version is not None and theirs.includes(version):
+                return version
+            highest = min(theirs.max, ours.max if at_most is None else min(ours.max, at_most))
+            if version is None and highest >= max(theirs.min, ours.min):
+                return highest
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{self.host}:{self.port} serves {key.name} in versions {theirs or 'none'}, not {version or ours}",
+        )
+
+    def close(self) -> None:
+        """Close for good; what waits fails. Idempotent."""
+        self._closed = True
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Drop the current connection; the next request makes a new one."""
+        if self._link is not None:
+            self._link.abort()
+            self._link = None
+
+    async def _exchange(
+        self,
+        link: _Link,
+        key: int,
+        version: int,
+        body: Sequence[Part],
+        decode: Callable[[memoryview], Any],
+        timeout: float | None,
+    ) -> Any:
+        seconds = self._request_timeout if timeout is None else timeout
+        future = link.send(key, version, body, decode)
+        assert future is not None
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            raise self._timed_out(link, key, seconds) from None
+
+    def _timed_out(self, link: _Link, key: int, seconds: float) -> KafkaError:
+        """A late answer would hold up those behind it, and a dead peer should be noticed: start over."""
+        if self._link is link:
+            self.disconnect()
+        message = f"{self.host}:{self.port} did not answer {ApiKey(key).name} within {seconds:g} s"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
+
+    async def _connected(self) -> _Link:
+        if self._closed:
+            raise Unreachable(f"the channel to {self.host}:{self.port} is closed")
+        link = self._link
+        if link is not None and link.alive:
+            return link
+        async with self._connecting:
+            link = self._link
+            if link is None or not link.alive:
+                link = await self._open()
+            return link
+
+    async def _open(self) -> _Link:
+        clock = self._runtime.clock
+        wait = self._not_before - clock.monotonic()
+        if wait > 0:
+            await clock.sleep(wait)
+        link = _Link(self._client_id, self._runtime.contained, f"{self.host}:{self.port}")
+        framer = KafkaFramer(self._buffers, MAX_RESPONSE_BYTES)
+        try:
+            await self._runtime.network.connect(self.host, self.port, framer, link, timeout=self._connect_timeout)
+            async with asyncio.timeout(self._connect_timeout):
+                self.versions = await self._ask_versions(link)
+        except OSError as error:
+            link.abort()
+            factor = self._runtime.random.uniform(1 - JITTER, 1 + JITTER)
+            self._not_before = clock.monotonic() + self._backoff * factor
+            self._backoff = min(self._backoff * 2, LAST_BACKOFF)
+            raise Unreachable(self._why_not(error)) from error
+        except BaseException:
+            link.abort()
+            raise
+        if self._closed:
+            link.abort()
+            raise Unreachable(f"the channel to {self.host}:{self.port} was closed")
+        self._backoff = FIRST_BACKOFF
+        self._link = link
+        return link
+
+    def _why_not(self, error: OSError) -> str:
+        """The network's own sentences name the address; what came after the connect does not."""
+        if error.strerror:
+            return error.strerror
+        said = str(error) or f"no answer within {self._connect_timeout:g} s"
+        return f"cannot connect to {self.host}:{self.port}: {said}"
+
+    async def _ask_versions(self, link: _Link) -> dict[int, VersionRange]:
+        """ApiVersions, in v0 once more where the peer does not know our version (KIP-511)."""
+        for version in (API_VERSIONS_VERSION, 0):
+            future = link.send(
+                ApiKey.API_VERSIONS,
+                version,
+                [encode_api_versions_request(version, SOFTWARE)],
+                functools.partial(decode_api_versions_response, version),
+            )
+            assert future is not None
+            response: ApiVersionsResponse = await future
+            if response.error_code == ErrorCode.NONE:
+                return dict(response.keys)
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
+        raise ChannelError(f"{self.host}:{self.port} refused ApiVersions: {error_name(response.error_code)}")
+
+
+class _Link:
+    """One transport connection: correlation ids to waiting futures."""
+
+    def __init__(self, client_id: str, contained: Containment, address: str) -> None:
+        self.alive = False
+        self.answered = 0
+        """How many answers have come."""
+        self._client_id = client_id
+        self._contained = contained
+        self._address = address
+        self._connection: Connection | None = None
+        self._next_id = 0
+        self._pending: dict[int, _Pending] = {}
+
+    def send(
+        self,
+        key: int,
+        version: int,
+        body: Sequence[Part],
+        decode: Callable[[memoryview], Any] | None,
+        *,
+        again: bool = False,
+    ) -> asyncio.Future[Any] | None:
+        """Queue a request. The future fails with ChannelError when the connection goes; None without ``decode``."""
+        if decode is None:
+            self._send(key, version, body, None)
+            return None
+        pending = _Pending(key, version, decode, asyncio.get_running_loop().create_future(), again)
+        self._send(key, version, body, pending)
+        return pending.future
+
+    def _send(self, key: int, version: int, body: Sequence[Part], pending: _Pending | None) -> None:
+        if not self.alive or self._connection is None:
+            raise Unreachable("the connection is closed")
+        correlation_id = self._next_id
+        self._next_id = (correlation_id + 1) & 0x7FFFFFFF
+        head = request_header(key, version, correlation_id, self._client_id)
+        size = len(head) + sum(part.length if isinstance(part, FileRange) else len(part) for part in body)
+        if pending is not None:
+            self._pending[correlation_id] = pending
+        self._connection.send([size.to_bytes(4, "big") + head, *body])
+
+    def connection_made(self, connection: Connection) -> None:
+        self._connection = connection
+        self.alive = True
+
+    def frame_received(self, frame: memoryview) -> None:
+        pending = self._pending.pop(int.from_bytes(frame[:4], "big"), None)
+        if pending is None:
+            self._reject("sent an answer that nobody waits for")
+            return
+        self.answered += 1
+        if pending.future.done():
+            return
+        try:
+            _, body = parse_response_header(pending.key, pending.version, frame)
+            result = pending.decode(body)
+            if pending.again and result is not None and not pending.future.done():
+                self._send(pending.key, pending.version, result, pending)
+                return
+        except DecodeError as error:
+            self._reject(f"answered {ApiKey(pending.key).name} with what cannot be read: {error}", pending)
+        except (KafkaError, ChannelError) as error:
+            if not pending.future.done():
+                pending.future.set_exception(error)
+        except Exception as error:
+            self._contained.note(f"answer to {ApiKey(pending.key).name}", error, peer=self._address)
+            self._reject(f"answered {ApiKey(pending.key).name} with what cannot be used: {error}", pending)
+        else:
+            if not pending.future.done():
+                pending.future.set_result(result)
+
+    def _reject(self, what: str, pending: _Pending | None = None) -> None:
+        """Nothing that comes over this connection can be trusted any more: all that wait fail, with the reason."""
+        reason = ChannelError(f"{self._address} {what}")
+        if pending is not None and not pending.future.done():
+            pending.future.set_exception(reason)
+        if self._connection is not None:
+            self._connection.abort()
+        self._fail(reason)
+
+    def writable(self) -> None:
+        """Requests are bounded by those who wait for them: nothing is held back here."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(error)
+
+    def abort(self) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+        self._fail(None)
+
+    def _fail(self, error: Exception | None) -> None:
+        self.alive = False
+        waiting, self._pending = list(self._pending.values()), {}
+        for pending in waiting:
+            if not pending.future.done():
+                reason = "the connection was closed" if error is None else f"the connection broke: {error}"
+                pending.future.set_exception(error if isinstance(error, ChannelError) else ChannelError(reason))

@@ -1,0 +1,1 @@
+"""The metadata image: replayed from the log, kept in snapshots, observed."""

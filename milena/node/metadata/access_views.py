@@ -1,0 +1,132 @@
+"""Quotas and SCRAM credentials as requests ask for them: kept in the image, and without effect on anything here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from milena.node.metadata.image import MetadataImage
+from milena.protocol.errors import ErrorCode, KafkaError
+
+Entity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: (type, name) by type; the name None is the default of that type."""
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+ENTITY_TYPES: Final = frozenset({USER, CLIENT_ID, IP})
+
+EXACT: Final = 0
+DEFAULT: Final = 1
+ANY: Final = 2
+
+OF_QUOTAS: Final = "quota"
+OF_SCRAM: Final = "scram"
+
+
+def entity_of(parts: Mapping[str, str | None]) -> Entity:
+    """The one form of an entity, whatever the order in which its parts came."""
+    return tuple(sorted(parts.items(), key=lambda part: part[0]))
+
+
+def quotas(image: MetadataImage) -> dict[Entity, dict[str, float]]:
+    """All quotas by whom they are for."""
+    found: dict[Entity, dict[str, float]] = {}
+    for what, record in _kept(image, OF_QUOTAS):
+        found.setdefault(what[0], {})[what[1]] = record.value
+    return found
+
+
+def _kept(image: MetadataImage, kind: str) -> Iterator[tuple[list[Any], Any]]:
+    """The records of one kind with what follows the kind in their keys."""
+    for (of, *what), record in image.opaque.items():
+        if of == kind:
+            yield what, record
+
+
+def describe_quotas(image: MetadataImage, components: Sequence[Any], *, strict: bool) -> list[dict[str, Any]]:
+    """The entries of DescribeClientQuotas. Raises KafkaError for a filter that cannot be."""
+    exact: dict[str, str | None] = {}
+    present: set[str] = set()
+    for component in components:
+        kind = component.entity_type
+        _check_type(kind, repeated=kind in exact or kind in present)
+        _check_match(component)
+        if component.match_type == ANY:
+            present.add(kind)
+        else:
+            exact[kind] = component.match
+    asked = exact.keys() | present
+    if IP in asked and len(asked) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "An IP address goes with neither a user nor a client id.")
+
+    def matches(entity: Entity) -> bool:
+        parts = dict(entity)
+        if strict and len(parts) != len(asked):
+            return False
+        return present <= parts.keys() and all(kind in parts and parts[kind] == exact[kind] for kind in exact)
+
+    return [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+            "values": [{"key": key, "value": value} for key, value in values.items()],
+        }
+        for entity, values in quotas(image).items()
+        if matches(entity)
+    ]
+
+
+def _check_type(kind: str, *, repeated: bool) -> None:
+    if not kind:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A type of entity is empty.")
+    if repeated:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The type of entity {kind} is given twice.")
+    if kind not in ENTITY_TYPES:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The type of entity {kind} is unknown.")
+
+
+def _check_match(component: Any) -> None:
+    if component.match_type not in (EXACT, DEFAULT, ANY):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The kind of match {component.match_type} is unknown.")
+    if (component.match_type == EXACT) is (component.match is None):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A name goes with an exact match, and an exact match needs it.")
+
+
+def describe_scram(image: MetadataImage, users: Sequence[str]) -> list[dict[str, Any]]:
+    """The results of DescribeUserScramCredentials: of ``users``, or of all where none is named."""
+    known: dict[str, list[dict[str, int]]] = {}
+    for what, record in _kept(image, OF_SCRAM):
+        info = {"mechanism": record.mechanism, "iterations": record.iterations}
+        known.setdefault(what[0], []).append(info)
+    times: dict[str, int] = {}
+    for user in users:
+        times[user] = times.get(user, 0) + 1
+    return [_credentials(user, known, times.get(user, 1)) for user in times or known]
+
+
+def _credentials(user: str, known: Mapping[str, list[dict[str, int]]], times: int) -> dict[str, Any]:
+    error, message = ErrorCode.NONE, None
+    if times > 1:
+        error, message = ErrorCode.DUPLICATE_RESOURCE, f"The user {user} is given twice."
+    elif user not in known:
+        error, message = ErrorCode.RESOURCE_NOT_FOUND, f"The user {user} has no SCRAM credentials."
+    return {
+        "user": user,
+        "error_code": int(error),
+        "error_message": message,
+        "credential_infos": [] if error else known[user],
+    }
+
+
+def failed_entries(request: Any, error: KafkaError) -> dict[str, Any]:
+    """The answer to an AlterClientQuotas that failed as a whole."""
+    return {
+        "entries": [
+            {
+                "error_code": int(error.code),
+                "error_message": error.text,
+                "entity": [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in entry.entity],
+            }
+            for entry in request.entries
+        ]
+    }

@@ -1,0 +1,59 @@
+"""The answer to DescribeConfigs, which brokers and controllers make alike of what they know (KIPs 133, 226, 569)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from milena.config.node_config import NodeConfig
+from milena.node.metadata.config_views import ConfigView, all_results
+from milena.node.metadata.image import MetadataImage
+from milena.node.serving.repeats import Repeats
+from milena.node.serving.slices import in_slices
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.runtime.clock import Clock
+
+SLICE: Final = 20
+"""Resources that are described at one go: each takes up to a millisecond."""
+LEAST: Final = 30
+"""What a resource counts for, at least, where it is named again: its values are made before some are chosen."""
+
+
+async def describe_configs(
+    clock: Clock, config: Callable[[], NodeConfig], image: Callable[[], MetadataImage], request: Any
+) -> dict[str, Any]:
+    """The response's fields. Each resource is told as it is when its turn comes.
+
+    Raises KafkaError INVALID_REQUEST where the same resources are named over and over.
+    """
+    repeats = Repeats()
+
+    def describe(resource: Any) -> dict[str, Any]:
+        told = _describe(config(), image(), request, resource)
+        repeats.note((resource.resource_type, resource.resource_name), max(LEAST, len(told["configs"])))
+        return told
+
+    return {"results": all_results(await in_slices(clock, request.resources, describe, SLICE))}
+
+
+def _describe(config: NodeConfig, image: MetadataImage, request: Any, resource: Any) -> dict[str, Any]:
+    view = ConfigView(
+        config,
+        image,
+        frozenset(resource.configuration_keys) if resource.configuration_keys else None,
+        synonyms=bool(messages.get(request, "include_synonyms", False)),
+        documentation=bool(messages.get(request, "include_documentation", False)),
+    )
+    error, message, configs = ErrorCode.NONE, "", list[dict[str, Any]]()
+    try:
+        configs = view.describe(resource.resource_type, resource.resource_name)
+    except KafkaError as failure:
+        error, message = failure.code, failure.text
+    return {
+        "error_code": int(error),
+        "error_message": message,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": configs,
+    }

@@ -1,0 +1,252 @@
+"""What DescribeConfigs shows: each key's value, where it comes from, and what it would be otherwise.
+
+Follows Kafka's ConfigHelper: a value's source is that of its first synonym, and a value without synonyms is a default.
+Pure functions over the configuration of this node and the metadata image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from milena.config.broker_config import DYNAMIC_KEYS, INTERNAL, KEYS, SYNONYMS, defaults
+from milena.config.definitions import Key, Mode, Required
+from milena.config.group_config import GROUP_KEYS
+from milena.config.metrics_config import METRICS_KEYS
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_value
+from milena.config.values import ConfigError, Type, render
+from milena.node.metadata.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+)
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.topic_names import topic_name_problem
+from milena.runtime.log_levels import current_levels
+from milena.runtime.numbers import whole
+
+CONFIGURED = frozenset(
+    {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
+)
+"""Types of resources that have a configuration."""
+
+
+class Source(IntEnum):
+    """Kafka's ConfigSource."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    """One request's way of looking. ``keys`` None shows all."""
+
+    config: NodeConfig
+    image: MetadataImage
+    keys: Collection[str] | None
+    synonyms: bool
+    documentation: bool
+
+    def describe(self, resource_type: int, name: str) -> list[dict[str, Any]]:
+        """The entries of one resource. Raises KafkaError where it does not exist or is not this node's to tell."""
+        if resource_type == TOPIC_RESOURCE:
+            return self._topic(name)
+        if resource_type == BROKER_RESOURCE:
+            return self._broker(name)
+        if resource_type == BROKER_LOGGER_RESOURCE:
+            self._require_own_id(name, "")
+            levels = self._wanted(current_levels().items())
+            return [_plain(key, level, Source.DYNAMIC_BROKER_LOGGER) for key, level in levels]
+        if resource_type not in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
+        own = self.image.config(resource_type, name)
+        return self._group(own) if resource_type == GROUP_RESOURCE else self._metrics(own)
+
+    def _group(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+        entries = []
+        for name, one in self._wanted(GROUP_KEYS.items()):
+            default, value = _kept(one.key, own)
+            synonyms = [_synonym(one.synonym or name, default, Source.DEFAULT)]
+            if name in own:
+                synonyms.insert(0, _synonym(name, value, Source.GROUP))
+            entries.append(self._entry(name, one.key, value, synonyms, read_only=False))
+        return entries
+
+    def _metrics(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+        entries = []
+        for name, key in self._wanted(METRICS_KEYS.items()):
+            _, value = _kept(key, own)
+            synonyms = [_synonym(name, value, Source.CLIENT_METRICS)] if name in own else []
+            entries.append(self._entry(name, key, value, synonyms, read_only=False))
+        return entries
+
+    def _topic(self, name: str) -> list[dict[str, Any]]:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name not in self.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.topic_entries(self.image.config(TOPIC_RESOURCE, name))
+
+    def topic_entries(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The entries of a topic with the configuration ``own``, which need not exist (yet)."""
+        entries = []
+        for key_name, key in self._wanted(TOPIC_KEYS.items()):
+            if key_name.startswith("internal.") and key_name not in own:
+                continue
+            value = render(effective_value(self.config, own, key_name))
+            named = BROKER_SYNONYMS.get(key_name)
+            synonyms = self._synonyms(named[0][0]) if named else []
+            if key_name in own:
+                synonyms.insert(0, _synonym(key_name, value, Source.TOPIC))
+            entries.append(self._entry(key_name, key, value, synonyms, read_only=False))
+        return entries
+
+    def _broker(self, name: str) -> list[dict[str, Any]]:
+        if not name:
+            return [
+                self._entry(
+                    key_name,
+                    DYNAMIC_KEYS.get(key_name),
+                    value,
+                    [one for one in self._synonyms(key_name) if one["source"] == Source.DYNAMIC_DEFAULT_BROKER],
+                    read_only=not _is_dynamic(key_name),
+                )
+                for key_name, value in self._wanted(self.config.dynamic_default.items())
+            ]
+        self._require_own_id(name, " or empty string")
+        config = self.config
+        values = {**config.originals, **config.dynamic_default, **config.dynamic_broker} | {
+            key: render(config.get(key)) for key in KEYS.keys() - INTERNAL
+        }
+        return [
+            self._entry(
+                key_name,
+                DYNAMIC_KEYS.get(key_name),
+                value,
+                self._synonyms(key_name),
+                read_only=not _is_dynamic(key_name),
+            )
+            for key_name, value in self._wanted(values.items())
+        ]
+
+    def _require_own_id(self, name: str, otherwise: str) -> None:
+        mine = self.config.node_id
+        number = whole(name)
+        if number is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        if number != mine:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {mine}{otherwise}, but received {name}",
+            )
+
+    def _wanted(self, items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        return sorted(item for item in items if self.keys is None or item[0] in self.keys)
+
+    def _synonyms(self, name: str) -> list[dict[str, Any]]:
+        """A broker key's values in the order in which they count, from its own name on."""
+        names = _family(name)
+        config = self.config
+        levels: list[tuple[Source, Callable[[str], str | None]]] = [
+            (Source.DYNAMIC_BROKER, config.dynamic_broker.get),
+            (Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_default.get),
+            (Source.STATIC_BROKER, config.originals.get),
+            (Source.DEFAULT, lambda key: render(defaults().get(key)) if key in KEYS else None),
+        ]
+        found = [
+            _synonym(key, None if _is_sensitive(key) else value, source)
+            for source, read in levels
+            for key in names
+            if (value := read(key)) is not None
+        ]
+        first = next((at for at, one in enumerate(found) if one["name"] == name), len(found))
+        return found[first:]
+
+    def _entry(
+        self, name: str, key: Key | None, value: str | None, synonyms: list[dict[str, Any]], *, read_only: bool
+    ) -> dict[str, Any]:
+        sensitive = key is None or key.sensitive
+        return {
+            "name": name,
+            "value": None if sensitive else value,
+            "read_only": read_only,
+            "config_source": int(synonyms[0]["source"] if synonyms else Source.DEFAULT),
+            "is_sensitive": sensitive,
+            "synonyms": synonyms if self.synonyms else [],
+            "config_type": 0 if key is None else key.type.value,
+            "documentation": key.doc if key is not None and self.documentation else None,
+        }
+
+
+def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The default and the value of a key of groups or client metrics; what cannot be read is shown as it is."""
+    default = None if isinstance(key.default, Required) else render(key.default)
+    if key.name not in own:
+        return default, default
+    try:
+        return default, render(key.parse(own[key.name]))
+    except ConfigError:
+        return default, own[key.name]
+
+
+def _synonym(name: str, value: str | None, source: Source) -> dict[str, Any]:
+    return {"name": name, "value": value, "source": int(source)}
+
+
+def _plain(name: str, value: str, source: Source) -> dict[str, Any]:
+    """An entry that has no default behind it."""
+    return {
+        "name": name,
+        "value": value,
+        "read_only": False,
+        "config_source": int(source),
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": Type.STRING.value,
+        "documentation": None,
+    }
+
+
+def _family(name: str) -> tuple[str, ...]:
+    """The keys of which the first that is set counts, ``name`` among them."""
+    for first, others in SYNONYMS.items():
+        if name == first or name in others:
+            return (first, *others)
+    return (name,)
+
+
+def _is_dynamic(name: str) -> bool:
+    key = DYNAMIC_KEYS.get(name)
+    return key is not None and key.mode is not Mode.READ_ONLY
+
+
+def _is_sensitive(name: str) -> bool:
+    """Kafka hides what it does not know, since it may be a secret."""
+    key = DYNAMIC_KEYS.get(name)
+    return key is None or key.sensitive
+
+
+def all_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of one request. As in Kafka's ConfigHelper, a type that has no configuration fails all of them."""
+    strange = next((one["resource_type"] for one in results if one["resource_type"] not in CONFIGURED), None)
+    if strange is None:
+        return results
+    refusal = {"error_code": int(ErrorCode.INVALID_REQUEST), "error_message": f"Unsupported resource type: {strange}"}
+    return [{**one, **refusal, "configs": []} for one in results]

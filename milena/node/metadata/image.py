@@ -1,0 +1,213 @@
+"""The metadata image: what the cluster looks like at one offset of the metadata log.
+
+The containers are mutable and have one owner, which alone replays records into them (``node.metadata.replay``); the
+entries are frozen and are replaced, never changed. Whoever keeps an entry therefore keeps a true picture of one
+moment. Equal tuples of replicas and directories are shared, so that 10,000 partitions stay cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+from uuid import UUID
+
+from milena.protocol.features import METADATA_VERSION
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+
+NO_LEADER: Final = NodeId(-1)
+NO_OFFSET: Final = Offset(-1)
+NO_EPOCH: Final = LeaderEpoch(0)
+MAX_SHARED_TUPLES: Final = 1 << 16
+
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+BROKER_LOGGER_RESOURCE: Final = 8
+CLIENT_METRICS_RESOURCE: Final = 16
+GROUP_RESOURCE: Final = 32
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition's registration. ``leader`` is NO_LEADER where there is none.
+
+    ``directories`` runs with ``replicas``. ``elr`` and ``last_known_elr`` are those of KIP-966; ``recovery_state`` is
+    1 while an unclean leader recovers.
+    """
+
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    directories: tuple[UUID, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+    adding: tuple[NodeId, ...] = ()
+    recovery_state: int = 0
+    elr: tuple[NodeId, ...] = ()
+    last_known_elr: tuple[NodeId, ...] = ()
+
+    def directory_of(self, replica: int) -> UUID | None:
+        """The log directory assigned to a replica, None where the record named none or it is no replica."""
+        if replica not in self.replicas or not self.directories:
+            return None
+        return self.directories[self.replicas.index(NodeId(replica))]
+
+    @property
+    def led_by_preferred(self) -> bool:
+        """Whether the first replica leads."""
+        return self.leader == self.replicas[0]
+
+    @property
+    def reassigning(self) -> bool:
+        """A reassignment is going on (KIP-455)."""
+        return bool(self.adding or self.removing)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic and its partitions by id. The dict belongs to the image."""
+
+    name: str
+    id: UUID
+    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerImage:
+    """One endpoint of a registered node. ``security_protocol`` is Kafka's number (0 is PLAINTEXT)."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One broker's registration. ``epoch`` is the offset of its RegisterBroker record.
+
+    ``log_dirs`` are the online ones; ``features`` maps a name to (lowest, highest supported level).
+    """
+
+    id: NodeId
+    epoch: BrokerEpoch
+    incarnation: UUID
+    endpoints: tuple[ListenerImage, ...]
+    features: dict[str, tuple[int, int]]
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[UUID, ...] = ()
+    cordoned: tuple[UUID, ...] | None = None
+    migrating: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead and be in ISRs."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    def endpoint(self, listener_name: str) -> ListenerImage | None:
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
+
+    def has_online_dir(self, directory: UUID) -> bool:
+        """Whether replicas in ``directory`` are available: reserved ids other than LOST count as such."""
+        if directory.int < 100:
+            return directory.int != 2
+        return not self.log_dirs or directory in self.log_dirs
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerImage:
+    """A controller's registration (RegisterController records)."""
+
+    id: NodeId
+    incarnation: UUID
+    endpoints: tuple[ListenerImage, ...]
+    features: dict[str, tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one publication changed, by name; the image holds the new state.
+
+    ``topics`` maps each topic that was created or whose partitions changed to the changed partition ids;
+    ``deleted_topics`` holds the removed ones as they were. A topic deleted and created anew is in both.
+    """
+
+    topics: dict[str, set[int]] = field(default_factory=dict)
+    deleted_topics: list[TopicImage] = field(default_factory=list)
+    brokers: set[int] = field(default_factory=set)
+    controllers: set[int] = field(default_factory=set)
+    configs: set[tuple[int, str]] = field(default_factory=set)
+    features: set[str] = field(default_factory=set)
+    producer_ids: bool = False
+    opaque: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.topics
+            or self.deleted_topics
+            or self.brokers
+            or self.controllers
+            or self.configs
+            or self.features
+            or self.producer_ids
+            or self.opaque
+        )
+
+
+@dataclass(slots=True)
+class MetadataImage:
+    """The owner of all entries. ``offset`` is that of the last record in it, -1 when empty; ``epoch`` its epoch."""
+
+    offset: Offset = NO_OFFSET
+    epoch: LeaderEpoch = NO_EPOCH
+    timestamp_ms: int = -1
+    topics: dict[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: dict[UUID, TopicImage] = field(default_factory=dict)
+    brokers: dict[int, BrokerImage] = field(default_factory=dict)
+    controllers: dict[int, ControllerImage] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    next_producer_id: int = 0
+    producer_id_broker: tuple[int, int] = (-1, -1)
+    """(broker id, broker epoch) of the last producer id block."""
+    opaque: dict[tuple[object, ...], object] = field(default_factory=dict)
+    """Records of kinds that are not interpreted (SCRAM, ACLs, quotas, tokens), by what they identify."""
+    _shared: dict[tuple[object, ...], tuple[object, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalized metadata.version; 0 before it is known."""
+        return self.features.get(METADATA_VERSION, 0)
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+    def partition_by_id(self, topic_id: UUID, partition: int) -> PartitionImage | None:
+        found = self.topics_by_id.get(topic_id)
+        return None if found is None else found.partitions.get(partition)
+
+    def config(self, resource_type: int, name: str) -> dict[str, str]:
+        """The set keys of one resource; empty where there are none. Not to be changed."""
+        return self.configs.get((resource_type, name), {})
+
+    def partitions_of(self, broker: int) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """Every partition that has a replica on ``broker``."""
+        for topic in self.topics.values():
+            for number, partition in topic.partitions.items():
+                if broker in partition.replicas:
+                    yield topic, number, partition
+
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def share(self, items: tuple[T, ...]) -> tuple[T, ...]:
+        """An equal tuple that other entries use too."""
+        if len(self._shared) > MAX_SHARED_TUPLES:
+            self._shared.clear()
+        return self._shared.setdefault(items, items)  # type: ignore[return-value]

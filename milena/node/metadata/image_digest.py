@@ -1,0 +1,17 @@
+"""A fingerprint of a metadata image: equal for equal content, whatever the order in which it came."""
+
+from __future__ import annotations
+
+import hashlib
+
+from milena.node.metadata.image import MetadataImage
+from milena.node.metadata.image_records import to_records
+from milena.protocol.metadata_records import encode_record
+
+
+def image_digest(image: MetadataImage) -> str:
+    """Hexadecimal; of the records that a snapshot of the image would hold."""
+    digest = hashlib.sha256()
+    for data in sorted(bytes(encode_record(record, image.metadata_version)) for record in to_records(image)):
+        digest.update(len(data).to_bytes(4, "big") + data)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,164 @@
+"""The committed part of a metadata log, replayed into an image, and told to whoever listens.
+
+The owner says how far the log is committed; records above that never reach the image. In a node that is only a
+broker the owner is the observer, in a combined node the controller. Subscribers are called in the order of
+subscription, synchronously, with the image and what has changed; the image is the loader's and may not be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar
+
+from milena.node.metadata.image import Delta, MetadataImage
+from milena.node.metadata.replay import Replayer
+from milena.node.metadata.snapshots import SnapshotStore, batch_records, load_image
+from milena.protocol.metadata_records import MetadataRecord
+from milena.protocol.records.batch import BatchView, iter_batches
+from milena.protocol.types import Offset
+from milena.runtime.containment import Containment
+from milena.storage.log.partition_log import PartitionLog
+
+STEP_BYTES: Final = 1 << 20
+"""Replayed and published at once; the loop runs other things between the steps."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+Subscriber: TypeAlias = Callable[[MetadataImage, Delta], None]
+Skipped: TypeAlias = Callable[[Exception, Offset], None]
+
+
+class MetadataLoader:
+    """Owner of one image. ``log`` is read, never written."""
+
+    def __init__(self, log: PartitionLog, snapshots: SnapshotStore, contained: Containment) -> None:
+        """``contained`` hears of records that cannot be replayed, and of subscribers that fail: as in Kafka's brokers,
+        what comes after them counts all the same."""
+        self.image = MetadataImage()
+        self.high_watermark = Offset(-1)
+        """The first offset that is not known to be committed; -1 while nothing is known."""
+        self.bytes_replayed = 0
+        """Of the log, since the last snapshot was loaded or ``snapshot_taken`` was called."""
+        self._log = log
+        self._snapshots = snapshots
+        self._contained = contained
+        self._replayer = Replayer(self.image)
+        self._subscribers: list[Subscriber] = []
+
+    @property
+    def next_offset(self) -> Offset:
+        """The first offset that is not in the image."""
+        return Offset(self.image.offset + 1)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the image holds all that is known to be committed, and that is something."""
+        return 0 < self.high_watermark <= self.next_offset
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._replayer.in_transaction
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """``subscriber`` hears of every change from now on; the image of this moment is its to read."""
+        self._subscribers.append(subscriber)
+
+    def load_snapshot(self) -> None:
+        """Start from the latest snapshot, where that is ahead of the image. Raises CorruptSnapshot."""
+        latest = self._snapshots.latest()
+        if latest is None or latest.end_offset <= self.next_offset:
+            return
+        old, self.image = self.image, load_image(self._snapshots, latest)
+        self._replayer = Replayer(self.image)
+        self.bytes_replayed = 0
+        self.high_watermark = max(self.high_watermark, latest.end_offset)
+        self._publish(difference(old, self.image))
+
+    def committed(self, high_watermark: Offset) -> None:
+        """The log is committed up to ``high_watermark``, which never goes back."""
+        self.high_watermark = max(self.high_watermark, high_watermark)
+
+    def step(self) -> bool:
+        """Replay and publish up to STEP_BYTES; True if more is left that can be replayed now: a high watermark within a
+        batch, of a leader that lies, leaves that batch for later.
+
+        Raises KafkaError, and CorruptBatch where the log is damaged.
+        """
+        begun = self.next_offset
+        if self.high_watermark <= begun:
+            return False
+        data = self._log.read_bytes(self.next_offset, STEP_BYTES, upper=self.high_watermark, min_one=True)
+        for batch in iter_batches(data):
+            if batch.last_offset >= self.high_watermark:
+                break
+            self._replay(batch)
+        self._publish(self._replayer.take_delta())
+        return begun < self.next_offset < self.high_watermark
+
+    def snapshot_taken(self) -> None:
+        self.bytes_replayed = 0
+
+    def _replay(self, batch: BatchView) -> None:
+        replay_batch(self._replayer, batch, self._skipped)
+        self.bytes_replayed += batch.size_in_bytes
+
+    def _skipped(self, error: Exception, offset: Offset) -> None:
+        self._contained.note("replay of metadata", error, offset=offset)
+
+    def _publish(self, delta: Delta) -> None:
+        for subscriber in self._subscribers:
+            try:
+                subscriber(self.image, delta)
+            except Exception as error:
+                self._contained.note("publication of metadata", error, offset=self.image.offset)
+
+
+def replay_batch(replayer: Replayer, batch: BatchView, skipped: Skipped | None = None) -> None:
+    """What of a batch is not in the image yet. Raises ReplayError, CorruptBatch, DecodeError.
+
+    With ``skipped`` nothing is raised: it hears of a record that contradicts the image, which is passed over alone, and
+    of one that cannot be read, which is passed over with the rest of its batch.
+    """
+    image, epoch, timestamp = replayer.image, batch.leader_epoch, batch.max_timestamp
+    offset = batch.base_offset
+    try:
+        for position, record in enumerate(batch_records(batch)):
+            offset = Offset(batch.base_offset + position)
+            if isinstance(record, MetadataRecord) and offset > image.offset:
+                try:
+                    replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp)
+                except Exception as error:
+                    if skipped is None:
+                        raise
+                    skipped(error, offset)
+    except Exception as error:
+        if skipped is None:
+            raise
+        skipped(error, offset)
+    replayer.passed(offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
+
+
+def difference(old: MetadataImage, new: MetadataImage) -> Delta:
+    """What has changed between two images, as a delta of records would say it."""
+    delta = Delta(
+        brokers={*_changed(old.brokers, new.brokers)},
+        controllers={*_changed(old.controllers, new.controllers)},
+        configs={*_changed(old.configs, new.configs)},
+        features={*_changed(old.features, new.features)},
+        producer_ids=old.next_producer_id != new.next_producer_id,
+        opaque=old.opaque != new.opaque,
+    )
+    for topic in old.topics.values():
+        if topic.id not in new.topics_by_id:
+            delta.deleted_topics.append(topic)
+    for topic in new.topics.values():
+        before = old.topics_by_id.get(topic.id)
+        partitions = topic.partitions if before is None else _changed(before.partitions, topic.partitions)
+        if before is None or partitions:
+            delta.topics[topic.name] = set(partitions)
+    return delta
+
+
+def _changed(old: dict[K, V], new: dict[K, V]) -> list[K]:
+    changed = [key for key, value in new.items() if old.get(key) != value]
+    return changed + [key for key in old if key not in new]

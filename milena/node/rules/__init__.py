@@ -1,0 +1,1 @@
+"""Rules that catch requests, and the trace of requests."""

@@ -1,0 +1,284 @@
+"""Where a request can be caught: rules that hold, delay, drop, refuse it or cut its connection.
+
+A rule is tried when a request has come whole, before its handler sees it (side ``request``), or when it has been
+handled, before its answer leaves (side ``response``). While there are no rules a server looks at one flag only.
+
+A held or delayed request keeps what follows on its connection waiting, like bytes that are still on the way, and is
+handled on release even where its connection has ended meanwhile. A dropped one takes no effect and its place in the
+order of answers stays empty: what follows takes effect, unanswered, until the peer gives up. A held answer belongs to
+a request that took effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from milena.node.api import Answers, RequestContext
+from milena.node.rules.tracing import Exchanges, Traced, new_trace
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from milena.node.serving.dispatch import Dispatcher
+    from milena.runtime.network import Part
+
+
+class Effect(enum.Enum):
+    """What happens to what a rule matches. The values are the names of the verbs."""
+
+    HOLD = "hold"
+    DELAY = "delay"
+    DROP = "drop"
+    DISCONNECT = "disconnect"
+    FAIL = "fail"
+    TRACE = "trace"
+    """Nothing but that it is noted, with its answer; later rules are tried too."""
+
+
+class Side(enum.Enum):
+    """Where a rule stands: before the handler, or behind it."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Rule:
+    """Matches requests; a field that is None matches all.
+
+    ``peer`` is a node's id or the beginning of a client id. ``topic`` and ``partition`` match what the request names:
+    a Fetch in a session names only what has changed in it. ``count``: as many are caught, later ones pass.
+    """
+
+    effect: Effect
+    api: ApiKey | None = None
+    peer: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    count: int | None = None
+    side: Side = Side.REQUEST
+    seconds: float = 0.0
+    """Of DELAY."""
+    error: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    """Of FAIL."""
+    number: int = 0
+    taken: int = 0
+    """Matches so far; answers among them may still be under way."""
+    hits: int = 0
+    held: dict[RequestContext, Callable[[], None]] = field(default_factory=dict)
+    """What waits, in order, and what lets it go on."""
+    exchanges: Exchanges = field(default_factory=new_trace)
+    """Of TRACE."""
+
+    def matches(self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None]) -> bool:
+        header = ctx.header
+        if (
+            (self.count is not None and self.taken >= self.count)
+            or (self.api is not None and self.api != header.api_key)
+            or (self.peer is not None and not is_peer(self.peer, header.client_id))
+        ):
+            return False
+        if self.topic is None:
+            return True
+        from milena.node.rules.rule_topics import names
+
+        return names(header.api_key, header.api_version, body, self.topic, self.partition, name_of)
+
+    def describe(self) -> dict[str, Any]:
+        """As the verb ``rules`` shows it."""
+        said = {
+            "rule": self.number,
+            "verb": self.effect.value,
+            "side": self.side.value,
+            "api": None if self.api is None else self.api.name,
+            "peer": self.peer,
+            "topic": self.topic,
+            "partition": self.partition,
+            "count": self.count,
+            "ms": round(self.seconds * 1000) if self.effect is Effect.DELAY else None,
+            "error": self.error.name if self.effect is Effect.FAIL else None,
+        }
+        held = [{"api": ctx.api.name, "client_id": ctx.client_id, "gone": ctx.closed} for ctx in self.held]
+        return {key: value for key, value in said.items() if value is not None} | {"hits": self.hits, "held": held}
+
+
+def is_peer(peer: str, client_id: str | None) -> bool:
+    """Whether a client id is that of a node (``peer`` is a number), or begins with ``peer``.
+
+    A node's connections are called ``broker-<id>-to-controller...``, ``broker-<id>-fetcher-...``, ``raft-client-<id>``
+    and, where Apache Kafka speaks to its controller, ``<id>``.
+    """
+    if client_id is None:
+        return False
+    if not peer.isdecimal():
+        return client_id.startswith(peer)
+    return client_id in (peer, f"raft-client-{peer}") or client_id.startswith(f"broker-{peer}-")
+
+
+class Withheld:
+    """Stands where an answer goes, and lets a rule of side RESPONSE have it first."""
+
+    __slots__ = ("_answers", "_body", "_dispatcher", "_rule", "_rules")
+
+    def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatcher, body: memoryview) -> None:
+        self._rules = rules
+        self._rule = rule
+        self._answers = answers
+        self._dispatcher = dispatcher
+        self._body = bytes(body) if rule.effect is Effect.FAIL else b""
+
+    @property
+    def closed(self) -> bool:
+        return self._answers.closed
+
+    def hold(self, ctx: RequestContext) -> None:
+        self._answers.hold(ctx)
+
+    def release(self, ctx: RequestContext) -> None:
+        self._answers.release(ctx)
+
+    def close(self, reason: str) -> None:
+        self._answers.close(reason)
+
+    def answered(self, ctx: RequestContext) -> None:
+        parts, ctx.parts = ctx.parts, None
+        assert parts is not None
+        ctx.answers = self._answers
+        self._rules.answered(self._rule, ctx, self._dispatcher, self._body, parts)
+
+
+class Rules:
+    """The rules of one node, first match first.
+
+    Called on the loop. ``name_of`` finds the name of a topic id.
+    """
+
+    def __init__(self, clock: Clock | None = None, name_of: Callable[[UUID], str | None] = lambda _: None) -> None:
+        self.active = False
+        self._name_of = name_of
+        self._clock = clock
+        self._rules: dict[int, Rule] = {}
+        self._next = 1
+        self._hit = asyncio.Event()
+
+    def add(self, rule: Rule) -> int:
+        """Returns the rule's number."""
+        assert rule.effect is not Effect.DELAY or self._clock is not None, "a delay needs a clock"
+        rule.number = self._next
+        self._next += 1
+        self._rules[rule.number] = rule
+        self.active = True
+        return rule.number
+
+    def get(self, number: int) -> Rule:
+        """Raises LookupError for a rule that has ended or never was."""
+        rule = self._rules.get(number)
+        if rule is None:
+            raise LookupError(f"there is no rule {number}")
+        return rule
+
+    def all(self) -> list[Rule]:
+        return list(self._rules.values())
+
+    def release(self, number: int) -> Rule:
+        """End a rule and let what it holds go on, in its order. Raises LookupError."""
+        rule = self.get(number)
+        del self._rules[number]
+        self.active = bool(self._rules)
+        while rule.held:
+            self._let_go(rule, next(iter(rule.held)))
+        return rule
+
+    def stop(self) -> None:
+        """The node stops: what is held is lost."""
+        for rule in self._rules.values():
+            rule.held.clear()
+        self._rules.clear()
+        self.active = False
+
+    async def wait(self, number: int, hits: int, seconds: float) -> Rule:
+        """Wait until a rule has caught so many. Raises LookupError, also where it ends meanwhile; TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while (rule := self.get(number)).hits < hits:
+                self._hit.clear()
+                await self._hit.wait()
+        return rule
+
+    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: Dispatcher) -> bool:
+        """Apply the first rule that matches; False where the request is to be handled now.
+
+        ``body`` is copied where it is needed later."""
+        for rule in self._rules.values():
+            if not rule.matches(ctx, body, self._name_of):
+                continue
+            rule.taken += 1
+            if rule.effect is Effect.TRACE:
+                rule.hits += 1
+                self._hit.set()
+                ctx.answers = Traced(rule.exchanges, ctx.answers, body)
+                continue
+            if rule.side is Side.RESPONSE:
+                ctx.answers = Withheld(self, rule, ctx.answers, dispatcher, body)
+                return False
+            self._carry_out(rule, ctx, dispatcher, body, lambda data: dispatcher.run(ctx, data))
+            return True
+        return False
+
+    def answered(
+        self, rule: Rule, ctx: RequestContext, dispatcher: Dispatcher, body: bytes, answer: list[Part]
+    ) -> None:
+        """The answer to a request that a rule of side RESPONSE had matched is there."""
+        if rule.number in self._rules:
+            self._carry_out(rule, ctx, dispatcher, memoryview(bytearray(body)), lambda _: ctx.fill(answer))
+        else:
+            ctx.fill(answer)
+
+    def blocks(self, ctx: RequestContext) -> bool:
+        """Whether a request waits in a rule, and with it what follows on its connection."""
+        return any(ctx in rule.held for rule in self._rules.values())
+
+    def _carry_out(
+        self,
+        rule: Rule,
+        ctx: RequestContext,
+        dispatcher: Dispatcher,
+        body: memoryview,
+        go_on: Callable[[memoryview], None],
+    ) -> None:
+        """Do what a rule says; ``go_on`` is what would have happened without it."""
+        rule.hits += 1
+        self._hit.set()
+        match rule.effect:
+            case Effect.HOLD | Effect.DELAY:
+                copied = memoryview(bytearray(body))
+                rule.held[ctx] = lambda: go_on(copied)
+                if rule.effect is Effect.DELAY:
+                    assert self._clock is not None
+                    self._clock.call_later(rule.seconds, lambda: self._let_go(rule, ctx))
+            case Effect.DISCONNECT:
+                ctx.disconnect("a rule cut the connection")
+            case Effect.FAIL:
+                dispatcher.fail(ctx, body, KafkaError(rule.error, "a rule has refused this request"))
+            case Effect.DROP | Effect.TRACE:
+                pass
+
+    def _let_go(self, rule: Rule, ctx: RequestContext) -> None:
+        go_on = rule.held.pop(ctx, None)
+        if go_on is not None:
+            go_on()
+
+
+def uuid_namer(topics: Callable[[], dict[UUID, Any]]) -> Callable[[UUID], str | None]:
+    """Names of topic ids from an image's ``topics_by_id``."""
+
+    def name_of(topic_id: UUID) -> str | None:
+        topic = topics().get(topic_id)
+        return None if topic is None else str(topic.name)
+
+    return name_of

@@ -1,0 +1,117 @@
+"""What went between a node and its peers, kept as bytes and told as plain data: the rule verb ``trace``.
+
+Records are not kept: zeros stand for what a Fetch sends from files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from collections import deque
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from milena.node.api import Answers, RequestContext
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
+from milena.protocol.requests.frames import part_length
+from milena.protocol.schemas.primitives import DecodeError
+
+KEPT: Final = 1000
+"""Exchanges of one rule; older ones go."""
+
+
+class Exchange(NamedTuple):
+    """One request and its answer, without their headers."""
+
+    key: int
+    version: int
+    client_id: str | None
+    request: bytes
+    response: bytes
+
+    def told(self) -> dict[str, Any]:
+        """As the verb shows it. Byte fields are told as their lengths; ``request_bytes`` is that of the whole body."""
+        try:
+            request = plain(messages.decode_request(self.key, self.version, self.request))
+            response = plain(messages.decode_response(self.key, self.version, self.response))
+        except DecodeError as error:
+            request = response = {"undecodable": str(error)}
+        return {
+            "api": ApiKey(self.key).name,
+            "version": self.version,
+            "client_id": self.client_id,
+            "request": request,
+            "request_bytes": len(self.request),
+            "response": response,
+        }
+
+
+Exchanges = deque[Exchange]
+
+
+def new_trace() -> Exchanges:
+    return deque(maxlen=KEPT)
+
+
+class Traced:
+    """Stands where an answer goes, and notes it as it passes."""
+
+    __slots__ = ("_answers", "_exchanges", "_request")
+
+    def __init__(self, exchanges: Exchanges, answers: Answers, body: memoryview) -> None:
+        self._exchanges = exchanges
+        self._answers = answers
+        self._request = bytes(body)
+
+    @property
+    def closed(self) -> bool:
+        return self._answers.closed
+
+    def hold(self, ctx: RequestContext) -> None:
+        self._answers.hold(ctx)
+
+    def release(self, ctx: RequestContext) -> None:
+        self._answers.release(ctx)
+
+    def close(self, reason: str) -> None:
+        self._answers.close(reason)
+
+    def answered(self, ctx: RequestContext) -> None:
+        header, parts = ctx.header, ctx.parts
+        if parts:
+            body = b"".join(
+                bytes(part) if isinstance(part, bytes | bytearray | memoryview) else bytes(part_length(part))
+                for part in parts[1:]
+            )
+            self._exchanges.append(Exchange(header.api_key, header.api_version, header.client_id, self._request, body))
+        ctx.answers = self._answers
+        ctx.answers.answered(ctx)
+
+
+def plain(value: Any) -> Any:
+    """A message, or a part of one, as JSON can say it: error codes are their names, bytes their length."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _field(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)}
+    match value:
+        case enum.Enum():
+            return value.name.upper() if isinstance(value.name, str) else value.value
+        case tuple() | list():
+            return [plain(item) for item in value]
+        case UUID():
+            return str(value)
+        case bytes() | bytearray() | memoryview():
+            return len(value)
+        case datetime.timedelta():
+            return round(value.total_seconds() * 1000)
+        case datetime.datetime():
+            return round(value.timestamp() * 1000)
+    return value
+
+
+def _field(name: str, value: Any) -> Any:
+    if name == "error_code" and value in ErrorCode._value2member_map_:
+        return ErrorCode(value).name
+    return plain(value)

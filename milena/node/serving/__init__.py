@@ -1,0 +1,1 @@
+"""Serving connections: framing, dispatch, fairness, the control page."""

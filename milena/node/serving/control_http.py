@@ -1,0 +1,185 @@
+"""A small HTTP server for ``/metrics`` and ``/health`` (``--control PORT``).
+
+HTTP/1.1 over the network port, sans any framework: GET only, no bodies, keep-alive. A request line and its headers
+may take 8 KiB; what is longer or no HTTP ends the connection.
+
+A page may take long to make. So one is made between two looks at the sockets, for one connection after the other, and
+none for who has not taken the former ones. Beyond ``MAX_CONNECTIONS`` the one that asked the longest time ago goes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from milena.node.serving.turns import SLICE, Turns
+from milena.runtime.context import Runtime
+from milena.runtime.network import HIGH_WATER, Connection, ConnectionHandler, FrameError, Framer, Listener
+
+MAX_REQUEST: Final = 8192
+MAX_CONNECTIONS: Final = 100
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+JSON_TYPE: Final = "application/json"
+
+Page: TypeAlias = Callable[[], tuple[int, str, str]]
+"""Returns (status, content type, body)."""
+
+_REASONS: Final = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+def metrics_page(render: Callable[[], str]) -> Page:
+    return lambda: (200, METRICS_TYPE, render())
+
+
+def health_page(health: Callable[[], Mapping[str, Any]]) -> Page:
+    """``health()["ready"]`` decides between 200 and 503."""
+
+    def page() -> tuple[int, str, str]:
+        state = health()
+        return (200 if state.get("ready") else 503), JSON_TYPE, json.dumps(state) + "\n"
+
+    return page
+
+
+class ControlServer:
+    """Serves ``pages`` by path."""
+
+    def __init__(self, runtime: Runtime, pages: Mapping[str, Page]) -> None:
+        self._runtime = runtime
+        self._pages = pages
+        self._listener: Listener | None = None
+        self._connections: dict[_HttpConnection, None] = {}
+        """Those that asked the longest time ago come first."""
+        self._turns = Turns(runtime.clock)
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Returns the bound address. Raises OSError."""
+        try:
+            self._listener = await self._runtime.network.listen(host, port, self._accept)
+        except OSError as error:
+            raise OSError(error.errno, f"the control port: {error.strerror or error}") from error
+        return self._listener.host, self._listener.port
+
+    def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        for connection in list(self._connections):
+            connection.abort()
+
+    def _accept(self) -> tuple[Framer, ConnectionHandler]:
+        if len(self._connections) >= MAX_CONNECTIONS:
+            next(iter(self._connections)).abort()
+        handler = _HttpConnection(self._pages, self._connections, self._turns)
+        return _HttpFramer(), handler
+
+
+class _HttpFramer:
+    """Cuts at the blank line that ends a request's headers."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(MAX_REQUEST)
+        self._filled = 0
+
+    def get_buffer(self) -> memoryview:
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, count: int) -> Iterator[memoryview]:
+        self._filled += count
+        while (end := self._buffer.find(b"\r\n\r\n", 0, self._filled)) >= 0:
+            frame = bytearray(self._buffer[:end])
+            rest = self._buffer[end + 4 : self._filled]
+            self._buffer[: len(rest)] = rest
+            self._filled = len(rest)
+            yield memoryview(frame)
+        if self._filled == MAX_REQUEST:
+            raise FrameError("HTTP request longer than 8 KiB")
+
+    def closed(self) -> None:
+        self._filled = 0
+
+
+class _HttpConnection:
+    def __init__(self, pages: Mapping[str, Page], register: dict[_HttpConnection, None], turns: Turns) -> None:
+        self._pages = pages
+        self._register = register
+        self._turns = turns
+        self._asked: deque[str] = deque()
+        self._connection: Connection | None = None
+
+    def connection_made(self, connection: Connection) -> None:
+        self._connection = connection
+        self._register[self] = None
+
+    def frame_received(self, frame: memoryview) -> None:
+        assert self._connection is not None
+        self._connection.pause_reading()
+        self._register.pop(self, None)
+        self._register[self] = None
+        self._asked.append(bytes(frame).decode("latin-1"))
+        self._continue()
+
+    def take_turn(self, units: int) -> int:
+        """One page, which is all that is done until the loop has looked at its sockets."""
+        connection = self._connection
+        assert connection is not None
+        if not self._asked:
+            return 0
+        try:
+            self._answer(connection, self._asked.popleft())
+        except BaseException:
+            self.abort()
+            raise
+        if self._asked:
+            self._continue()
+        elif self in self._register:
+            connection.resume_reading()
+        return SLICE
+
+    def _continue(self) -> None:
+        assert self._connection is not None
+        if self._asked and self._connection.unsent() <= HIGH_WATER:
+            self._turns.join(self)
+
+    def _answer(self, connection: Connection, asked: str) -> None:
+        request, *headers = asked.split("\r\n")
+        words = request.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            self.abort()
+            return
+        method, target, version = words
+        if method != "GET":
+            status, kind, text = 405, "text/plain", "only GET is served here\n"
+        elif (page := self._pages.get(target.partition("?")[0])) is None:
+            status, kind, text = 404, "text/plain", f"the pages here are {', '.join(sorted(self._pages))}\n"
+        else:
+            status, kind, text = page()
+        last = (
+            status == 405
+            or version == "HTTP/1.0"
+            or any(header.lower().replace(" ", "") == "connection:close" for header in headers)
+        )
+        body = text.encode()
+        head = (
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            f"Connection: {'close' if last else 'keep-alive'}\r\n\r\n"
+        )
+        connection.send([head.encode() + body])
+        if last:
+            self._asked.clear()
+            connection.close()
+
+    def writable(self) -> None:
+        self._continue()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._asked.clear()
+        self._register.pop(self, None)
+
+    def abort(self) -> None:
+        self._asked.clear()
+        self._register.pop(self, None)
+        assert self._connection is not None
+        self._connection.abort()

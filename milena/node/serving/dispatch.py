@@ -1,0 +1,162 @@
+"""From a parsed request to its API module: which versions are served, who handles them, what an error becomes.
+
+One dispatcher serves one role (broker or controller) of one node, for connections and for requests that come
+embedded in an Envelope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+from milena.node.api import ApiTable, Fields, RequestContext, ServedApi
+from milena.node.metrics import Metrics
+from milena.node.rules.rules import Rules
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.registry import Role, served
+from milena.runtime.context import Runtime
+from milena.runtime.tasks import Tasks
+
+DECODED_BODY_LIMIT: Final = 8 << 20
+"""Bytes of a decoded request. Decoding takes about 1 us an element on the loop, so what ``socket.request.max.bytes``
+allows could stop a node for minutes."""
+LARGE_BODIES: Final = frozenset({ApiKey.PRODUCE, ApiKey.ENVELOPE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""APIs whose size lies in opaque bytes, which cost nothing to decode."""
+
+
+class Dispatcher:
+    """Runs requests of one role. ``node`` is handed to the modules as it is."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        node: Any,
+        role: Role,
+        apis: ApiTable,
+        metrics: Metrics,
+        tasks: Tasks,
+        rules: Rules,
+    ) -> None:
+        self.runtime = runtime
+        self.rules = rules
+        self.role = role
+        self._node = node
+        self._apis = apis
+        self._metrics = metrics
+        self._tasks = tasks
+        self._ranges = {int(key): versions for key, versions in served(role).items() if key in apis}
+        self._bound: dict[int, ServedApi] = {}
+
+    def find(self, key: int, version: int) -> ServedApi | None:
+        """The handler of this version, or None where it is not served on this role."""
+        found = self._bound.get(key << 16 | version)
+        return found if found is not None else self._bind(key, version)
+
+    def _bind(self, key: int, version: int) -> ServedApi | None:
+        versions = self._ranges.get(key)
+        if versions is None:
+            return None
+        known = versions.includes(version)
+        if not known and key != ApiKey.API_VERSIONS:
+            return None
+        name = api_name(key)
+        module = self._apis.get(key)
+        requests = self._metrics.counter(
+            "kafka_network_requestmetrics_requestspersec_total",
+            "Requests by API and version.",
+            request=name,
+            version=str(version) if known else "unsupported",
+        )
+        total_time = self._metrics.timing(
+            "kafka_network_requestmetrics_totaltimems",
+            "Milliseconds from the arrival of a request to its answer.",
+            request=name,
+        )
+        bound = ServedApi(name, module.handle, module.raw, module.failed, requests, total_time)
+        if known:
+            self._bound[key << 16 | version] = bound
+        return bound
+
+    def run(self, ctx: RequestContext, body: memoryview) -> None:
+        """Handle one request. Every way out answers, disconnects, or leaves the answer to somebody who waits."""
+        api = ctx.api
+        if len(body) > DECODED_BODY_LIMIT and ctx.header.api_key not in LARGE_BODIES:
+            ctx.disconnect(f"a {api.name} request of {len(body)} bytes is larger than {DECODED_BODY_LIMIT}")
+            return
+        if not api.raw:
+            try:
+                ctx.request = messages.decode_request(ctx.header.api_key, ctx.header.api_version, body)
+            except DecodeError as error:
+                ctx.disconnect(f"undecodable request body: {error}")
+                return
+        try:
+            answer = api.handle(self._node, ctx, body if api.raw else ctx.request)
+            if answer is None:
+                return
+            if isinstance(answer, Mapping):
+                ctx.respond_fields(**answer)
+                return
+        except DecodeError as error:
+            ctx.disconnect(f"undecodable request body: {error}")
+        except Exception as error:
+            self._refuse(ctx, error)
+        else:
+            self._tasks.attempt(self._finish(ctx, answer), name=f"answer {api.name}")
+
+    async def _finish(self, ctx: RequestContext, answer: Awaitable[Fields | None]) -> None:
+        try:
+            fields = await answer
+            if fields is not None and not ctx.closed:
+                ctx.respond_fields(**fields)
+        except Exception as error:
+            self._refuse(ctx, error)
+
+    def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None:
+        """Answer with an error in the handler's place: for each partition where the response has it there."""
+        from milena.node.rules.rule_topics import refusal
+
+        try:
+            if ctx.request is None:
+                ctx.request = messages.decode_request(ctx.header.api_key, ctx.header.api_version, body)
+        except DecodeError as undecodable:
+            ctx.disconnect(f"undecodable request body: {undecodable}")
+            return
+        fields = refusal(ctx.header.api_key, ctx.request, error.code)
+        if fields is not None:
+            ctx.respond_fields(**fields)
+        else:
+            self._refuse(ctx, error)
+
+    def _refuse(self, ctx: RequestContext, error: Exception) -> None:
+        """Answer with the error's code. What is no KafkaError is ours, a broken invariant too: this request fails."""
+        if not isinstance(error, KafkaError):
+            self.runtime.contained.note(f"request {ctx.api.name}", error, version=ctx.version)
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if ctx.closed or ctx.answered:
+            return
+        try:
+            self._tell(ctx, error)
+        except Exception as further:
+            self.runtime.contained.note(f"the error of {ctx.api.name}", further, version=ctx.version)
+            ctx.lost()
+
+    def _tell(self, ctx: RequestContext, error: KafkaError) -> None:
+        if ctx.api.failed is not None:
+            ctx.respond_fields(**ctx.api.failed(ctx, ctx.request, error))
+            return
+        header = ctx.header
+        response = messages.build_response(
+            header.api_key, header.api_version, error_code=int(error.code), error_message=error.text
+        )
+        if not hasattr(response, "error_code"):
+            ctx.disconnect(f"{error.code.name} has no place in the response")
+            return
+        ctx.respond([messages.encode(response)])
+
+
+def api_name(key: int) -> str:
+    """Kafka's name of an API in its metrics: ``Produce``, ``ListOffsets``."""
+    return ApiKey(key).name.title().replace("_", "")

@@ -1,0 +1,250 @@
+"""The accepting side of a node: listeners, connection limits, the idle sweep.
+
+One server serves one role on one or more listeners. A combined node has two, which share nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from milena.config.listeners import ip_overrides
+from milena.node.api import ApiTable
+from milena.node.metrics import Metrics
+from milena.node.rules.rules import Rules
+from milena.node.serving.connection import ServerConnection
+from milena.node.serving.dispatch import Dispatcher
+from milena.node.serving.turns import Turns
+from milena.protocol.requests.frames import ReceiveBuffers
+from milena.protocol.requests.memory_budget import MemoryBudget
+from milena.protocol.schemas.registry import Role
+from milena.runtime.clock import Timer
+from milena.runtime.context import Runtime
+from milena.runtime.limited_log import LimitedLog
+from milena.runtime.logging import get_logger
+from milena.runtime.network import ConnectionHandler, Framer, Listener
+
+DEFAULT_QUEUED_BYTES: Final = 512 << 20
+"""Partial request frames of all connections together, where ``queued.max.request.bytes`` is -1. Only bytes that have
+arrived count, so this is reached by peers that really send, never by lengths they merely announce."""
+UNSENT_BYTES: Final = 512 << 20
+"""Answers in memory, of all connections together, that clients have not taken."""
+MAX_SWEEP_INTERVAL: Final = 30.0
+
+
+class Endpoint(Protocol):
+    """Where to listen (``config`` parses them)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Bounds of one server, in Kafka's units. ``idle_ms`` below zero never closes an idle connection."""
+
+    max_connections: int = 2**31 - 1
+    max_connections_per_ip: int = 2**31 - 1
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    idle_ms: int = 600_000
+    max_request_bytes: int = 100 << 20
+    queued_bytes: int = DEFAULT_QUEUED_BYTES
+    unsent_bytes: int = UNSENT_BYTES
+
+    @classmethod
+    def of(cls, get: Callable[[str], Any]) -> ServerLimits:
+        """From a configuration's look-up (``config.get``)."""
+        queued = get("queued.max.request.bytes")
+        return cls(
+            max_connections=get("max.connections"),
+            max_connections_per_ip=get("max.connections.per.ip"),
+            per_ip_overrides=ip_overrides(get("max.connections.per.ip.overrides")),
+            idle_ms=get("connections.max.idle.ms"),
+            max_request_bytes=get("socket.request.max.bytes"),
+            queued_bytes=queued if queued > 0 else DEFAULT_QUEUED_BYTES,
+        )
+
+
+class Server:
+    """Accepts connections on ``endpoints`` and runs their requests against ``node``."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        node: Any,
+        *,
+        node_id: int,
+        role: Role,
+        endpoints: Sequence[Endpoint],
+        apis: ApiTable,
+        limits: ServerLimits,
+        metrics: Metrics,
+        rules: Rules,
+        holding: bool = False,
+        inter_broker: str | None = None,
+    ) -> None:
+        """``holding``: connections are accepted, but their requests wait for ``serve``. ``inter_broker``: the listener
+        that nodes of the cluster come to. Where it is not the only one, clients cannot shut them out."""
+        self.holding = holding
+        self.runtime = runtime
+        self.rules = rules
+        self.monotonic = runtime.clock.monotonic
+        self.bound: dict[str, tuple[str, int]] = {}
+        """Listener name to the host and port it is bound to (the real port where 0 was asked for)."""
+        log = get_logger("network", node=node_id)
+        self._log = log
+        self._cut_log = LimitedLog(log, self.monotonic)
+        self._endpoints = endpoints
+        names = [endpoint.name for endpoint in endpoints]
+        protected = names if role is Role.CONTROLLER else [inter_broker] if len(names) > 1 else []
+        self._for_nodes = frozenset(protected)
+        self._apis = apis
+        self.limits = limits
+        self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
+        self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, rules)
+        self.buffers = ReceiveBuffers(MemoryBudget(limits.queued_bytes, self.monotonic))
+        """Of requests that are unfinished, or wait for their turn."""
+        self.answers = MemoryBudget(limits.unsent_bytes, self.monotonic)
+        """Of answers in memory that clients do not take as fast as they ask."""
+        self.turns = Turns(runtime.clock)
+        self._listeners: list[Listener] = []
+        self._connections: dict[ServerConnection, None] = {}
+        self._per_host: dict[str, int] = {}
+        self._sweep_timer: Timer | None = None
+        self._closed_for_cause = metrics.counter(
+            "kafka_server_socketservermetrics_connections_closed_for_cause_total",
+            "Connections that were closed because of what the client sent, or because of a limit.",
+            role=role.name.lower(),
+        )
+        metrics.gauge(
+            "milena_contained_errors",
+            lambda: runtime.contained.count,
+            "Errors that nobody foresaw, each of which failed one request, connection, partition or task.",
+        )
+        metrics.gauge(
+            "kafka_server_socketservermetrics_connection_count",
+            lambda: len(self._connections),
+            "Open client connections.",
+            role=role.name.lower(),
+        )
+
+    async def start(self) -> None:
+        """Bind all listeners. Raises OSError naming the listener and its address where one cannot be bound."""
+        for endpoint in self._endpoints:
+            accept = functools.partial(self._accept, endpoint.name)
+            try:
+                listener = await self.runtime.network.listen(
+                    endpoint.host, endpoint.port, accept, for_nodes=endpoint.name in self._for_nodes
+                )
+            except OSError as error:
+                self.stop_accepting()
+                raise OSError(error.errno, f"listener {endpoint.name}: {error.strerror or error}") from error
+            self._listeners.append(listener)
+            self.bound[endpoint.name] = (listener.host, listener.port)
+        self._schedule_sweep()
+        self._apis.preload()
+
+    def serve(self) -> None:
+        """Begin to run requests, those first that came while the server was holding them."""
+        self.holding = False
+        for connection in list(self._connections):
+            connection.released()
+
+    def stop_accepting(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def stop(self) -> None:
+        """Stop accepting, close every connection, end what still runs. Idempotent."""
+        self.stop_accepting()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        for connection in list(self._connections):
+            connection.close("the node stops")
+        self.rules.stop()
+        await self._tasks.stop()
+
+    def connections(self) -> Iterable[ServerConnection]:
+        return self._connections.keys()
+
+    def admit(self, connection: ServerConnection) -> None:
+        """Count a new connection, or turn it away where a limit is reached.
+
+        Kafka leaves connections beyond ``max.connections`` in the kernel's queue; here they are closed at once. One of
+        the inter-broker listener takes the place of the client that was silent longest, as in Kafka (KIP-402).
+        """
+        host = connection.caller.client_host
+        count = self._per_host.get(host, 0) + 1
+        self._per_host[host] = count
+        self._connections[connection] = None
+        if len(self._connections) > self.limits.max_connections and not self._make_room_for(connection):
+            self.note_close(connection, "max.connections is reached")
+            connection.abort()
+        elif count > self.limits.per_ip_overrides.get(host, self.limits.max_connections_per_ip):
+            self.note_close(connection, "max.connections.per.ip is reached")
+            connection.abort()
+
+    def _make_room_for(self, connection: ServerConnection) -> bool:
+        if connection.caller.listener_name not in self._for_nodes:
+            return False
+        nodes = self._for_nodes
+        clients = (one for one in self._connections if not one.closed and one.caller.listener_name not in nodes)
+        silent = min(clients, key=lambda one: one.last_active, default=None)
+        if silent is None:
+            return False
+        self.note_close(silent, "max.connections is reached, and a broker needs the place")
+        silent.abort()
+        return True
+
+    def forget(self, connection: ServerConnection) -> None:
+        """A connection is gone."""
+        if self._connections.pop(connection, self) is self:
+            return
+        host = connection.caller.client_host
+        left = self._per_host[host] - 1
+        if left:
+            self._per_host[host] = left
+        else:
+            del self._per_host[host]
+
+    def note_close(self, connection: ServerConnection, reason: str) -> None:
+        """A connection is being closed by us: count it and say why, once."""
+        self._closed_for_cause.value += 1
+        caller = connection.caller
+        self._log.debug("connection closed", client=caller.client_host, listener=caller.listener_name, reason=reason)
+
+    def note_cut(self, connection: ServerConnection, reason: str) -> None:
+        """A connection is being cut because it takes what others need."""
+        self.note_close(connection, reason)
+        self._cut_log.warning("connection cut", client=connection.caller.client_host, reason=reason)
+
+    def _accept(self, listener_name: str) -> tuple[Framer, ConnectionHandler]:
+        connection = ServerConnection(self, listener_name)
+        return connection.framer, connection
+
+    def _schedule_sweep(self) -> None:
+        interval = MAX_SWEEP_INTERVAL
+        if self.limits.idle_ms >= 0:
+            interval = min(interval, max(self.limits.idle_ms / 2000, 0.01))
+        self._sweep_timer = self.runtime.clock.call_later(interval, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what has been idle too long. One timer serves all connections."""
+        oldest = self.monotonic() - self.limits.idle_ms / 1000 if self.limits.idle_ms >= 0 else -math.inf
+        for connection in list(self._connections):
+            connection.look_at_progress()
+            if not connection.closed and connection.stuck_since_last_sweep() and connection.last_active < oldest:
+                self.note_close(connection, "idle for connections.max.idle.ms")
+                connection.abort()
+        self._schedule_sweep()

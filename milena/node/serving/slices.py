@@ -1,0 +1,21 @@
+"""Long work on the loop, cut into slices: between them everybody else has a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from milena.runtime.clock import Clock
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def in_slices(clock: Clock, items: Sequence[T], work: Callable[[T], R], size: int) -> list[R]:
+    """``work`` done to each item in order, ``size`` of them at a time. What it sees may change between two slices."""
+    done: list[R] = []
+    for first in range(0, len(items), size):
+        if first:
+            await clock.sleep(0)
+        done += map(work, items[first : first + size])
+    return done

@@ -1,0 +1,174 @@
+"""What can be asked of a running node by hand, in tests and in scenarios: rules for its requests, and its own verbs.
+
+Every node has ``verbs``. In the simulation it is called directly; `milena up --lab` opens it as a Unix socket. A verb
+takes named arguments of JSON's kinds (``from`` is its parameter ``from_``) and returns what JSON can say.
+
+Verbs of all nodes::
+
+    hold | drop | delay | disconnect | fail   api, peer, topic, partition, count, side (request | response),
+                                              ms (delay), error (fail)        -> {"rule": 3}
+    trace     api, peer, topic, partition, count: notes requests with their answers    -> {"rule": 4}
+    traced    rule: what it has noted
+    release   rule: lets go what it holds and ends it    -> {"hits": 2, "released": 1}
+    rules     all rules, with their hits and what they hold
+    clear     releases all rules
+    wait      rule, hits, seconds: until the rule was hit so often
+    help      the verbs of this node
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from keyword import iskeyword
+from typing import Any, Final
+
+from milena.node.rules.rules import Effect, Rule, Rules, Side
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+
+Verb = Callable[..., Any]
+DEFAULT_WAIT: Final = 30.0
+"""Seconds."""
+
+
+class VerbError(Exception):
+    """A verb that cannot be carried out; the message says why."""
+
+
+class Verbs:
+    """The verbs of one node. ``own`` are those beside the rules; a verb's docstring is its help."""
+
+    def __init__(self, rules: Rules, own: dict[str, Verb]) -> None:
+        self._rules = rules
+        self._verbs: dict[str, Verb] = {
+            "release": self._release,
+            "rules": self._all_rules,
+            "clear": self._clear,
+            "wait": self._wait,
+            "traced": self._traced,
+            "help": self._help,
+            **own,
+        }
+
+    def add(self, name: str, verb: Verb) -> None:
+        """Where the node runs there may be more to ask of it."""
+        self._verbs[name] = verb
+
+    def __contains__(self, verb: str) -> bool:
+        return verb in self._verbs or verb in _EFFECTS
+
+    async def call(self, verb: str, **arguments: Any) -> Any:
+        """Carry a verb out. Raises VerbError with a sentence for what cannot be."""
+        effect = _EFFECTS.get(verb)
+        function = self._verbs.get(verb) if effect is None else self._add_rule
+        if function is None:
+            raise VerbError(f"no verb {verb!r}; there are {', '.join(sorted([*self._verbs, *_EFFECTS]))}")
+        places = [] if effect is None else [effect]
+        arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in arguments.items()}
+        try:
+            bound = inspect.signature(function).bind(*places, **arguments)
+        except TypeError as error:
+            said = str(error).replace("got an unexpected keyword argument", "there is no argument")
+            raise VerbError(f"{verb}: {said}") from None
+        for name, kind in misfits(bound):
+            raise VerbError(f"{verb}: {name.rstrip('_')}={bound.arguments[name]}: not of the kind {kind}")
+        try:
+            result = function(*places, **arguments)
+            return await result if isinstance(result, Awaitable) else result
+        except TimeoutError:
+            raise VerbError(f"{verb}: the time is over") from None
+        except (KafkaError, LookupError, ValueError, OSError) as error:
+            raise VerbError(f"{verb}: {error.args[0] if isinstance(error, LookupError) else error}") from error
+
+    def _add_rule(
+        self,
+        effect: Effect,
+        *,
+        api: str | None = None,
+        peer: str | int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        count: int | None = None,
+        side: str = Side.REQUEST.value,
+        ms: float | None = None,
+        error: str | int | None = None,
+    ) -> dict[str, int]:
+        if (ms is None) is (effect is Effect.DELAY):
+            raise ValueError("ms goes with delay, and delay needs it")
+        if (error is None) is (effect is Effect.FAIL):
+            raise ValueError("error goes with fail, and fail needs it")
+        if partition is not None and topic is None:
+            raise ValueError("partition needs topic")
+        rule = Rule(
+            effect=effect,
+            api=None if api is None else api_of(api),
+            peer=None if peer is None else str(peer),
+            topic=topic,
+            partition=partition,
+            count=count,
+            side=Side(side),
+            seconds=(ms or 0) / 1000,
+            error=ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error_of(error),
+        )
+        return {"rule": self._rules.add(rule)}
+
+    def _release(self, rule: int) -> dict[str, int]:
+        """rule: let go what it holds, in order, and end it"""
+        held = len(self._rules.get(rule).held)
+        return {"hits": self._rules.release(rule).hits, "released": held}
+
+    def _all_rules(self) -> list[dict[str, Any]]:
+        """all rules, with their hits and what they hold"""
+        return [rule.describe() for rule in self._rules.all()]
+
+    def _traced(self, rule: int) -> list[dict[str, Any]]:
+        """rule: the requests that a trace has noted, with their answers"""
+        return [exchange.told() for exchange in self._rules.get(rule).exchanges]
+
+    def _clear(self) -> dict[str, int]:
+        """release all rules"""
+        return {"released": sum(self._release(rule.number)["released"] for rule in self._rules.all())}
+
+    async def _wait(self, rule: int, hits: int = 1, seconds: float = DEFAULT_WAIT) -> dict[str, Any]:
+        """rule, hits=1, seconds=30: until the rule was hit so often"""
+        return (await self._rules.wait(rule, hits, seconds)).describe()
+
+    def _help(self) -> dict[str, str]:
+        """the verbs of this node"""
+        rules = dict.fromkeys(_EFFECTS, "api, peer, topic, partition, count, side; ms for delay, error for fail")
+        return rules | {name: inspect.cleandoc(verb.__doc__ or "") for name, verb in sorted(self._verbs.items())}
+
+
+_EFFECTS: Final = {effect.value: effect for effect in Effect}
+
+
+_KINDS: Final[dict[str, type | tuple[type, ...]]] = {"int": int, "float": (int, float), "str": str, "None": type(None)}
+
+
+def misfits(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:
+    """The arguments that are not of the kinds that the verb's parameters name, with these kinds."""
+    for name, value in bound.arguments.items():
+        kinds = str(bound.signature.parameters[name].annotation).split(" | ")
+        if set(kinds) <= set(_KINDS) and not any(isinstance(value, _KINDS[kind]) for kind in kinds):
+            yield name, " or ".join(kind for kind in kinds if kind != "None")
+
+
+def api_of(name: str) -> ApiKey:
+    """``ALTER_PARTITION`` or ``AlterPartition``. Raises ValueError."""
+    wanted = name.replace("_", "").upper()
+    for key in ApiKey:
+        if key.name.replace("_", "") == wanted:
+            return key
+    raise ValueError(f"no API {name!r}")
+
+
+def error_of(error: str | int) -> ErrorCode:
+    """An error code by name or number. Raises ValueError."""
+    if isinstance(error, int):
+        if error not in ErrorCode.__members__.values():
+            raise ValueError(f"no error code {error}")
+        return ErrorCode(error)
+    if error not in ErrorCode.__members__:
+        raise ValueError(f"no error code {error!r}")
+    return ErrorCode[error]

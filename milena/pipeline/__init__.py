@@ -1,0 +1,1 @@
+"""The data pipeline: readers of Kafka's files for Spark."""

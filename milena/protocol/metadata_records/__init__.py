@@ -1,0 +1,168 @@
+"""The records of ``__cluster_metadata-0``, those that Kafka 4.3 writes and reads.
+
+A record is framed as frame version (unsigned varint, 1), key, version (both unsigned varints), body. The
+writer picks the version by the cluster's metadata.version; the reader takes every version. Records about
+access (``protocol.metadata_records.access``) are imported when one is met.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milena.protocol.metadata_records.base import MetadataRecord
+from milena.protocol.metadata_records.brokers import (
+    BrokerRegistrationChangeRecord,
+    Endpoint,
+    FeatureRange,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from milena.protocol.metadata_records.cluster import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    ProducerIdsRecord,
+    ZkMigrationStateRecord,
+)
+from milena.protocol.metadata_records.topics import (
+    NO_LEADER_CHANGE,
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
+from milena.protocol.schemas.schema import decode_from, encode_into
+
+__all__ = [
+    "LATEST_METADATA_VERSION",
+    "NO_LEADER_CHANGE",
+    "AbortTransactionRecord",
+    "BeginTransactionRecord",
+    "BrokerRegistrationChangeRecord",
+    "ClearElrRecord",
+    "ConfigRecord",
+    "EndTransactionRecord",
+    "Endpoint",
+    "FeatureLevelRecord",
+    "FeatureRange",
+    "FenceBrokerRecord",
+    "MetadataRecord",
+    "NoOpRecord",
+    "PartitionChangeRecord",
+    "PartitionRecord",
+    "ProducerIdsRecord",
+    "RegisterBrokerRecord",
+    "RegisterControllerRecord",
+    "RemoveTopicRecord",
+    "TopicRecord",
+    "UnfenceBrokerRecord",
+    "UnknownRecord",
+    "UnregisterBrokerRecord",
+    "ZkMigrationStateRecord",
+    "decode_record",
+    "decode_versioned_record",
+    "encode_record",
+    "record_types",
+]
+
+LATEST_METADATA_VERSION: Final = 30
+"""metadata.version of Kafka 4.3 (4.3-IV0)."""
+
+_FRAME_VERSION: Final = 1
+
+_TYPES: Final[dict[int, type[MetadataRecord]]] = {
+    record.KEY: record
+    for record in (
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
+        TopicRecord,
+        PartitionRecord,
+        ConfigRecord,
+        PartitionChangeRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
+        RemoveTopicRecord,
+        FeatureLevelRecord,
+        ProducerIdsRecord,
+        BrokerRegistrationChangeRecord,
+        NoOpRecord,
+        ZkMigrationStateRecord,
+        BeginTransactionRecord,
+        EndTransactionRecord,
+        AbortTransactionRecord,
+        RegisterControllerRecord,
+        ClearElrRecord,
+    )
+}
+_ACCESS_KEYS: Final = frozenset({10, 11, 14, 18, 19, 22, 26})
+
+
+class UnknownRecord(DecodeError):
+    """A record of a type or a version that this release does not know; to go on without it would be wrong."""
+
+
+def encode_record(
+    record: MetadataRecord, metadata_version: int = LATEST_METADATA_VERSION, *, version: int | None = None
+) -> bytes:
+    """The record with its frame, in the version that fits the metadata.version, or in ``version``.
+
+    Fields that the version does not have are left out.
+    """
+    out = Writer()
+    chosen = record.version_at(metadata_version) if version is None else version
+    out.uvarint(_FRAME_VERSION)
+    out.uvarint(record.KEY)
+    out.uvarint(chosen)
+    encode_into(out, record, chosen)
+    return bytes(out)
+
+
+def decode_record(data: Data) -> MetadataRecord:
+    """The record in a framed value. Raises as ``decode_versioned_record``."""
+    return decode_versioned_record(data)[0]
+
+
+def decode_versioned_record(data: Data) -> tuple[MetadataRecord, int]:
+    """The record in a framed value, and the version that it is in.
+
+    Raises UnknownRecord for a type or version that is not known, DecodeError for damaged bytes or some left over.
+    """
+    reader = Reader(data)
+    frame = reader.uvarint()
+    if frame != _FRAME_VERSION:
+        raise DecodeError(f"a metadata record in frame version {frame}, not {_FRAME_VERSION}")
+    key, version = reader.uvarint(), reader.uvarint()
+    schema = record_types().get(key) if key in _ACCESS_KEYS else _TYPES.get(key)
+    if schema is None:
+        raise UnknownRecord(f"a metadata record of the unknown type {key}")
+    if version > schema.__version__:
+        raise UnknownRecord(f"{schema.__name__} in version {version}, known are 0 to {schema.__version__}")
+    record = decode_from(reader, schema, version)
+    reader.expect_end()
+    return record, version
+
+
+def record_types() -> dict[int, type[MetadataRecord]]:
+    """All record types by key."""
+    from milena.protocol.metadata_records import access
+
+    return _TYPES | {
+        record.KEY: record
+        for record in (
+            access.DelegationTokenRecord,
+            access.UserScramCredentialRecord,
+            access.ClientQuotaRecord,
+            access.AccessControlEntryRecord,
+            access.RemoveAccessControlEntryRecord,
+            access.RemoveUserScramCredentialRecord,
+            access.RemoveDelegationTokenRecord,
+        )
+    }

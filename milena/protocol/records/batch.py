@@ -1,0 +1,321 @@
+"""The header of a record batch, format v2 (magic 2, KIP-98), over the bytes it came in.
+
+Layout, big endian: base offset int64, batch length int32 (counts what follows it), partition leader
+epoch int32, magic int8, CRC-32C uint32 (from the attributes to the end), attributes int16, last offset
+delta int32, base timestamp int64, max timestamp int64, producer id int64, producer epoch int16, base
+sequence int32, record count int32. Attributes: bits 0-2 codec, 3 timestamp type, 4 transactional,
+5 control, 6 delete horizon. Offsets and the leader epoch lie before what the CRC covers, so that a
+leader assigns them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+from milena.protocol.records.crc import crc32c
+from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+
+HEADER_SIZE: Final = 61
+"""Bytes of a batch before its records."""
+LOG_OVERHEAD: Final = 12
+"""Bytes of a batch that its length field does not count."""
+MAGIC: Final = 2
+
+FIRST_OFFSET: Final = Offset(0)
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = ProducerId(-1)
+NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
+
+_SHORTEST_MESSAGE: Final = 14
+"""The length of a message of format 0 with neither key nor value."""
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_LENGTH_AT: Final = 8
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+
+_INT32: Final = Struct(">i")
+_BASE: Final = Struct(">qii")
+_CRC_AND_ATTRIBUTES: Final = Struct(">Ih")
+_INT64: Final = Struct(">q")
+
+_CODEC_MASK: Final = 0x07
+TIME_OF_APPEND: Final = 0x08
+"""Attribute of a batch whose timestamps are a broker's."""
+_TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+"""Attribute of a batch of a transaction's end, and of the like."""
+_DELETE_HORIZON: Final = 0x40
+
+
+class CorruptBatch(ValueError):
+    """Bytes that are no record batch: a wrong length, magic, checksum, count or record."""
+
+
+class UnsupportedMagic(CorruptBatch):
+    """A batch of another format version than 2. Its other fields cannot be read."""
+
+
+class Codec(IntEnum):
+    """What the records of a batch are compressed with, by the number in its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(IntEnum):
+    """Whose clock the timestamps of a batch are from."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchView:
+    """One batch, seen through its header. The records stay the bytes they are.
+
+    ``memory`` is exactly the batch. The setters write through it, so it must be writable for them.
+    Lengths are bytes, timestamps milliseconds, ``-1`` the absence of a producer, sequence or timestamp.
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "batch_length",
+        "count",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp",
+        "memory",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    memory: memoryview
+    base_offset: Offset
+    batch_length: int
+    leader_epoch: LeaderEpoch
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    base_sequence: int
+    count: int
+
+    def __init__(self, memory: memoryview) -> None:
+        """See the batch at the start of ``memory``; what follows it is left out.
+
+        Raises CorruptBatch where the length does not fit, UnsupportedMagic for another format.
+        """
+        size = batch_size_at(memory, 0)
+        if size is None or size > len(memory):
+            raise CorruptBatch(f"a batch of {size} bytes in {len(memory)} bytes")
+        self.memory = memory if size == len(memory) else memory[:size]
+        (
+            self.base_offset,
+            self.batch_length,
+            self.leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        ) = _HEADER.unpack_from(memory)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def records(self) -> memoryview:
+        """The bytes of the records, compressed as the codec says."""
+        return self.memory[HEADER_SIZE:]
+
+    @property
+    def last_offset(self) -> Offset:
+        return Offset(self.base_offset + self.last_offset_delta)
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset of the record after this batch."""
+        return Offset(self.base_offset + self.last_offset_delta + 1)
+
+    @property
+    def last_sequence(self) -> int:
+        """The producer's sequence of the last record; sequences wrap from 2**31 - 1 to 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
+
+    @property
+    def codec(self) -> Codec:
+        """Raises CorruptBatch for a number that is no codec."""
+        number = self.attributes & _CODEC_MASK
+        if number > Codec.ZSTD:
+            raise CorruptBatch(f"codec {number} in the attributes is unknown")
+        return Codec(number)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & _CODEC_MASK != 0
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIME_OF_APPEND else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & _TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """True where the base timestamp is the time from which tombstones may go (KIP-534)."""
+        return self.attributes & _DELETE_HORIZON != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    def compute_crc(self) -> int:
+        """The checksum that the header should carry."""
+        return crc32c(self.memory[_ATTRIBUTES_AT:])
+
+    @property
+    def is_valid(self) -> bool:
+        """True where the checksum is right."""
+        return self.crc == crc32c(self.memory[_ATTRIBUTES_AT:])
+
+    def verify_crc(self) -> None:
+        """Raise CorruptBatch where the checksum is wrong."""
+        computed = self.compute_crc()
+        if computed != self.crc:
+            raise CorruptBatch(f"the batch at offset {self.base_offset} has checksum {computed}, not {self.crc}")
+
+    def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
+        """Write the place in the log. The checksum does not cover it."""
+        _BASE.pack_into(self.memory, 0, base_offset, self.batch_length, leader_epoch)
+        self.base_offset = base_offset
+        self.leader_epoch = leader_epoch
+
+    def set_max_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> None:
+        """Write the timestamp type and the batch's largest timestamp (ms), and the new checksum.
+
+        Under LOG_APPEND_TIME this timestamp is every record's (``protocol.records.records.timestamp_of``).
+        """
+        attributes = self.attributes & ~TIME_OF_APPEND
+        if timestamp_type is TimestampType.LOG_APPEND_TIME:
+            attributes |= TIME_OF_APPEND
+        if attributes == self.attributes and timestamp == self.max_timestamp:
+            return
+        _INT64.pack_into(self.memory, _MAX_TIMESTAMP_AT, timestamp)
+        _CRC_AND_ATTRIBUTES.pack_into(self.memory, _CRC_AT, 0, attributes)
+        self.attributes = attributes
+        self.max_timestamp = timestamp
+        self.crc = self.compute_crc()
+        _CRC_AND_ATTRIBUTES.pack_into(self.memory, _CRC_AT, self.crc, attributes)
+
+    def __repr__(self) -> str:
+        return (
+            f"BatchView(offsets {self.base_offset}..{self.last_offset}, epoch {self.leader_epoch}, "
+            f"{self.count} records, {self.size_in_bytes} bytes)"
+        )
+
+
+def batch_size_at(data: memoryview, position: int) -> int | None:
+    """Bytes of the batch that begins at ``position``, or None where too little is there to tell.
+
+    The batch may reach beyond ``data``. Raises CorruptBatch for a length below the header's and
+    UnsupportedMagic for a format other than 2, whose messages may be shorter.
+    """
+    there = len(data) - position
+    if there >= LOG_OVERHEAD:
+        length: int = _INT32.unpack_from(data, position + _LENGTH_AT)[0]
+        if length >= _SHORTEST_MESSAGE and there > _MAGIC_AT and data[position + _MAGIC_AT] != MAGIC:
+            raise UnsupportedMagic(f"batch format {data[position + _MAGIC_AT]} is not {MAGIC}")
+        if length < HEADER_SIZE - LOG_OVERHEAD:
+            raise CorruptBatch(f"a batch length of {length} bytes is less than a header's")
+        if there >= HEADER_SIZE:
+            return length + LOG_OVERHEAD
+    return None
+
+
+def iter_batches(data: memoryview) -> Iterator[BatchView]:
+    """Each whole batch in ``data``, in order; a partial one at the end is left out.
+
+    Raises CorruptBatch where the bytes are no batch. Checksums are not checked.
+    """
+    position = 0
+    end = len(data)
+    while position < end and (size := batch_size_at(data, position)) is not None and size <= end - position:
+        yield BatchView(data[position : position + size])
+        position += size
+
+
+def pack_batch(
+    records: bytes | bytearray | memoryview,
+    *,
+    count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: Offset = FIRST_OFFSET,
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+    codec: Codec = Codec.NONE,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    transactional: bool = False,
+    control: bool = False,
+    producer_id: ProducerId = NO_PRODUCER_ID,
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytearray:
+    """A batch around ``records``, which are encoded, and compressed with ``codec``, already."""
+    attributes = codec | (timestamp_type << 3) | (_TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    batch = bytearray(HEADER_SIZE)
+    batch += records
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    crc = crc32c(memoryview(batch)[_ATTRIBUTES_AT:])
+    _CRC_AND_ATTRIBUTES.pack_into(batch, _CRC_AT, crc, attributes)
+    return batch

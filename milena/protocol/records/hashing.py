@@ -1,0 +1,54 @@
+"""Kafka's hashes: murmur2 places records on partitions, Java's string hash places groups."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milena.protocol.schemas.primitives import Data
+
+_M: Final = 0x5BD1E995
+_SEED: Final = 0x9747B28C
+_MASK: Final = 0xFFFFFFFF
+
+
+def murmur2(data: Data) -> int:
+    """Kafka's 32-bit murmur2, as a signed integer."""
+    size = len(data)
+    result = _SEED ^ size
+    whole = size & ~3
+    for start in range(0, whole, 4):
+        word = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
+        word ^= word >> 24
+        result = (result * _M & _MASK) ^ (word * _M & _MASK)
+    if whole != size:
+        result ^= int.from_bytes(data[whole:], "little")
+        result = result * _M & _MASK
+    result ^= result >> 13
+    result = result * _M & _MASK
+    result ^= result >> 15
+    return _signed(result)
+
+
+def java_string_hash(text: str) -> int:
+    """``String.hashCode`` over UTF-16 code units, as a signed integer."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    result = 0
+    for start in range(0, len(data), 2):
+        result = (31 * result + (data[start] << 8 | data[start + 1])) & _MASK
+    return _signed(result)
+
+
+def partition_for_key(key: Data, partitions: int) -> int:
+    """Where Java's default partitioner puts a record with this key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def partition_for_group(group: str, partitions: int) -> int:
+    """The partition of ``__consumer_offsets`` (or, by a transactional id, of ``__transaction_state``)."""
+    value = java_string_hash(group)
+    # Java's absolute value of the least integer is negative; Kafka takes 0 for it.
+    return (0 if value == -(2**31) else abs(value)) % partitions
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value >= 1 << 31 else value

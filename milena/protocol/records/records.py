@@ -1,0 +1,232 @@
+"""The records inside a batch: reading and writing them; ``protocol.records.record_scan`` checks them without making
+them.
+
+One record: length varint, attributes int8 (unused), timestamp delta varlong, offset delta varint, key
+and value as varint length (-1 is null) and bytes, number of headers varint, each header as key (varint
+length, UTF-8) and value (varint length, -1 is null). Varints are zigzag encoded. In a compressed batch
+all records together are one compressed stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from milena.protocol.records.batch import (
+    FIRST_OFFSET,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    BatchView,
+    Codec,
+    CorruptBatch,
+    TimestampType,
+    pack_batch,
+)
+from milena.protocol.records.compression import compress, decompress
+from milena.protocol.records.varints import read_varint, write_varint
+from milena.protocol.types import Offset
+
+DEFAULT_LIMIT: Final = 64 << 20
+"""Bytes that the records of one batch may have when decompressed, unless the caller says otherwise."""
+
+Header: TypeAlias = tuple[str, bytes | None]
+
+_RECORD_OVERHEAD: Final = 21
+"""Bytes a record needs at most beside its key, value and headers (Kafka's own bound)."""
+
+
+class Record(NamedTuple):
+    """One record, placed relative to its batch.
+
+    A header's key that is not UTF-8 keeps its bytes as surrogate escapes, so it is written back unchanged.
+    """
+
+    offset_delta: int
+    timestamp_delta: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+def offset_of(batch: BatchView, record: Record) -> Offset:
+    """The record's offset in the log."""
+    return Offset(batch.base_offset + record.offset_delta)
+
+
+def timestamp_of(batch: BatchView, record: Record) -> int:
+    """The record's timestamp in ms: the producer's, or the broker's under LOG_APPEND_TIME; -1 for none."""
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return batch.max_timestamp
+    return batch.base_timestamp + record.timestamp_delta
+
+
+def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
+    """Each record of the batch, in order.
+
+    ``limit``: bytes to which a compressed batch may grow. Raises CorruptBatch where the records are no
+    records or not as many as the header counts, DecompressionBomb beyond the limit. The checksum is not checked.
+    """
+    if batch.count < 0:
+        raise CorruptBatch(f"a count of {batch.count} records")
+    data = decompress(batch.codec, batch.records, limit) if batch.is_compressed else bytes(batch.records)
+    position = 0
+    try:
+        for _ in range(batch.count):
+            record, position = _read_record(data, position)
+            yield record
+    except IndexError:
+        raise CorruptBatch("the records end before the last field") from None
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes follow the last of {batch.count} records")
+
+
+class BatchBuilder:
+    """Collects records into one batch, with offsets from 0 on and timestamps relative to the first."""
+
+    def __init__(self) -> None:
+        self._records = bytearray()
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+        self.count = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch so far, uncompressed."""
+        return HEADER_SIZE + len(self._records)
+
+    def room_for(self, key: bytes | None, value: bytes | None, limit: int) -> bool:
+        """True where a record without headers surely keeps the batch within ``limit`` bytes."""
+        return self.size + _RECORD_OVERHEAD + len(key or b"") + len(value or b"") <= limit
+
+    def append(
+        self,
+        *,
+        timestamp: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Iterable[Header] = (),
+    ) -> None:
+        """Add a record. ``timestamp`` in ms."""
+        if not self.count:
+            self._base_timestamp = timestamp
+        self._max_timestamp = max(self._max_timestamp, timestamp)
+        _write_record(self._records, Record(self.count, timestamp - self._base_timestamp, key, value, tuple(headers)))
+        self.count += 1
+
+    def build(self, *, codec: Codec = Codec.NONE, level: int | None = None, **header: Any) -> bytes:
+        """The batch. ``header``: keyword arguments of ``protocol.records.batch.pack_batch`` (producer, epochs,
+        offset)."""
+        return bytes(
+            pack_batch(
+                compress(codec, self._records, level),
+                codec=codec,
+                count=self.count,
+                last_offset_delta=self.count - 1,
+                base_timestamp=self._base_timestamp,
+                max_timestamp=self._max_timestamp,
+                **header,
+            )
+        )
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: Offset = FIRST_OFFSET,
+    base_timestamp: int = NO_TIMESTAMP,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    max_timestamp: int | None = None,
+    last_offset_delta: int | None = None,
+    **header: Any,
+) -> bytes:
+    """A batch of ``records``, whose deltas count from ``base_offset`` and ``base_timestamp`` (ms).
+
+    ``max_timestamp``: by default the largest of the records'. ``last_offset_delta``: by default the last record's;
+    a cleaned batch keeps its old one. ``header``: further keyword arguments of ``protocol.records.batch.pack_batch``.
+    """
+    encoded = bytearray()
+    count = 0
+    last = Record(-1, 0, None, None)
+    largest = NO_TIMESTAMP
+    for last in records:
+        _write_record(encoded, last)
+        largest = max(largest, base_timestamp + last.timestamp_delta)
+        count += 1
+    return bytes(
+        pack_batch(
+            compress(codec, encoded, level),
+            codec=codec,
+            count=count,
+            last_offset_delta=last.offset_delta if last_offset_delta is None else last_offset_delta,
+            base_timestamp=base_timestamp,
+            max_timestamp=largest if max_timestamp is None else max_timestamp,
+            base_offset=base_offset,
+            timestamp_type=timestamp_type,
+            **header,
+        )
+    )
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(data):
+        raise CorruptBatch(f"{length} bytes are announced, {len(data) - position} are there")
+    return data[position:end], end
+
+
+def _read_record(data: bytes, position: int) -> tuple[Record, int]:
+    length, position = read_varint(data, position)
+    end = position + length
+    if length < 0 or end > len(data):
+        raise CorruptBatch(f"a record of {length} bytes where {len(data) - position} are left")
+    timestamp_delta, position = read_varint(data, position + 1, 64)
+    offset_delta, position = read_varint(data, position)
+    key, position = _read_bytes(data, position)
+    value, position = _read_bytes(data, position)
+    count, position = read_varint(data, position)
+    if count < 0:
+        raise CorruptBatch(f"a record with {count} headers")
+    headers: tuple[Header, ...] = ()
+    if count:
+        headers, position = _read_headers(data, position, count)
+    if position != end:
+        raise CorruptBatch(f"a record of {length} bytes has fields of {length + position - end}")
+    return Record(offset_delta, timestamp_delta, key, value, headers), position
+
+
+def _read_headers(data: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
+    headers: list[Header] = []
+    for _ in range(count):
+        key, position = _read_bytes(data, position)
+        if key is None:
+            raise CorruptBatch("a header without a key")
+        value, position = _read_bytes(data, position)
+        headers.append((key.decode(errors="surrogateescape"), value))
+    return tuple(headers), position
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)
+    else:
+        write_varint(out, len(value))
+        out += value
+
+
+def _write_record(out: bytearray, record: Record) -> None:
+    body = bytearray(1)
+    write_varint(body, record.timestamp_delta)
+    write_varint(body, record.offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for key, value in record.headers:
+        _write_bytes(body, key.encode(errors="surrogateescape"))
+        _write_bytes(body, value)
+    write_varint(out, len(body))
+    out += body

@@ -1,0 +1,179 @@
+"""Records of ``__remote_log_metadata``: segments of the tier, and what becomes of them (kafka-behaviour A10).
+
+A value is uvarint frame version (1), uvarint type, uvarint version, and the fields in flexible form. The keys are null.
+"""
+
+from dataclasses import field
+from typing import ClassVar, Final
+from uuid import UUID
+
+from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
+from milena.protocol.schemas.schema import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    UUID_TYPE,
+    Entity,
+    decode_from,
+    encode_into,
+    versioned,
+)
+from milena.protocol.types import Offset
+
+FRAME_VERSION: Final = 1
+
+
+class RemoteLogRecord(Entity):
+    """A record of a known type."""
+
+    __slots__ = ()
+
+    TYPE: ClassVar[int]
+
+
+@versioned
+class TopicIdPartitionEntry(Entity):
+    """A partition of one incarnation of a topic."""
+
+    name: str = field(metadata=STRING)
+    id: UUID = field(metadata=UUID_TYPE)
+    partition: int = field(metadata=INT32)
+
+
+@versioned
+class RemoteLogSegmentIdEntry(Entity):
+    """One copy of a segment."""
+
+    topic_id_partition: TopicIdPartitionEntry = field()
+    id: UUID = field(metadata=UUID_TYPE)
+
+
+@versioned
+class SegmentLeaderEpochEntry(Entity):
+    """A leader epoch and its first offset in the segment."""
+
+    leader_epoch: int = field(metadata=INT32)
+    offset: int = field(metadata=INT64)
+
+
+@versioned
+class RemoteLogSegmentMetadataRecord(RemoteLogRecord):
+    """A segment as its copy begins. Offsets are inclusive, times in ms, the size in bytes."""
+
+    TYPE: ClassVar[int] = 0
+
+    remote_log_segment_id: RemoteLogSegmentIdEntry = field()
+    start_offset: int = field(metadata=INT64)
+    end_offset: int = field(metadata=INT64)
+    broker_id: int = field(metadata=INT32)
+    max_timestamp_ms: int = field(metadata=INT64)
+    event_timestamp_ms: int = field(metadata=INT64)
+    segment_leader_epochs: tuple[SegmentLeaderEpochEntry, ...] = field()
+    segment_size_in_bytes: int = field(metadata=INT32)
+    custom_metadata: bytes | None = field(metadata=BYTES, default=None)
+    remote_log_segment_state: int = field(metadata=INT8)
+    txn_index_empty: bool = field(metadata={**BOOL, "tag": 0}, default=False)
+
+
+@versioned
+class RemoteLogSegmentMetadataUpdateRecord(RemoteLogRecord):
+    """A later state of a segment. Time in ms."""
+
+    TYPE: ClassVar[int] = 1
+
+    remote_log_segment_id: RemoteLogSegmentIdEntry = field()
+    broker_id: int = field(metadata=INT32)
+    event_timestamp_ms: int = field(metadata=INT64)
+    custom_metadata: bytes | None = field(metadata=BYTES, default=None)
+    remote_log_segment_state: int = field(metadata=INT8)
+
+
+@versioned
+class RemotePartitionDeleteMetadataRecord(RemoteLogRecord):
+    """How far the deletion of a partition is: 0 marked, 1 started, 2 finished. No broker writes it. Time in ms."""
+
+    TYPE: ClassVar[int] = 2
+
+    topic_id_partition: TopicIdPartitionEntry = field()
+    broker_id: int = field(metadata=INT32)
+    event_timestamp_ms: int = field(metadata=INT64)
+    remote_partition_delete_state: int = field(metadata=INT8)
+
+
+@versioned
+class RemoteLogSegmentMetadataSnapshotRecord(RemoteLogRecord):
+    """A segment in a snapshot of one partition. No broker writes it."""
+
+    TYPE: ClassVar[int] = 3
+
+    segment_id: UUID = field(metadata=UUID_TYPE)
+    start_offset: int = field(metadata=INT64)
+    end_offset: int = field(metadata=INT64)
+    broker_id: int = field(metadata=INT32)
+    max_timestamp_ms: int = field(metadata=INT64)
+    event_timestamp_ms: int = field(metadata=INT64)
+    segment_leader_epochs: tuple[SegmentLeaderEpochEntry, ...] = field()
+    segment_size_in_bytes: int = field(metadata=INT32)
+    custom_metadata: bytes | None = field(metadata=BYTES, default=None)
+    remote_log_segment_state: int = field(metadata=INT8)
+    txn_index_empty: bool = field(metadata={**BOOL, "tag": 0}, default=False)
+
+
+_TYPES: Final[dict[int, type[RemoteLogRecord]]] = {
+    record.TYPE: record
+    for record in (
+        RemoteLogSegmentMetadataRecord,
+        RemoteLogSegmentMetadataUpdateRecord,
+        RemotePartitionDeleteMetadataRecord,
+        RemoteLogSegmentMetadataSnapshotRecord,
+    )
+}
+
+
+class UnreadableRemoteLogRecord(DecodeError):
+    """The record at ``offset`` cannot be read."""
+
+    def __init__(self, offset: Offset, why: str) -> None:
+        super().__init__(f"the record at offset {offset} of the remote log metadata: {why}")
+        self.offset = offset
+
+
+class UnknownRemoteLogRecord(UnreadableRemoteLogRecord):
+    """It is of a frame, a type or a version that is not known here: a newer broker has written it."""
+
+
+def encode_remote_log_record(record: RemoteLogRecord) -> bytes:
+    """The value of a record, in the only version that Kafka has."""
+    out = Writer()
+    out.uvarint(FRAME_VERSION)
+    out.uvarint(record.TYPE)
+    out.uvarint(record.__version__)
+    encode_into(out, record, record.__version__)
+    return bytes(out)
+
+
+def decode_remote_log_record(value: Data | None, offset: Offset) -> RemoteLogRecord:
+    """The record in a value. Raises UnknownRemoteLogRecord, and UnreadableRemoteLogRecord where it is damaged."""
+    if value is None:
+        raise UnreadableRemoteLogRecord(offset, "no value")
+    reader = Reader(value)
+    try:
+        frame = reader.uvarint()
+        if frame != FRAME_VERSION:
+            raise UnknownRemoteLogRecord(offset, f"frame version {frame} is not {FRAME_VERSION}")
+        number, version = reader.uvarint(), reader.uvarint()
+        schema = _TYPES.get(number)
+        if schema is None:
+            raise UnknownRemoteLogRecord(offset, f"type {number} is not known")
+        if version > schema.__version__:
+            raise UnknownRemoteLogRecord(offset, f"{schema.__name__} of version {version} is not known")
+        record = decode_from(reader, schema, version)
+        reader.expect_end()
+    except UnreadableRemoteLogRecord:
+        raise
+    except DecodeError as error:
+        raise UnreadableRemoteLogRecord(offset, str(error)) from None
+    return record

@@ -1,0 +1,124 @@
+"""Requests and responses of every API but the hot ones, as kio's classes filled with plain values.
+
+    request = decode_request(ApiKey.METADATA, 12, body)
+    request.topics[0].name
+    answer = encode_response(ApiKey.METADATA, 12, brokers=[{"node_id": 1, "host": "h", "port": 9092}], ...)
+
+Durations and times are integers in milliseconds and go by Kafka's name or kio's, which lacks the ``_ms``
+(``throttle_time_ms=0``, ``get(request, "timeout_ms")``, but ``request.timeout``). Error codes are integers. A zero
+UUID is None. A response built for an old version drops what that version lacks; ``get`` reads what a request of an
+old version may lack.
+
+kio's modules are imported on first use, for each (API, version): all of them take a second.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.limits import max_elements
+from milena.protocol.schemas.primitives import Data, Reader, Writer
+from milena.protocol.schemas.structs import StructCodec, codec
+
+T = TypeVar("T")
+
+
+def decode_request(key: int, version: int, body: Data) -> Any:
+    """The request in ``body``, which is what follows its header. Nothing refers to ``body`` afterwards.
+
+    Raises DecodeError for a malformed or truncated body, TooManyElements for one that holds more than the API may,
+    LookupError for a version that no schema exists of. Bytes
+    left over are ignored, as Kafka does: librdkafka 2.16 sends three too many when it asks for all topics.
+    """
+    entity: Any = _codec(key, version, "request").read(Reader(body, 0, max_elements(key)))
+    return entity
+
+
+def decode_response(key: int, version: int, body: Data) -> Any:
+    """The response in ``body``, as ``decode_request``, but for bytes left over: DecodeError."""
+    reader = Reader(body)
+    entity: Any = _codec(key, version, "response").read(reader)
+    reader.expect_end()
+    return entity
+
+
+def build_request(key: int, version: int, /, **fields: Any) -> Any:
+    """A request from plain data: nested mappings and sequences of mappings, as ``StructCodec.build`` says."""
+    return _codec(key, version, "request").build(fields)
+
+
+def build_response(key: int, version: int, /, **fields: Any) -> Any:
+    """A response from plain data, as ``build_request``."""
+    return _codec(key, version, "response").build(fields)
+
+
+def encode_request(key: int, version: int, /, **fields: Any) -> bytes:
+    """The bytes of ``build_request``, without building it."""
+    return _encode(_codec(key, version, "request"), fields)
+
+
+def encode_response(key: int, version: int, /, **fields: Any) -> bytes:
+    """The bytes of ``build_response``, without building it."""
+    return _encode(_codec(key, version, "response"), fields)
+
+
+def encode(entity: Any) -> bytes:
+    """The bytes of a request or response, without a header."""
+    cls: Any = type(entity)
+    return _encode(codec(cls), entity)
+
+
+def get(entity: Any, name: str, default: T) -> Any | T:
+    """A field that the entity's version may lack."""
+    found = getattr(entity, name, _MISSING)
+    if found is _MISSING:
+        found = getattr(entity, name[:-3] if name.endswith("_ms") else f"{name}_", _MISSING)
+    return default if found is _MISSING else found
+
+
+_MISSING = object()
+
+
+def _encode(struct: StructCodec, value: Any) -> bytes:
+    writer = Writer()
+    struct.write(writer, value)
+    return bytes(writer)
+
+
+@cache
+def _codec(key: int, version: int, kind: str) -> StructCodec:
+    path = f"kio.schema.{ApiKey(key).name.lower()}.v{version}.{kind}"
+    try:
+        with _without_hypothesis():
+            module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not path.startswith(error.name):
+            raise
+        raise LookupError(f"no schema of {ApiKey(key).name} version {version}") from error
+    # A module's last class is the message, those before it are its parts.
+    cls = next(cls for cls in reversed(vars(module).values()) if getattr(cls, "__type__", None) is not None)
+    return codec(cls)
+
+
+@contextmanager
+def _without_hypothesis() -> Iterator[None]:
+    """Hide hypothesis from kio, which would import it where it is installed: a quarter of a second."""
+    if "kio.static.primitive" in sys.modules:
+        yield
+        return
+    name = "hypothesis"
+    hidden = sys.modules.get(name, _MISSING)
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if hidden is _MISSING:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = hidden  # type: ignore[assignment]

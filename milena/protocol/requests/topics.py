@@ -1,0 +1,31 @@
+"""How Produce and Fetch name a topic: by name in older versions, by id from v13 on (KIP-516)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from milena.protocol.requests.scan import text_at, uuid_at
+from milena.protocol.schemas.primitives import Data, Writer
+
+
+def topic_at(data: Data, pos: int, by_id: bool, flexible: bool) -> tuple[str | None, UUID | None, int]:
+    """The name or the id at ``pos``, and the position behind it (``protocol.requests.scan`` has the errors)."""
+    if by_id:
+        topic_id, pos = uuid_at(data, pos)
+        return None, topic_id, pos
+    name, pos = text_at(data, pos, flexible)
+    return name, None, pos
+
+
+def write_topic(out: Writer, name: str | None, topic_id: UUID | None, by_id: bool, flexible: bool) -> None:
+    """Raises ValueError where the version's way of naming a topic is None."""
+    if by_id:
+        if topic_id is None:
+            raise ValueError(f"this version names topics by id, and topic {name} comes without one")
+        out += topic_id.bytes
+    elif name is None:
+        raise ValueError(f"this version names topics by name, and topic {topic_id} comes without one")
+    elif flexible:
+        out.compact_string(name)
+    else:
+        out.string(name)

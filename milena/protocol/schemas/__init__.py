@@ -1,0 +1,1 @@
+"""Kafka's message schemas, and reading and writing values by them."""

@@ -1,0 +1,194 @@
+"""ApiVersions (18), v0 to v4, by hand: every connection begins with it, so it must not wait for kio's import.
+
+v1 throttle time, v3 flexible and with the client's software (KIP-511) and features (KIP-584), v4 lists supported
+features from level 0 too: v3 leaves those out, since old clients refuse a minimum of 0. A request of a version above
+ours is answered in v0 with UNSUPPORTED_VERSION and the range of this API alone, from which the client learns what to
+ask for (KIP-511).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.schemas.primitives import Data, Reader, Writer
+from milena.protocol.schemas.registry import REGISTRY, Role, VersionRange, advertised
+
+NO_EPOCH: Final = -1
+"""The epoch of finalized features where none are known."""
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_NEWEST: Final = REGISTRY[ApiKey.API_VERSIONS].kafka.max
+
+
+class ApiVersionsAnswers:
+    """What a node of one role answers. The bytes are kept until the finalized features change."""
+
+    def __init__(self, role: Role, supported: Mapping[str, VersionRange | tuple[int, int]]) -> None:
+        """``supported`` has the lowest and highest level of each feature."""
+        self._keys = advertised(role)
+        self._supported = dict(sorted(supported.items()))
+        self._finalized: dict[str, int] = {}
+        self._epoch = NO_EPOCH
+        self._bodies: dict[int, bytes] = {}
+
+    def set_finalized(self, levels: Mapping[str, int], epoch: int) -> None:
+        """The cluster's feature levels as of the metadata offset ``epoch``. Level 0 means: not finalized."""
+        self._finalized = {name: level for name, level in sorted(levels.items()) if level > 0}
+        self._epoch = epoch
+        self._bodies.clear()
+
+    def body(self, version: int) -> bytes:
+        """The response's body, the fallback in v0 where ``version`` is none of ours."""
+        if not 0 <= version <= _NEWEST:
+            return fallback_body()
+        body = self._bodies.get(version)
+        if body is None:
+            body = self._bodies[version] = self._encode(version)
+        return body
+
+    def _encode(self, version: int) -> bytes:
+        out = Writer()
+        out.int16(ErrorCode.NONE)
+        _write_keys(out, version, self._keys)
+        if version >= 1:
+            out.int32(0)
+        if version >= 3:
+            self._write_features(out, version)
+        return bytes(out)
+
+    def _write_features(self, out: Writer, version: int) -> None:
+        supported = {name: (low, high) for name, (low, high) in self._supported.items() if low or version >= 4}
+        tags: list[tuple[int, Writer]] = []
+        if supported:
+            tags.append((0, _features(supported)))
+        if self._epoch != NO_EPOCH:
+            epoch = Writer()
+            epoch.int64(self._epoch)
+            tags.append((1, epoch))
+        if self._finalized:
+            # Kafka names the level as the maximum and as the minimum.
+            tags.append((2, _features({name: (level, level) for name, level in self._finalized.items()})))
+        out.uvarint(len(tags))
+        for tag, content in tags:
+            out.tag(tag, content)
+
+
+def fallback_body() -> bytes:
+    """The v0 answer to a version that we do not know."""
+    return error_body(0, ErrorCode.UNSUPPORTED_VERSION, {ApiKey.API_VERSIONS: VersionRange(0, _NEWEST)})
+
+
+def error_body(version: int, error_code: ErrorCode, keys: Mapping[ApiKey, VersionRange] | None = None) -> bytes:
+    """A refusal, such as INVALID_REQUEST for a client software that is no name."""
+    out = Writer()
+    out.int16(error_code)
+    _write_keys(out, version, keys or {})
+    if version >= 1:
+        out.int32(0)
+    if version >= 3:
+        out.append(0)
+    return bytes(out)
+
+
+def _write_keys(out: Writer, version: int, keys: Mapping[ApiKey, VersionRange]) -> None:
+    (out.compact_array if version >= 3 else out.array)(len(keys))
+    for key, (low, high) in keys.items():
+        out.int16(key)
+        out.int16(low)
+        out.int16(high)
+        if version >= 3:
+            out.append(0)
+
+
+def _features(levels: Mapping[str, tuple[int, int]]) -> Writer:
+    out = Writer()
+    out.compact_array(len(levels))
+    for name, (first, second) in levels.items():
+        out.compact_string(name)
+        out.int16(first)
+        out.int16(second)
+        out.append(0)
+    return out
+
+
+class ClientSoftware(NamedTuple):
+    """What a client says of itself from v3 on."""
+
+    name: str
+    version: str
+
+    @property
+    def valid(self) -> bool:
+        """Letters, digits, and inside also dots and hyphens; anything else is INVALID_REQUEST."""
+        return all(_SOFTWARE.fullmatch(text) is not None for text in self)
+
+
+def decode_api_versions_request(version: int, body: Data) -> ClientSoftware | None:
+    """The client's software, None below v3. Bytes left over are ignored. Raises DecodeError."""
+    reader = Reader(body)
+    software = None
+    if version >= 3:
+        software = ClientSoftware(reader.compact_string(), reader.compact_string())
+        reader.skip_tags()
+    return software
+
+
+def encode_api_versions_request(version: int, software: ClientSoftware) -> bytes:
+    out = Writer()
+    if version >= 3:
+        out.compact_string(software.name)
+        out.compact_string(software.version)
+        out.append(0)
+    return bytes(out)
+
+
+class ApiVersionsResponse(NamedTuple):
+    """What a peer serves, by API key. ``finalized`` has levels as of ``finalized_epoch``."""
+
+    error_code: int
+    keys: Mapping[int, VersionRange]
+    supported: Mapping[str, VersionRange]
+    finalized: Mapping[str, int]
+    finalized_epoch: int
+
+
+def decode_api_versions_response(version: int, body: Data) -> ApiVersionsResponse:
+    """The answer to a request of ``version``: in v0 where the peer does not know that one. Raises DecodeError."""
+    reader = Reader(body)
+    error_code = reader.int16()
+    if error_code == ErrorCode.UNSUPPORTED_VERSION:
+        version = 0
+    keys: dict[int, VersionRange] = {}
+    for _ in range(reader.compact_array() if version >= 3 else reader.array()):
+        key = reader.int16()
+        keys[key] = VersionRange(reader.int16(), reader.int16())
+        if version >= 3:
+            reader.skip_tags()
+    if version >= 1:
+        reader.int32()
+    supported: dict[str, VersionRange] = {}
+    finalized: dict[str, int] = {}
+    epoch = NO_EPOCH
+    if version >= 3:
+        for tag, content in reader.tags():
+            if tag == 0:
+                supported = _read_features(content)
+            elif tag == 1:
+                epoch = content.int64()
+            elif tag == 2:
+                finalized = {name: levels.min for name, levels in _read_features(content).items()}
+    reader.expect_end()
+    return ApiVersionsResponse(error_code, keys, supported, finalized, epoch)
+
+
+def _read_features(reader: Reader) -> dict[str, VersionRange]:
+    features = {}
+    for _ in range(reader.compact_array()):
+        name = reader.compact_string()
+        features[name] = VersionRange(reader.int16(), reader.int16())
+        reader.skip_tags()
+    return features

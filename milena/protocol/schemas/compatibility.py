@@ -1,0 +1,50 @@
+"""The table of APIs in docs/compatibility.md, made from the registry.
+
+``python -m protocol.compatibility < docs/compatibility.md`` writes the document with the table renewed; the text
+around the table is kept. A test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from milena.protocol.schemas.registry import REGISTRY, Api, Role
+
+BEGIN: Final = "<!-- APIs: made by python -m protocol.compatibility -->"
+END: Final = "<!-- APIs: end -->"
+_HEAD: Final = (
+    "| key | API | Kafka 4.3 | Milena | broker | controller | difference |",
+    "|---|---|---|---|---|---|---|",
+)
+
+
+def table() -> str:
+    """The table with its markers."""
+    return "\n".join((BEGIN, *_HEAD, *map(_row, REGISTRY.values()), END))
+
+
+def renewed(document: str) -> str:
+    """``document`` with a new table between its markers. Raises ValueError where it has none."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the document has no table between {BEGIN!r} and {END!r}")
+    return before + table() + after
+
+
+def _row(api: Api) -> str:
+    name = api.key.name.title().replace("_", "")
+    ours = "-" if api.ours is None else str(api.ours)
+    roles = (_served(api, Role.BROKER), _served(api, Role.CONTROLLER))
+    return f"| {api.key.value} | {name} | {api.kafka} | {ours} | {' | '.join(roles)} | {api.note} |"
+
+
+def _served(api: Api, role: Role) -> str:
+    if role not in api.listeners:
+        return ""
+    return "yes" if api.ours is not None else "no"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(renewed(sys.stdin.read()))

@@ -1,0 +1,356 @@
+"""Kafka's primitive types: a bounds-checked reader over a buffer, and a writer.
+
+"legacy" strings, bytes and arrays carry a fixed-width signed length, "compact" ones an unsigned varint of length + 1
+(KIP-482); -1 and 0 in these places mean null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+from uuid import UUID
+
+from milena.protocol.types import ZERO_UUID
+
+Data = bytes | bytearray | memoryview
+
+_INT8: Final = Struct(">b")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_UINT16: Final = Struct(">H")
+_UINT32: Final = Struct(">I")
+_FLOAT64: Final = Struct(">d")
+
+_ANY_NUMBER: Final = 1 << 62
+MAX_STRING: Final = 0x7FFF
+"""Kafka refuses longer strings, in the compact form too."""
+
+
+_TEXT_LIMIT: Final = MAX_STRING // 4
+"""Characters that fit into a string, whichever they are."""
+_GROWTH: Final = 3
+"""Bytes that a byte which is no UTF-8 may become."""
+
+
+class DecodeError(ValueError):
+    """The bytes are not what their schema says."""
+
+
+class TooManyElements(DecodeError):
+    """A request holds more elements than its reader may take."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"more than {limit} elements in one request")
+
+
+def decoded_text(data: Data) -> str:
+    """UTF-8, with replacement characters for what is none, as in Java. Raises DecodeError where these make it longer
+    than a string may be, so that it could not be sent back."""
+    text = str(data, "utf-8", "replace")
+    if len(data) > MAX_STRING // _GROWTH and len(text.encode()) > MAX_STRING:
+        raise DecodeError(f"a string of {len(data)} bytes that are no UTF-8")
+    return text
+
+
+def fitting(text: str | None) -> str | None:
+    """A text of our own that may quote what a client has sent, cut where it might not fit into a string."""
+    return text if text is None or len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
+
+
+def _integer(form: Struct) -> Callable[[Reader], int]:
+    """A reading method. It is generated because it is called for most fields of most messages."""
+    size, unpack_from = form.size, form.unpack_from
+
+    def read(self: Reader) -> int:
+        pos = self.pos
+        self.pos = pos + size
+        try:
+            value: int = unpack_from(self.data, pos)[0]
+        except StructError:
+            self.pos = pos
+            raise DecodeError(f"{size} bytes expected, {self.remaining} are left") from None
+        return value
+
+    return read
+
+
+class Reader:
+    """Reads from ``pos`` on. Every method raises DecodeError where the bytes end too early or a length is impossible.
+
+    A length is compared with the bytes that are there before anything is allocated for it. Elements of arrays and
+    tagged fields are counted, at any depth: more than ``max_elements`` of them are TooManyElements.
+    """
+
+    __slots__ = ("_elements", "_max_elements", "data", "pos")
+
+    def __init__(self, data: Data, pos: int = 0, max_elements: int = _ANY_NUMBER) -> None:
+        self.data = data if isinstance(data, memoryview) else memoryview(data)
+        self.pos = pos
+        self._elements = 0
+        self._max_elements = max_elements
+
+    @property
+    def remaining(self) -> int:
+        return len(self.data) - self.pos
+
+    def expect_end(self) -> None:
+        if self.remaining:
+            raise DecodeError(f"{self.remaining} bytes are left over after the message")
+
+    def view(self, length: int) -> memoryview:
+        """The next ``length`` bytes, not copied."""
+        start = self.pos
+        end = start + length
+        if length < 0 or end > len(self.data):
+            raise DecodeError(f"{length} bytes expected, {self.remaining} are left")
+        self.pos = end
+        return self.data[start:end]
+
+    def rest(self) -> memoryview:
+        """All bytes that are left, not copied."""
+        return self.view(self.remaining)
+
+    int8 = _integer(_INT8)
+    int16 = _integer(_INT16)
+    int32 = _integer(_INT32)
+    int64 = _integer(_INT64)
+    uint16 = _integer(_UINT16)
+    uint32 = _integer(_UINT32)
+
+    def float64(self) -> float:
+        value: float = _FLOAT64.unpack(self.view(8))[0]
+        return value
+
+    def boolean(self) -> bool:
+        return self.int8() != 0
+
+    def uuid(self) -> UUID:
+        return UUID(bytes=bytes(self.view(16)))
+
+    def nullable_uuid(self) -> UUID | None:
+        """Kafka's zero UUID, which means "none", as None."""
+        value = self.uuid()
+        return None if value == ZERO_UUID else value
+
+    def uvarint(self) -> int:
+        pos = self.pos
+        if pos < len(self.data) and (byte := self.data[pos]) < 0x80:
+            self.pos = pos + 1
+            return byte
+        return self._variable(5)
+
+    def uvarlong(self) -> int:
+        return self._variable(10)
+
+    def varint(self) -> int:
+        value = self._variable(5)
+        return (value >> 1) ^ -(value & 1)
+
+    def varlong(self) -> int:
+        value = self._variable(10)
+        return (value >> 1) ^ -(value & 1)
+
+    def _variable(self, longest: int) -> int:
+        data, pos = self.data, self.pos
+        value = 0
+        for index, byte in enumerate(data[pos : pos + longest]):
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                self.pos = pos + index + 1
+                return value
+        if len(data) - pos < longest:
+            raise DecodeError("the bytes end within a variable-length integer")
+        raise DecodeError(f"a variable-length integer is longer than {longest} bytes")
+
+    def _text(self, length: int) -> str:
+        if length > MAX_STRING:
+            raise DecodeError(f"a string of {length} bytes is longer than {MAX_STRING}")
+        return decoded_text(self.view(length))
+
+    def string(self) -> str:
+        return self._text(_present(self.int16()))
+
+    def nullable_string(self) -> str | None:
+        length = self.int16()
+        return None if length == -1 else self._text(length)
+
+    def compact_string(self) -> str:
+        return self._text(_present(self.uvarint() - 1))
+
+    def compact_nullable_string(self) -> str | None:
+        length = self.uvarint() - 1
+        return None if length == -1 else self._text(length)
+
+    def blob(self) -> bytes:
+        return bytes(self.view(_present(self.int32())))
+
+    def nullable_blob(self) -> bytes | None:
+        length = self.int32()
+        return None if length == -1 else bytes(self.view(length))
+
+    def compact_blob(self) -> bytes:
+        return bytes(self.view(_present(self.uvarint() - 1)))
+
+    def compact_nullable_blob(self) -> bytes | None:
+        length = self.uvarint() - 1
+        return None if length == -1 else bytes(self.view(length))
+
+    def array(self) -> int:
+        """Number of elements, or -1 for a null array. Each element takes at least a byte."""
+        return self._count(self.int32())
+
+    def compact_array(self) -> int:
+        return self._count(self.uvarint() - 1)
+
+    def _count(self, count: int) -> int:
+        if count < -1 or count > self.remaining:
+            raise DecodeError(f"an array of {count} elements in {self.remaining} bytes")
+        if count > 0:
+            self.take(count)
+        return count
+
+    def take(self, count: int) -> None:
+        """Count elements that are to be read. Raises TooManyElements."""
+        self._elements += count
+        if self._elements > self._max_elements:
+            raise TooManyElements(self._max_elements)
+
+    def tags(self) -> Iterator[tuple[int, Reader]]:
+        """The tagged fields that follow, each with a reader over its own bytes."""
+        count = self.uvarint()
+        if count:
+            self.take(count)
+        for _ in range(count):
+            tag = self.uvarint()
+            content = Reader(self.view(self.uvarint()), max_elements=self._max_elements)
+            content._elements = self._elements
+            yield tag, content
+            self._elements = content._elements
+
+    def skip_tags(self) -> None:
+        count = self.uvarint()
+        if count:
+            self.take(count)
+        for _ in range(count):
+            self.uvarint()
+            self.view(self.uvarint())
+
+
+def _present(length: int) -> int:
+    if length == -1:
+        raise DecodeError("null where a value must be")
+    return length
+
+
+class Writer(bytearray):
+    """A growing message. Integers out of range raise struct.error."""
+
+    __slots__ = ()
+
+    def raw(self, data: Data) -> None:
+        self += data
+
+    def int8(self, value: int) -> None:
+        self += _INT8.pack(value)
+
+    def int16(self, value: int) -> None:
+        self += _INT16.pack(value)
+
+    def int32(self, value: int) -> None:
+        self += _INT32.pack(value)
+
+    def int64(self, value: int) -> None:
+        self += _INT64.pack(value)
+
+    def uint16(self, value: int) -> None:
+        self += _UINT16.pack(value)
+
+    def uint32(self, value: int) -> None:
+        self += _UINT32.pack(value)
+
+    def float64(self, value: float) -> None:
+        self += _FLOAT64.pack(value)
+
+    def boolean(self, value: bool) -> None:
+        self.append(1 if value else 0)
+
+    def uuid(self, value: UUID | None) -> None:
+        self += (ZERO_UUID if value is None else value).bytes
+
+    def uvarint(self, value: int) -> None:
+        if value < 0:
+            raise ValueError(f"{value} is negative, an unsigned variable-length integer cannot hold it")
+        while value >= 0x80:
+            self.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.append(value)
+
+    def varint(self, value: int) -> None:
+        self.uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+    varlong = varint
+
+    def string(self, value: str) -> None:
+        data = value.encode()
+        if len(data) > MAX_STRING:
+            raise ValueError(f"a string of {len(data)} bytes is longer than {MAX_STRING}")
+        self += _INT16.pack(len(data))
+        self += data
+
+    def nullable_string(self, value: str | None) -> None:
+        if value is None:
+            self += b"\xff\xff"
+        else:
+            self.string(value)
+
+    def compact_string(self, value: str) -> None:
+        data = value.encode()
+        if len(data) > MAX_STRING:
+            raise ValueError(f"a string of {len(data)} bytes is longer than {MAX_STRING}")
+        self.compact_array(len(data))
+        self += data
+
+    def compact_nullable_string(self, value: str | None) -> None:
+        if value is None:
+            self.append(0)
+        else:
+            self.compact_string(value)
+
+    def blob(self, value: Data) -> None:
+        self += _INT32.pack(len(value))
+        self += value
+
+    def nullable_blob(self, value: Data | None) -> None:
+        if value is None:
+            self += b"\xff\xff\xff\xff"
+        else:
+            self.blob(value)
+
+    def compact_blob(self, value: Data) -> None:
+        self.uvarint(len(value) + 1)
+        self += value
+
+    def compact_nullable_blob(self, value: Data | None) -> None:
+        if value is None:
+            self.append(0)
+        else:
+            self.compact_blob(value)
+
+    def array(self, count: int) -> None:
+        """Number of elements that follow; -1 for null."""
+        self += _INT32.pack(count)
+
+    def compact_array(self, count: int) -> None:
+        if count < 0x7F:
+            self.append(count + 1)
+        else:
+            self.uvarint(count + 1)
+
+    def tag(self, tag: int, data: Data) -> None:
+        """One tagged field. Before the first comes their number (``uvarint``), and their tags must ascend."""
+        self.uvarint(tag)
+        self.uvarint(len(data))
+        self += data

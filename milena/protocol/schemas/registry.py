@@ -1,0 +1,206 @@
+"""The one table of APIs: Kafka 4.3's versions, ours, and where each is served.
+
+What ApiVersions answers, which header a frame has and docs/compatibility.md all come from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from milena.protocol.api_keys import ApiKey
+
+
+class Role(Enum):
+    """What a node is, in the words of ``process.roles``."""
+
+    BROKER = "broker"
+    CONTROLLER = "controller"
+
+
+class VersionRange(NamedTuple):
+    """Versions ``min`` to ``max``, both included."""
+
+    min: int
+    max: int
+
+    def __str__(self) -> str:
+        return str(self.min) if self.min == self.max else f"{self.min}-{self.max}"
+
+    def includes(self, version: int) -> bool:
+        return self.min <= version <= self.max
+
+
+class Api(NamedTuple):
+    """One API. ``ours`` is None as long as it is not served, ``flexible`` None where no version is flexible (KIP-482).
+
+    ``advertised_min`` is what ApiVersions says where that differs from what is served.
+    """
+
+    key: ApiKey
+    kafka: VersionRange
+    ours: VersionRange | None
+    flexible: int | None
+    listeners: tuple[Role, ...]
+    note: str = ""
+    advertised_min: int | None = None
+
+
+_BROKER: Final = (Role.BROKER,)
+_CONTROLLER: Final = (Role.CONTROLLER,)
+_BOTH: Final = (Role.BROKER, Role.CONTROLLER)
+
+
+def _range(text: str) -> VersionRange:
+    low, _, high = text.partition("-")
+    return VersionRange(int(low), int(high or low))
+
+
+def _api(
+    key: ApiKey,
+    kafka: str,
+    flexible: int | None,
+    listeners: tuple[Role, ...],
+    *,
+    served: bool = True,
+    note: str = "",
+    advertised_min: int | None = None,
+) -> Api:
+    versions = _range(kafka)
+    return Api(key, versions, versions if served else None, flexible, listeners, note, advertised_min)
+
+
+def _later(key: ApiKey, kafka: str, flexible: int | None, listeners: tuple[Role, ...], note: str = "") -> Api:
+    return _api(key, kafka, flexible, listeners, served=False, note=note)
+
+
+_TRANSACTIONS: Final = "transactions are not supported yet, so their APIs are not advertised"
+_SECURITY: Final = "SASL and delegation tokens are not supported yet"
+_NO_AUTHORIZER: Final = "SECURITY_DISABLED, as in Kafka without an authorizer"
+_SHARE: Final = "share groups are not supported (feature share.version stays 0)"
+_STREAMS: Final = "streams groups are not supported (feature streams.version stays 0)"
+_CONSUMER: Final = "groups of the consumer protocol are not supported yet (feature group.version stays 0)"
+_QUORUM: Final = "the controller is single, without elections and voter changes"
+
+_APIS: Final = (
+    _api(
+        ApiKey.PRODUCE,
+        "3-13",
+        9,
+        _BROKER,
+        advertised_min=0,
+        note="listed from 0, as Kafka lists it for old librdkafka; a transactional.id is refused",
+    ),
+    _api(ApiKey.FETCH, "4-18", 12, _BOTH),
+    _api(ApiKey.LIST_OFFSETS, "1-11", 6, _BROKER),
+    _api(ApiKey.METADATA, "0-13", 9, _BROKER),
+    _api(ApiKey.OFFSET_COMMIT, "2-10", 8, _BROKER),
+    _api(ApiKey.OFFSET_FETCH, "1-10", 6, _BROKER),
+    _api(ApiKey.FIND_COORDINATOR, "0-6", 3, _BROKER),
+    _api(ApiKey.JOIN_GROUP, "0-9", 6, _BROKER),
+    _api(ApiKey.HEARTBEAT, "0-4", 4, _BROKER),
+    _api(ApiKey.LEAVE_GROUP, "0-5", 4, _BROKER),
+    _api(ApiKey.SYNC_GROUP, "0-5", 4, _BROKER),
+    _api(ApiKey.DESCRIBE_GROUPS, "0-6", 5, _BROKER),
+    _api(ApiKey.LIST_GROUPS, "0-5", 3, _BROKER),
+    _later(ApiKey.SASL_HANDSHAKE, "0-1", None, _BOTH, _SECURITY),
+    _api(ApiKey.API_VERSIONS, "0-4", 3, _BOTH),
+    _api(ApiKey.CREATE_TOPICS, "2-7", 5, _BOTH),
+    _api(ApiKey.DELETE_TOPICS, "1-6", 4, _BOTH),
+    _api(ApiKey.DELETE_RECORDS, "0-2", 2, _BROKER),
+    _api(ApiKey.INIT_PRODUCER_ID, "0-5", 2, _BROKER, note="idempotent producers only; 6 is unstable in Kafka 4.3 too"),
+    _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", 4, _BROKER),
+    _later(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
+    _later(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", 3, _BROKER, _TRANSACTIONS),
+    _later(ApiKey.END_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
+    _later(ApiKey.WRITE_TXN_MARKERS, "1-2", 1, _BROKER, _TRANSACTIONS),
+    _later(ApiKey.TXN_OFFSET_COMMIT, "0-5", 3, _BROKER, _TRANSACTIONS),
+    _api(ApiKey.DESCRIBE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
+    _api(ApiKey.CREATE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
+    _api(ApiKey.DELETE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
+    _api(ApiKey.DESCRIBE_CONFIGS, "1-4", 4, _BOTH),
+    _api(ApiKey.ALTER_CONFIGS, "0-2", 2, _BOTH),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2", 2, _BROKER),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, "1-5", 2, _BROKER),
+    _later(ApiKey.SASL_AUTHENTICATE, "0-2", 2, _BOTH, _SECURITY),
+    _api(ApiKey.CREATE_PARTITIONS, "0-3", 2, _BOTH),
+    _later(ApiKey.CREATE_DELEGATION_TOKEN, "1-3", 2, _BOTH, _SECURITY),
+    _later(ApiKey.RENEW_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
+    _later(ApiKey.EXPIRE_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
+    _later(ApiKey.DESCRIBE_DELEGATION_TOKEN, "1-3", 2, _BOTH, _SECURITY),
+    _api(ApiKey.DELETE_GROUPS, "0-2", 2, _BROKER),
+    _api(ApiKey.ELECT_LEADERS, "0-2", 2, _BOTH),
+    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", 1, _BOTH),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1", 0, _BOTH),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0", 0, _BOTH),
+    _api(ApiKey.OFFSET_DELETE, "0", None, _BROKER),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1", 1, _BROKER),
+    _api(ApiKey.ALTER_CLIENT_QUOTAS, "0-1", 1, _BOTH, note="kept, not enforced"),
+    _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", 0, _BOTH),
+    _later(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", 0, _BOTH, _SECURITY),
+    _later(ApiKey.VOTE, "0-2", 0, _CONTROLLER, _QUORUM),
+    _later(ApiKey.BEGIN_QUORUM_EPOCH, "0-1", 1, _CONTROLLER, _QUORUM),
+    _later(ApiKey.END_QUORUM_EPOCH, "0-1", 1, _CONTROLLER, _QUORUM),
+    _api(ApiKey.DESCRIBE_QUORUM, "0-2", 0, _BOTH),
+    _api(ApiKey.ALTER_PARTITION, "2-3", 0, _CONTROLLER),
+    _api(ApiKey.UPDATE_FEATURES, "0-2", 0, _BOTH),
+    _api(ApiKey.ENVELOPE, "0", 0, _CONTROLLER),
+    _api(ApiKey.FETCH_SNAPSHOT, "0-1", 0, _CONTROLLER),
+    _api(ApiKey.DESCRIBE_CLUSTER, "0-2", 0, _BOTH),
+    _api(ApiKey.DESCRIBE_PRODUCERS, "0", 0, _BROKER),
+    _api(ApiKey.BROKER_REGISTRATION, "0-4", 0, _CONTROLLER),
+    _api(ApiKey.BROKER_HEARTBEAT, "0-2", 0, _CONTROLLER),
+    _api(ApiKey.UNREGISTER_BROKER, "0", 0, _BOTH),
+    _later(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0, _BROKER, _TRANSACTIONS),
+    _later(ApiKey.LIST_TRANSACTIONS, "0-2", 0, _BROKER, _TRANSACTIONS),
+    _api(ApiKey.ALLOCATE_PRODUCER_IDS, "0", 0, _CONTROLLER),
+    _later(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", 0, _BROKER, _CONSUMER),
+    _later(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", 0, _BROKER, _CONSUMER),
+    _later(ApiKey.CONTROLLER_REGISTRATION, "0", 0, _CONTROLLER, _QUORUM),
+    _later(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "0", 0, _BROKER, "Kafka lists it only with a telemetry reporter"),
+    _later(ApiKey.PUSH_TELEMETRY, "0", 0, _BROKER, "Kafka lists it only with a telemetry reporter"),
+    _api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, "0", 0, _CONTROLLER),
+    _api(ApiKey.LIST_CONFIG_RESOURCES, "0-1", 0, _BROKER),
+    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", 0, _BROKER),
+    _later(ApiKey.SHARE_GROUP_HEARTBEAT, "1", 0, _BROKER, _SHARE),
+    _later(ApiKey.SHARE_GROUP_DESCRIBE, "1", 0, _BROKER, _SHARE),
+    _later(ApiKey.SHARE_FETCH, "1-2", 0, _BROKER, _SHARE),
+    _later(ApiKey.SHARE_ACKNOWLEDGE, "1-2", 0, _BROKER, _SHARE),
+    _later(ApiKey.ADD_RAFT_VOTER, "0-1", 0, _BOTH, _QUORUM),
+    _later(ApiKey.REMOVE_RAFT_VOTER, "0", 0, _BOTH, _QUORUM),
+    _later(ApiKey.UPDATE_RAFT_VOTER, "0", 0, _CONTROLLER, _QUORUM),
+    _later(ApiKey.INITIALIZE_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
+    _later(ApiKey.READ_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
+    _later(ApiKey.WRITE_SHARE_GROUP_STATE, "0-1", 0, _BROKER, _SHARE),
+    _later(ApiKey.DELETE_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
+    _later(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "0-1", 0, _BROKER, _SHARE),
+    _later(ApiKey.STREAMS_GROUP_HEARTBEAT, "0", 0, _BROKER, _STREAMS),
+    _later(ApiKey.STREAMS_GROUP_DESCRIBE, "0", 0, _BROKER, _STREAMS),
+    _later(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "0-1", 0, _BROKER, _SHARE),
+    _later(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "0", 0, _BROKER, _SHARE),
+    _later(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "0", 0, _BROKER, _SHARE),
+)
+
+REGISTRY: Final[Mapping[int, Api]] = {api.key: api for api in _APIS}
+"""Every API of Kafka 4.3 by its key, in the order of the keys."""
+
+
+def served(role: Role) -> dict[ApiKey, VersionRange]:
+    """The versions that a node of this role answers, by key."""
+    return {api.key: api.ours for api in _APIS if api.ours is not None and role in api.listeners}
+
+
+def advertised(role: Role) -> dict[ApiKey, VersionRange]:
+    """The versions that ApiVersions lists for this role: those served, but for Produce's lower end."""
+    ranges = served(role)
+    for api in _APIS:
+        if api.advertised_min is not None and api.key in ranges:
+            ranges[api.key] = VersionRange(api.advertised_min, ranges[api.key].max)
+    return ranges
+
+
+def is_flexible(key: int, version: int) -> bool:
+    """Whether this version has tagged fields and compact strings (KIP-482). Raises KeyError for an unknown key."""
+    flexible = REGISTRY[key].flexible
+    return flexible is not None and version >= flexible

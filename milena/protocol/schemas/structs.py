@@ -1,0 +1,328 @@
+"""Reads and writes dataclasses in kio's form: requests, responses, and our own records.
+
+Such a class has ``__flexible__`` and, in the metadata of each field, ``kafka_type`` (for primitives) and ``tag``; its
+annotations are real types. ``since`` and ``until`` in the metadata limit a field to some versions, so that our own
+records need one class for all of them (``protocol.schemas.schema``). kio's own reader is not used: it refuses unknown
+tagged fields, which must be skipped (KIP-482), and it allocates what an array's length claims, so that one request of
+ten bytes ends the process. Its writer is several times slower than this one.
+
+Every value is plain: durations and times are integers in milliseconds, error codes are integers, and a field whose
+annotation is an optional UUID is None for Kafka's zero UUID.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from types import UnionType
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin
+
+from milena.protocol.schemas.primitives import DecodeError, Reader, Writer, fitting
+from milena.protocol.types import ZERO_UUID
+
+Read = Callable[[Reader], Any]
+Write = Callable[[Writer, Any], None]
+Build = Callable[[Any], Any]
+
+
+class Form(NamedTuple):
+    """How values of one type are read, written, and built from plain data; ``zero`` is what a missing one becomes."""
+
+    read: Read
+    write: Write
+    build: Build
+    zero: Any
+
+
+class Field(NamedTuple):
+    """One field. ``alias`` is its name in Kafka: kio cuts the ``_ms`` off a time and makes ``id`` into ``id_``."""
+
+    name: str
+    alias: str
+    read: Read
+    write: Write
+    build: Build
+    default: Any
+
+    def of(self, values: Mapping[str, Any]) -> Any:
+        found = values.get(self.name, _MISSING)
+        return values.get(self.alias, self.default) if found is _MISSING else found
+
+
+class Layout(NamedTuple):
+    """Which version's bytes: None for a class that is of one version only."""
+
+    flexible: bool
+    version: int | None = None
+
+    def has(self, definition: dataclasses.Field[Any]) -> bool:
+        metadata = definition.metadata
+        return self.version is None or metadata.get("since", 0) <= self.version <= metadata.get("until", self.version)
+
+
+class StructCodec:
+    """The codec of one dataclass, or of one version of it; ``codec`` makes it."""
+
+    __slots__ = ("_cls", "_flexible", "_names", "_plain", "_tag_defaults", "_tag_zeros", "_tagged", "_writes")
+
+    def __init__(self, cls: type[Any], layout: Layout) -> None:
+        self._cls = cls
+        self._flexible = layout.flexible
+        plain: list[Field] = []
+        tagged: dict[int, Field] = {}
+        for definition in dataclasses.fields(cls):
+            if not layout.has(definition):
+                continue
+            field = _field(definition, layout)
+            tag = definition.metadata.get("tag")
+            if tag is None:
+                plain.append(field)
+            elif layout.flexible:
+                tagged[tag] = field
+        self._plain = tuple(plain)
+        self._writes = tuple((field.name, field.alias, field.write, field.default) for field in plain)
+        self._tagged = dict(sorted(tagged.items()))
+        self._tag_defaults = {field.name: field.default for field in tagged.values()}
+        self._tag_zeros = {tag: _encoded_default(field) for tag, field in tagged.items()}
+        self._names = {name for field in self._fields() for name in (field.name, field.alias)}
+
+    def read(self, reader: Reader) -> Any:
+        """One instance. Unknown tagged fields are skipped. Raises DecodeError."""
+        values = {field.name: field.read(reader) for field in self._plain}
+        if self._flexible:
+            values.update(self._tag_defaults)
+            for tag, content in reader.tags():
+                field = self._tagged.get(tag)
+                if field is not None:
+                    values[field.name] = field.read(content)
+                    content.expect_end()
+        return self._cls(**values)
+
+    def write(self, writer: Writer, value: Any) -> None:
+        """Append an instance, or a mapping such as ``build`` takes. Tagged fields with their default are left out."""
+        if isinstance(value, (dict, Mapping)):
+            self._check(value)
+            for name, alias, write, default in self._writes:
+                found = value.get(name, _MISSING)
+                write(writer, value.get(alias, default) if found is _MISSING else found)
+        else:
+            for name, _, write, _ in self._writes:
+                write(writer, getattr(value, name))
+        if self._tagged:
+            self._write_tags(writer, value)
+        elif self._flexible:
+            writer.append(0)
+
+    def _write_tags(self, writer: Writer, value: Any) -> None:
+        pick = self._picker(value)
+        present = []
+        for tag, field in self._tagged.items():
+            content = pick(field)
+            if content is field.default or content == field.default:
+                continue
+            encoded = Writer()
+            field.write(encoded, content)
+            if encoded != self._tag_zeros[tag]:
+                present.append((tag, encoded))
+        writer.uvarint(len(present))
+        for tag, encoded in present:
+            writer.tag(tag, encoded)
+
+    def build(self, value: Any) -> Any:
+        """An instance from a mapping of plain data, nested in mappings and sequences. An instance stays as it is.
+
+        A field that is missing gets the schema's default, else zero, empty, or None where that is allowed; a name
+        that belongs to another version is dropped. Raises TypeError for a name that no version has.
+        """
+        if not isinstance(value, Mapping):
+            return value
+        self._check(value)
+        pick = self._picker(value)
+        return self._cls(**{field.name: field.build(pick(field)) for field in self._fields()})
+
+    def _fields(self) -> Iterable[Field]:
+        return (*self._plain, *self._tagged.values())
+
+    def _picker(self, value: Any) -> Callable[[Field], Any]:
+        if isinstance(value, (dict, Mapping)):
+            return lambda field: field.of(value)
+        return lambda field: getattr(value, field.name)
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        if not values.keys() <= self._names:
+            _check_names(self._cls.__name__, values.keys() - self._names)
+
+
+@cache
+def codec(cls: Any, layout: Layout | None = None) -> StructCodec:
+    """The codec of a dataclass in kio's form. Raises TypeError for a form that it does not know."""
+    return StructCodec(cls, Layout(cls.__flexible__) if layout is None else layout)
+
+
+def _check_names(owner: str, unknown: Iterable[str]) -> None:
+    from milena.protocol.schemas.field_names import FIELD_NAMES
+
+    for name in sorted(unknown):
+        if FIELD_NAMES.isdisjoint((name, name.removesuffix("_ms"), f"{name}_")):
+            raise TypeError(f"{owner} has no field {name!r}, in no version")
+
+
+def _encoded_default(field: Field) -> Writer:
+    out = Writer()
+    field.write(out, field.default)
+    return out
+
+
+_MISSING: Final = object()
+_TIMES: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
+
+
+def _field(definition: dataclasses.Field[Any], layout: Layout) -> Field:
+    kafka_type = definition.metadata.get("kafka_type", "struct")
+    form = _form(definition.type, kafka_type, layout)
+    default = form.zero if definition.default is dataclasses.MISSING else _plain_default(definition.default)
+    if default is None and kafka_type == "datetime_i64":
+        default = -1
+    name = definition.name
+    alias = f"{name}_ms" if kafka_type in _TIMES else name.removesuffix("_")
+    write = _cutting(form.write) if name.endswith("error_message") else form.write
+    return Field(name, alias, form.read, write, form.build, default)
+
+
+def _cutting(write: Write) -> Write:
+    """An error goes out even where its message quotes too much."""
+    return lambda writer, value: write(writer, fitting(value))
+
+
+def _plain_default(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1000)
+    return value
+
+
+def _form(annotation: Any, kafka_type: str, layout: Layout) -> Form:
+    inner, nullable = _strip_none(annotation)
+    if get_origin(inner) is tuple:
+        return _array(_form(get_args(inner)[0], kafka_type, layout), layout.flexible, nullable)
+    if dataclasses.is_dataclass(inner):
+        assert isinstance(inner, type)
+        struct = codec(inner, layout)
+        return _nullable_struct(struct) if nullable else _struct(struct)
+    try:
+        legacy, legacy_nullable, compact, compact_nullable = _PRIMITIVES[kafka_type]
+    except KeyError:
+        raise TypeError(f"unknown kafka_type {kafka_type!r}") from None
+    if layout.flexible:
+        return compact_nullable if nullable else compact
+    return legacy_nullable if nullable else legacy
+
+
+def _strip_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) in (UnionType, Union):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        if len(members) != 1:
+            raise TypeError(f"only a union with None has a form, not {annotation}")
+        return members[0], True
+    return annotation, False
+
+
+def _struct(of: StructCodec) -> Form:
+    return Form(of.read, of.write, of.build, of.build({}))
+
+
+def _nullable_struct(of: StructCodec) -> Form:
+    """KIP-893: a byte in front, -1 for null and 1 otherwise."""
+
+    def read(reader: Reader) -> Any:
+        return None if reader.int8() < 0 else of.read(reader)
+
+    def write(writer: Writer, value: Any) -> None:
+        if value is None:
+            writer.int8(-1)
+        else:
+            writer.int8(1)
+            of.write(writer, value)
+
+    return Form(read, write, of.build, None)
+
+
+def _array(element: Form, flexible: bool, nullable: bool) -> Form:
+    read_count = Reader.compact_array if flexible else Reader.array
+    write_count = Writer.compact_array if flexible else Writer.array
+    read_element, write_element, build_element, _ = element
+
+    def read(reader: Reader) -> Any:
+        count = read_count(reader)
+        if count < 0:
+            if nullable:
+                return None
+            raise DecodeError("null where an array must be")
+        return tuple([read_element(reader) for _ in range(count)])
+
+    def write(writer: Writer, value: Any) -> None:
+        if value is None:
+            if not nullable:
+                raise TypeError("None where an array must be")
+            write_count(writer, -1)
+            return
+        write_count(writer, len(value))
+        for item in value:
+            write_element(writer, item)
+
+    def build(value: Any) -> Any:
+        return None if value is None else tuple([build_element(item) for item in value])
+
+    return Form(read, write, build, ())
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _everywhere(read: Read, write: Write, zero: Any) -> tuple[Form, Form, Form, Form]:
+    form = Form(read, write, _same, zero)
+    return (form, form, form, form)
+
+
+def _write_time(writer: Writer, value: int | None) -> None:
+    writer.int64(-1 if value is None else value)
+
+
+_INT32: Final = _everywhere(Reader.int32, Writer.int32, 0)
+_INT64: Final = _everywhere(Reader.int64, Writer.int64, 0)
+_BLOB: Final = (
+    Form(Reader.blob, Writer.blob, _same, b""),
+    Form(Reader.nullable_blob, Writer.nullable_blob, _same, None),
+    Form(Reader.compact_blob, Writer.compact_blob, _same, b""),
+    Form(Reader.compact_nullable_blob, Writer.compact_nullable_blob, _same, None),
+)
+_UUID: Final = Form(Reader.uuid, Writer.uuid, _same, ZERO_UUID)
+_NULLABLE_UUID: Final = Form(Reader.nullable_uuid, Writer.uuid, _same, None)
+
+_PRIMITIVES: Final[Mapping[str, tuple[Form, Form, Form, Form]]] = {
+    "bool": _everywhere(Reader.boolean, Writer.boolean, False),
+    "bytes": _BLOB,
+    "datetime_i64": _everywhere(Reader.int64, _write_time, -1),
+    "error_code": _everywhere(Reader.int16, Writer.int16, 0),
+    "float64": _everywhere(Reader.float64, Writer.float64, 0.0),
+    "int16": _everywhere(Reader.int16, Writer.int16, 0),
+    "int32": _INT32,
+    "int64": _INT64,
+    "int8": _everywhere(Reader.int8, Writer.int8, 0),
+    "records": _BLOB,
+    "string": (
+        Form(Reader.string, Writer.string, _same, ""),
+        Form(Reader.nullable_string, Writer.nullable_string, _same, None),
+        Form(Reader.compact_string, Writer.compact_string, _same, ""),
+        Form(Reader.compact_nullable_string, Writer.compact_nullable_string, _same, None),
+    ),
+    "timedelta_i32": _INT32,
+    "timedelta_i64": _INT64,
+    "uint16": _everywhere(Reader.uint16, Writer.uint16, 0),
+    "uuid": (_UUID, _NULLABLE_UUID, _UUID, _NULLABLE_UUID),
+}
+"""By ``kafka_type``: the legacy, legacy nullable, compact, compact nullable forms."""

@@ -1,0 +1,96 @@
+"""Structured logging: one event per line, for people on a terminal and as JSON otherwise.
+
+Events are constant texts with key=value pairs: ``log.info("partition became leader", topic=..., leader_epoch=...)``.
+structlog is imported with the first logger, not with this module.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from milena.runtime.lean_import import lean_import
+from milena.runtime.log_levels import Levels
+from milena.runtime.printable import printable, shortened
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "critical": "FATAL"}
+"""Our names of levels, and Kafka's."""
+COLOURS: Final = {"debug": "\x1b[2m", "info": "", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[1;31m"}
+RESET: Final = "\x1b[0m"
+LONGEST_VALUE: Final = 2000
+LONGEST_TRACE: Final = 16_000
+"""Characters of one value, and of an exception's trace."""
+
+
+def get_logger(component: str, **bound: object) -> FilteringBoundLogger:
+    """A logger whose events carry ``component`` and what else is bound (node, topic, partition, ...)."""
+    with lean_import():
+        import structlog
+    if not structlog.is_configured():
+        configure()
+    logger: FilteringBoundLogger = structlog.get_logger(component=component, **bound)
+    return logger
+
+
+def configure(stream: TextIO | None = None, *, level: str = "info", human: bool | None = None) -> None:
+    """Choose where events go (standard error), from which level on, and their form (human on a terminal).
+
+    Raises ValueError for an unknown level.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
+    with lean_import():
+        import structlog
+    if human is None:
+        human = (stream or sys.stderr).isatty()
+    levels = Levels(LEVELS[level])
+    structlog.configure(
+        processors=[
+            levels,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=not human),
+            structlog.processors.format_exc_info,
+            cut,
+            render_human if human else render_json,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(levels.lowest()),
+        # Standard error is looked up with each logger: tests and supervisors replace it.
+        logger_factory=lambda *_: structlog.WriteLogger(stream or sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def cut(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A structlog processor: no value is longer than a line of a log should be. Some of them are what others sent."""
+    for name, value in event.items():
+        longest = LONGEST_TRACE if name == "exception" else LONGEST_VALUE
+        if isinstance(value, str) and len(value) > longest:
+            event[name] = shortened(value, longest)
+    return event
+
+
+def render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    """Time, level, component and event first, then the rest as it was given."""
+    first = {key: event.pop(key) for key in ("timestamp", "level", "component", "event") if key in event}
+    line = json.dumps({**first, **event}, default=str, ensure_ascii=False)
+    # What JSON leaves as it is and terminals obey, such as marks that turn the direction of writing.
+    return line if line.isprintable() else json.dumps({**first, **event}, default=str)
+
+
+def render_human(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    time = str(event.pop("timestamp", ""))[11:23]
+    level = str(event.pop("level", "info"))
+    component = event.pop("component", "")
+    text = event.pop("event", "")
+    trace = "\n".join(map(printable, str(event.pop("exception", "")).split("\n")))
+    line = f"{COLOURS.get(level, '')}{time} {level:<8}{RESET} {component}: {text}{_pairs(event)}"
+    return f"{line}\n{trace}" if trace else line
+
+
+def _pairs(event: Mapping[str, Any]) -> str:
+    return "".join(f" {key}={printable(str(value))}" for key, value in event.items())

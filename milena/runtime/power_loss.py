@@ -1,0 +1,228 @@
+"""The real disk of a node in the lab: it can leave its files as a loss of power would.
+
+``kill -9`` keeps the page cache, so it never shows a missing fsync. This disk notes what each file and each folder
+has had synced, and ``cut`` takes the rest away. What it approximates:
+
+* What lay on the disk when the process began counts as synced, whoever wrote it.
+* A file loses all that is not synced, from the first such byte on; a real disk may keep any part of it.
+* An entry that was made, renamed or removed comes back as it was unless its folder was synced afterwards; a tree that
+  was removed stays away. Entries of a folder that was itself made since then go with it.
+
+It can also fail below a folder (``fail``), as a disk that goes away: each call that gets there raises EIO. What goes to
+a socket by its descriptor is not stopped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import NamedTuple
+
+from milena.runtime.disk import Bytes, File
+from milena.runtime.files import RealDisk, RealFile, open_descriptor
+
+
+class Kept:
+    """One file as the disk would keep it: a descriptor of its own while it holds more than is synced."""
+
+    __slots__ = ("_lock", "fd", "synced")
+
+    def __init__(self, synced: int) -> None:
+        self.synced = synced
+        self.fd = -1
+        self._lock = Lock()
+
+    def written(self, fd: int, start: int) -> None:
+        """Bytes from ``start`` on have just changed."""
+        with self._lock:
+            self.synced = min(self.synced, start)
+            if self.fd < 0:
+                self.fd = os.dup(fd)
+
+    def was_synced(self, size: int) -> None:
+        """All that was in the file when it had this size."""
+        with self._lock:
+            self.synced = size
+            if self.fd >= 0 and os.fstat(self.fd).st_size == size:
+                os.close(self.fd)
+                self.fd = -1
+
+
+class LossyFile(RealFile):
+    """A file that tells what of it is not synced, after the fact: a sync in another thread may come between."""
+
+    __slots__ = ("_check", "_kept")
+
+    def __init__(self, path: str, fd: int, kept: Kept, check: Callable[[str], None]) -> None:
+        super().__init__(path, fd)
+        self._kept = kept
+        self._check = check
+
+    def append(self, parts: Sequence[Bytes]) -> int:
+        self._check(self.path)
+        start = super().append(parts)
+        self._kept.written(self.fileno(), start)
+        return start
+
+    def append_from(self, source: File, length: int, position: int) -> int:
+        self._check(self.path)
+        start = self.size
+        copied = super().append_from(source, length, position)
+        self._kept.written(self.fileno(), start)
+        return copied
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._check(self.path)
+        return super().pread(length, position)
+
+    def pwrite(self, data: Bytes, position: int) -> None:
+        self._check(self.path)
+        super().pwrite(data, position)
+        self._kept.written(self.fileno(), position)
+
+    def truncate(self, size: int) -> None:
+        self._check(self.path)
+        super().truncate(size)
+        self._kept.written(self.fileno(), size)
+
+    def sync(self) -> None:
+        self._check(self.path)
+        size = os.fstat(self.fileno()).st_size
+        super().sync()
+        self._kept.was_synced(size)
+
+
+class Change(NamedTuple):
+    """A change of a folder's entries, and how it is taken back."""
+
+    folder: str
+    undo: Callable[[], object]
+    aside: str | None
+    """A second name of a file that may have to come back."""
+
+
+class LossyDisk(RealDisk):
+    """Implements ``runtime.disk.Disk``, for one process. ``spare`` is a folder on the same file system, for files that
+    may have to come back; what is in it goes."""
+
+    def __init__(self, spare: str) -> None:
+        super().__init__()
+        self._spare = spare
+        self._spares = 0
+        self._kept: dict[tuple[int, int], Kept] = {}
+        self._changes: list[Change] = []
+        self._lock = Lock()
+        self._failing: list[str] = []
+        super().remove_tree(spare)
+        os.makedirs(spare)
+
+    def fail(self, folder: str) -> None:
+        """From now on every call raises OSError that concerns ``folder`` or what is below it."""
+        self._failing.append(folder)
+
+    def check(self, path: str) -> None:
+        for folder in self._failing:
+            if path == folder or path.startswith(folder + "/"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        self.check(path)
+        is_new = create and not os.path.exists(path)
+        fd = open_descriptor(path, create=create, read_only=read_only)
+        if is_new:
+            self._note(path, lambda: os.unlink(path))
+        found = os.fstat(fd)
+        key = found.st_dev, found.st_ino
+        if is_new or key not in self._kept:
+            self._kept[key] = Kept(found.st_size)
+        return LossyFile(path, fd, self._kept[key], self.check)
+
+    def read(self, path: str) -> bytes:
+        self.check(path)
+        return super().read(path)
+
+    def list(self, folder: str) -> list[str]:
+        self.check(folder)
+        return super().list(folder)
+
+    def remove_tree(self, path: str) -> None:
+        self.check(path)
+        super().remove_tree(path)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        self.remove(temporary)
+        file = self.open(temporary, create=True)
+        file.append([data])
+        if sync:
+            file.sync()
+        file.close()
+        self.rename(temporary, path, sync=sync)
+
+    def make_folders(self, path: str) -> None:
+        self.check(path)
+        missing = []
+        folder = path
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        super().make_folders(path)
+        for made in reversed(missing):
+            self._note(made, partial(super().remove_tree, made))
+
+    def rename(self, old: str, new: str, *, sync: bool = True) -> None:
+        self.check(old)
+        replaced = self._keep_aside(new) if os.path.isfile(new) else None
+
+        def undo() -> None:
+            os.rename(new, old)
+            if replaced is not None:
+                os.rename(replaced, new)
+
+        super().rename(old, new, sync=False)
+        self._note(new, undo, replaced)
+        if sync:
+            for folder in dict.fromkeys((os.path.dirname(new), os.path.dirname(old))):
+                self.sync_folder(folder)
+
+    def remove(self, path: str) -> None:
+        self.check(path)
+        if os.path.exists(path):
+            aside = self._keep_aside(path)
+            super().remove(path)
+            self._note(path, lambda: os.rename(aside, path), aside)
+
+    def sync_folder(self, path: str) -> None:
+        self.check(path)
+        before = list(self._changes)
+        super().sync_folder(path)
+        done = [change for change in before if change.folder == path]
+        with self._lock:
+            self._changes = [change for change in self._changes if change not in done]
+        for change in done:
+            if change.aside is not None:
+                super().remove(change.aside)
+
+    def cut(self) -> None:
+        """Leave on the disk what a loss of power would. The process must end now: nothing it knows is true any more."""
+        for kept in self._kept.values():
+            if kept.fd >= 0 and os.fstat(kept.fd).st_size > kept.synced:
+                os.ftruncate(kept.fd, kept.synced)
+        for change in reversed(self._changes):
+            with suppress(FileNotFoundError):  # what it was about has gone with a tree
+                change.undo()
+
+    def _keep_aside(self, path: str) -> str:
+        with self._lock:
+            self._spares += 1
+            aside = os.path.join(self._spare, str(self._spares))
+        os.link(path, aside)
+        return aside
+
+    def _note(self, path: str, undo: Callable[[], object], aside: str | None = None) -> None:
+        with self._lock:
+            self._changes.append(Change(os.path.dirname(path), undo, aside))

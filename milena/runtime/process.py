@@ -1,0 +1,141 @@
+"""One node as an operating-system process: its loop, its signals, its parent, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn
+
+from milena.runtime.containment import Containment
+from milena.runtime.context import Runtime
+from milena.runtime.files import RealDisk
+from milena.runtime.logging import get_logger
+from milena.runtime.randomness import Randomness
+from milena.runtime.system_clock import SystemClock
+from milena.runtime.task_scope import TaskScope
+from milena.runtime.tcp import TcpNetwork
+
+PARENT_FD: Final = "MILENA_PARENT_FD"
+"""Environment variable: a pipe's read end. Its end of file says that the parent is gone."""
+LOOP: Final = "MILENA_LOOP"
+"""Environment variable: ``asyncio`` (the default: smaller, sooner up and no slower here, see docs/performance.md) or
+``uvloop``."""
+ORPHAN_GRACE: Final = 10.0
+"""Seconds that a node whose parent is gone may take to stop in order."""
+PARENT_GONE: Final = "parent is gone"
+"""The reason of a stop."""
+FATAL_EXIT: Final = 1
+TIER_THREADS: Final = 32
+"""They wait for a store more than they work. Threads are made when there is work."""
+
+
+class Stop:
+    """The request to stop: wait for ``requested``, then read ``reason``."""
+
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+        self.reason = ""
+
+    def request(self, reason: str) -> None:
+        """The first reason stays."""
+        if not self.requested.is_set():
+            self.reason = reason
+            self.requested.set()
+
+
+Main = Callable[[Runtime, Stop], Coroutine[Any, Any, int]]
+
+
+def real_runtime(fatal: Callable[[str, BaseException | None], None] | None = None) -> Runtime:
+    """The ports on the real machine. Call it inside of the running loop."""
+    ending = fatal or end_process
+    clock = SystemClock()
+    contained = Containment(clock)
+    return Runtime(
+        clock=clock,
+        random=Randomness(),
+        network=TcpNetwork(clock),
+        disk=RealDisk(),
+        tier_disk=RealDisk(TIER_THREADS),
+        new_tasks=lambda name: TaskScope(name, ending, contained),
+        contained=contained,
+        fatal=ending,
+    )
+
+
+def end_process(description: str, error: BaseException | None) -> NoReturn:
+    """A broken invariant: say it and exit at once, so that nothing is written on top of it."""
+    get_logger("process").critical(description, exc_info=error)
+    sys.stderr.flush()
+    os._exit(FATAL_EXIT)
+
+
+def settle_memory() -> None:
+    """Call once after start-up: what lives now lives on. A full collection costs 20 ms at 400,000 objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
+
+
+def run_node(main: Main) -> int:
+    """Run ``main`` until it returns its exit code. SIGTERM, SIGINT and the parent's end request the stop;
+    a second signal ends the process at once."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_guarded(main))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    if os.environ.get(LOOP) != "uvloop":
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+async def _guarded(main: Main) -> int:
+    loop = asyncio.get_running_loop()
+    stop = Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _signalled, stop, number)
+    _watch_parent(loop, stop)
+    runtime = real_runtime()
+    loop.set_exception_handler(functools.partial(_unhandled, runtime.contained))
+    try:
+        return await main(runtime, stop)
+    finally:
+        for disk in (runtime.disk, runtime.tier_disk):
+            assert isinstance(disk, RealDisk)
+            disk.close()
+
+
+def _unhandled(contained: Containment, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception left a call-back. It may concern one connection only: what a peer sent must not end the process."""
+    message = str(context.get("message", "a call-back failed"))
+    contained.note("call-back", context.get("exception") or RuntimeError(message), message=message)
+
+
+def _signalled(stop: Stop, number: int) -> None:
+    if stop.requested.is_set():
+        os._exit(128 + number)
+    stop.request(signal.Signals(number).name)
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
+    text = os.environ.get(PARENT_FD)
+    if text is None:
+        return
+    fd = int(text)
+    os.set_inheritable(fd, False)
+
+    def readable() -> None:
+        if not os.read(fd, 64):
+            loop.remove_reader(fd)
+            stop.request(PARENT_GONE)
+            loop.call_later(ORPHAN_GRACE, os._exit, FATAL_EXIT)
+
+    loop.add_reader(fd, readable)

@@ -1,0 +1,72 @@
+"""Names to socket addresses, and listening sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from typing import Any, Final
+
+from milena.runtime.hosts import LAST_PORT, fault_of
+from milena.runtime.network import UnresolvedHost
+
+BACKLOG: Final = 1024
+
+Address = tuple[Any, ...]
+
+
+async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Address]]:
+    """(family, address) pairs of ``host``, IPv4 first as Java has them. A numeric address costs no look-up.
+
+    Raises UnresolvedHost for every name that cannot be looked up, OSError for a port that is none.
+    """
+    if not 0 <= port <= LAST_PORT:
+        raise OSError(errno.EADDRNOTAVAIL, f"{port} is no port")
+    fault = fault_of(host)
+    if fault is not None:
+        raise UnresolvedHost(host, fault)
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return [(family, (host, port) if family == socket.AF_INET else (host, port, 0, 0))]
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise UnresolvedHost(host, str(error.strerror)) from None
+    except ValueError as error:  # a UnicodeError is one: the loops' own encodings of names
+        raise UnresolvedHost(host, str(error)) from None
+    if not found:
+        raise UnresolvedHost(host, "it has no address")
+    return sorted(((family, address) for family, _, _, _, address in found), key=lambda pair: pair[0])
+
+
+async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A listening, non-blocking socket. An empty ``host`` is every address, both families where there are two."""
+    if host:
+        family, address = (await resolve(loop, host, port))[0]
+    elif socket.has_dualstack_ipv6():
+        family, address = socket.AF_INET6, ("::", port, 0, 0)
+    else:
+        family, address = socket.AF_INET, ("0.0.0.0", port)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        reason = os.strerror(error.errno or 0).lower()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from None
+    return sock
+
+
+def describe(address: Address) -> str:
+    """``host:port``; an IPv6 host in brackets, an IPv4 host of a dual-stack socket in its own form."""
+    host = str(address[0]).removeprefix("::ffff:")
+    return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"

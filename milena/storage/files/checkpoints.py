@@ -1,0 +1,118 @@
+"""Kafka's small text files: offset checkpoints, leader epochs, topic id, directory properties, clean shutdown.
+
+Parsing and writing only; who reads and writes them, and when, is the business of logs and log directories.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, Offset
+from milena.protocol.uuids import from_text, to_text
+from milena.storage.state.epoch_cache import EpochEntry
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+_VERSION: Final = 0
+
+
+class CorruptCheckpoint(ValueError):
+    """A checkpoint file that cannot be read as one."""
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
+    """``0``, the number of lines, then ``topic partition offset`` on each."""
+    return _encode([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
+    """Raises CorruptCheckpoint."""
+    offsets: dict[TopicPartition, Offset] = {}
+    for line in _decode(data):
+        fields = line.split()
+        if len(fields) != 3:
+            raise CorruptCheckpoint(f"line {line!r} is not TOPIC PARTITION OFFSET")
+        offsets[fields[0], _number(fields[1])] = Offset(_number(fields[2]))
+    return offsets
+
+
+def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    """``0``, the number of lines, then ``epoch start-offset`` on each."""
+    return _encode([f"{epoch} {start}" for epoch, start in entries])
+
+
+def decode_epochs(data: bytes) -> list[EpochEntry]:
+    """Raises CorruptCheckpoint. An empty file has no entries."""
+    entries = []
+    for line in _decode(data):
+        fields = line.split()
+        if len(fields) != 2:
+            raise CorruptCheckpoint(f"line {line!r} is not EPOCH OFFSET")
+        epoch, start = _number(fields[0]), _number(fields[1])
+        if epoch < 0 or start < 0:
+            raise CorruptCheckpoint(f"line {line!r} has a negative number")
+        entries.append(EpochEntry(LeaderEpoch(epoch), Offset(start)))
+    return entries
+
+
+def encode_partition_metadata(topic_id: UUID) -> bytes:
+    return f"version: {_VERSION}\ntopic_id: {to_text(topic_id)}".encode()
+
+
+def decode_partition_metadata(data: bytes) -> UUID:
+    """The topic's id. Raises CorruptCheckpoint."""
+    fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
+    try:
+        return from_text(fields["topic_id"].strip())
+    except (KeyError, ValueError) as error:
+        raise CorruptCheckpoint(f"no topic id in {data!r}") from error
+
+
+def encode_clean_shutdown(broker_epoch: BrokerEpoch | None) -> bytes:
+    """The epoch under which the broker ended, -1 where it had none (KIP-966)."""
+    epoch = -1 if broker_epoch is None else broker_epoch
+    return json.dumps({"version": _VERSION, "brokerEpoch": epoch}, separators=(",", ":")).encode()
+
+
+def decode_clean_shutdown(data: bytes) -> BrokerEpoch | None:
+    """None where the file names no epoch (before Kafka 4.0 it was empty)."""
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return BrokerEpoch(epoch) if isinstance(epoch, int) and epoch >= 0 else None
+
+
+def _encode(lines: list[str]) -> bytes:
+    return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
+
+
+def _decode(data: bytes) -> list[str]:
+    if data and not data.endswith(b"\n"):
+        # The number on the last line may be cut, and still be a number.
+        raise CorruptCheckpoint("the last line is cut")
+    lines = [line for line in _text(data).splitlines() if line.strip()]
+    if not lines:
+        return []
+    if _number(lines[0]) != _VERSION:
+        raise CorruptCheckpoint(f"version {lines[0]!r} is not {_VERSION}")
+    if len(lines) < 2 or _number(lines[1]) != len(lines) - 2:
+        raise CorruptCheckpoint(f"{len(lines) - 2} lines are there, {lines[1:2]} are announced")
+    return lines[2:]
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint("not UTF-8") from error
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{text!r} is no number") from error

@@ -1,0 +1,38 @@
+"""Files and folders that have been renamed away and are removed later (``file.delete.delay.ms``)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from milena.runtime.disk import Disk
+
+
+class Deletions:
+    """Paths with the time (ms) from which they may go. Marking belongs to the loop, removing to a worker."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, str]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def later(self, due_ms: int, path: str) -> None:
+        self._waiting.append((due_ms, path))
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """The paths whose time has come, no longer kept here. Delays differ by topic, so the order is not theirs."""
+        due = [path for when, path in self._waiting if when <= now_ms]
+        if due:
+            self._waiting = deque(entry for entry in self._waiting if entry[0] > now_ms)
+        return due
+
+
+def remove_paths(disk: Disk, paths: list[str]) -> None:
+    """Remove files, and folders with all that is in them. Raises OSError."""
+    for path in paths:
+        if path.endswith("-delete"):
+            disk.remove_tree(path)
+        else:
+            disk.remove(path)

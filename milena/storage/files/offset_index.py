@@ -1,0 +1,84 @@
+"""The offset index of a segment: where in the log file an offset is, sparsely.
+
+One entry of 8 bytes for about every ``index.interval.bytes``: the last offset of a batch, relative to the segment's
+base (int32), and the batch's position in the log file (int32).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from milena.runtime.disk import Disk
+from milena.storage.files.handle_cache import HandleCache
+from milena.storage.files.index_file import CorruptIndex, IndexFile
+
+_ENTRY: Final = Struct(">ii")
+ENTRY_SIZE: Final = _ENTRY.size
+
+
+class Place(NamedTuple):
+    """What an index says of the place of an offset's batch.
+
+    It begins at ``position`` or later; the batch there ends in ``indexed`` or before, None if that is the beginning of
+    the segment. It begins at ``beyond`` at the latest, and the batch there ends in ``beyond_indexed`` or before; both
+    None if the index does not reach so far.
+    """
+
+    position: int
+    indexed: int | None
+    beyond: int | None
+    beyond_indexed: int | None
+
+    def agrees(self, position: int, last_offset: int) -> bool:
+        """Whether a batch that begins at ``position`` may end in ``last_offset``."""
+        if position == self.position and self.indexed is not None:
+            return last_offset <= self.indexed
+        return position != self.beyond or self.beyond_indexed is None or last_offset <= self.beyond_indexed
+
+
+class OffsetIndex(IndexFile):
+    """Offsets go in and come out as they are; they are relative only in the file."""
+
+    __slots__ = ("base_offset",)
+
+    def __init__(self, disk: Disk, maps: HandleCache, path: str, base_offset: int, *, exists: bool) -> None:
+        super().__init__(disk, maps, path, _ENTRY, exists=exists)
+        self.base_offset = base_offset
+
+    def check(self, log_size: int) -> None:
+        """Raise CorruptIndex where the last entry cannot be about a log file of ``log_size`` bytes."""
+        if count := len(self):
+            first, (relative, position) = self[0], self[count - 1]
+            if relative < 0 or position >= max(log_size, 1) or (relative, position) < first:
+                raise CorruptIndex(f"{self.path} ends in offset +{relative} at {position} of {log_size} bytes")
+
+    def lookup(self, offset: int) -> int:
+        """A position at or before the batch that holds ``offset``."""
+        slot = self.floor_by_first(offset - self.base_offset)
+        return self[slot][1] if slot >= 0 else 0
+
+    def between(self, offset: int) -> Place:
+        """Where the batch that holds ``offset`` begins."""
+        slot = self.floor_by_first(offset - self.base_offset)
+        position, indexed, beyond, beyond_indexed = 0, None, None, None
+        if slot >= 0:
+            relative, position = self[slot]
+            indexed = self.base_offset + relative
+        if slot + 1 < len(self):
+            relative, beyond = self[slot + 1]
+            beyond_indexed = self.base_offset + relative
+        return Place(position, indexed, beyond, beyond_indexed)
+
+    def add(self, last_offset: int, position: int) -> None:
+        """Index the batch that ends in ``last_offset``; greater than those before."""
+        self.append(last_offset - self.base_offset, position)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries for ``offset`` and later."""
+        self.truncate(self.floor_by_first(offset - self.base_offset - 1) + 1)
+
+    def first_after_position(self, position: int) -> int | None:
+        """The smallest indexed offset whose batch lies at ``position`` or later; None where that is not indexed."""
+        slot = self.floor_by_second(position - 1) + 1
+        return self.base_offset + self[slot][0] if slot < len(self) else None

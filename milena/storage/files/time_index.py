@@ -1,0 +1,73 @@
+"""The time index of a segment: up to which offset no record is younger than a timestamp, for some of its batches.
+
+Entries of 12 bytes: the largest timestamp so far (int64, ms) and the last offset of the batch that has it, relative to
+the segment's base (int32). An entry (t, o) says that the batch that ends in o has a record of time t, and neither it
+nor a batch before it has one above t.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from milena.runtime.disk import Disk
+from milena.storage.files.handle_cache import HandleCache
+from milena.storage.files.index_file import CorruptIndex, IndexFile
+
+_ENTRY: Final = Struct(">qi")
+ENTRY_SIZE: Final = _ENTRY.size
+NO_TIMESTAMP: Final = -1
+
+
+class TimedOffset(NamedTuple):
+    """``timestamp`` (ms, -1 for none) was first reached in the batch that ends in ``offset``."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(IndexFile):
+    """Offsets go in and come out as they are; they are relative only in the file."""
+
+    __slots__ = ("_last_timestamp", "base_offset")
+
+    def __init__(self, disk: Disk, maps: HandleCache, path: str, base_offset: int, *, exists: bool) -> None:
+        super().__init__(disk, maps, path, _ENTRY, exists=exists)
+        self.base_offset = base_offset
+        self._last_timestamp: int | None = None
+
+    @property
+    def last(self) -> TimedOffset:
+        """The last entry, (-1, base offset) where there is none."""
+        count = len(self)
+        if not count:
+            return TimedOffset(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = self[count - 1]
+        return TimedOffset(timestamp, self.base_offset + relative)
+
+    def check(self) -> None:
+        """Raise CorruptIndex where the last entry contradicts the first, or itself."""
+        if count := len(self):
+            timestamp, relative = self[count - 1]
+            if relative < 0 or timestamp < self[0][0]:
+                raise CorruptIndex(f"{self.path} ends in timestamp {timestamp}, offset +{relative}")
+
+    def lookup(self, timestamp: int) -> int:
+        """An offset in, or before, the first batch that may have a record with ``timestamp`` or a later one.
+
+        It says where to begin to read, and is no lower bound of such records: their batch may have some before it."""
+        slot = self.floor_by_first(timestamp)
+        return self.base_offset + (self[slot][1] if slot >= 0 else 0)
+
+    def add(self, entry: TimedOffset) -> None:
+        """Note the largest timestamp so far. No effect where it is the last entry's, or smaller."""
+        if self._last_timestamp is None:
+            self._last_timestamp = self.last.timestamp
+        if entry.timestamp > self._last_timestamp:
+            self._last_timestamp = entry.timestamp
+            self.append(entry.timestamp, entry.offset - self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries for ``offset`` and later."""
+        self._last_timestamp = None
+        self.truncate(self.floor_by_second(offset - self.base_offset - 1) + 1)

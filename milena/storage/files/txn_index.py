@@ -1,0 +1,79 @@
+"""The transaction index of a segment: which transactions were aborted by markers in it.
+
+Entries of 34 bytes: version int16 (0), producer id, first offset, offset of the marker, and last stable offset after
+it, all int64. The file exists only where there was an abort. It is small and read whole.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from milena.protocol.types import Offset, ProducerId
+from milena.runtime.disk import Disk
+from milena.storage.files.index_file import CorruptIndex
+
+_ENTRY: Final = Struct(">hqqqq")
+ENTRY_SIZE: Final = _ENTRY.size
+_VERSION: Final = 0
+
+
+class AbortedTxn(NamedTuple):
+    """One aborted transaction; its records lie in ``[first_offset, last_offset]``, the last being the marker."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
+
+
+def append_aborted(disk: Disk, path: str, entry: AbortedTxn) -> None:
+    file = disk.open(path, create=True)
+    try:
+        file.append((_ENTRY.pack(_VERSION, *entry),))
+    finally:
+        file.close()
+
+
+def read_aborted(disk: Disk, path: str) -> list[AbortedTxn]:
+    """All entries, in the order of their markers; none where the file is missing. Raises CorruptIndex."""
+    try:
+        data = disk.read(path)
+    except FileNotFoundError:
+        return []
+    return decode_aborted(data, path)
+
+
+def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
+    """All entries of an index that ``path`` names. Raises CorruptIndex."""
+    if len(data) % ENTRY_SIZE:
+        raise CorruptIndex(f"{path} has {len(data)} bytes, no multiple of {ENTRY_SIZE}")
+    entries = []
+    for version, producer, first, last, stable in _ENTRY.iter_unpack(data):
+        if version > _VERSION or last < first:
+            raise CorruptIndex(f"{path} has an entry of version {version} from {first} to {last}")
+        entries.append(AbortedTxn(ProducerId(producer), Offset(first), Offset(last), Offset(stable)))
+    return entries
+
+
+def truncate_aborted(disk: Disk, path: str, offset: Offset) -> None:
+    """Drop the entries whose markers are at ``offset`` or later."""
+    entries = read_aborted(disk, path)
+    kept = sum(entry.last_offset < offset for entry in entries)
+    if kept < len(entries):
+        file = disk.open(path)
+        try:
+            file.truncate(kept * ENTRY_SIZE)
+        finally:
+            file.close()
+
+
+def overlapping(entries: list[AbortedTxn], start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool]:
+    """The aborted transactions with records in ``[start, upper)``, and whether later segments can have no more."""
+    found = []
+    for entry in entries:
+        if entry.last_offset >= start and entry.first_offset < upper:
+            found.append(entry)
+        if entry.last_stable_offset >= upper:
+            return found, True
+    return found, False

@@ -1,0 +1,1 @@
+"""One partition's log: open, append, read, truncate, recover."""

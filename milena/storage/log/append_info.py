@@ -1,0 +1,54 @@
+"""What goes into an append and comes out of it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import Offset
+
+
+class Origin(Enum):
+    """Who appends as a leader, and so which checks apply."""
+
+    CLIENT = "client"
+    """A producer: all of Kafka's checks."""
+    COORDINATOR = "coordinator"
+    """The broker itself, for its groups and transactions: may write control batches, has no sequences."""
+    RAFT = "raft"
+    """The controller, for the metadata log: any number of batches, stored as they are."""
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append. Timestamps are ms, -1 for none."""
+
+    first_offset: Offset
+    last_offset: Offset
+    max_timestamp: int
+    log_append_time: int
+    """The broker's time, where the topic uses that; for a duplicate that of the batch it repeats."""
+    log_start_offset: Offset
+    size: int
+    """Bytes written, 0 for a duplicate."""
+    duplicate: bool = False
+    """Nothing was written: the producer had sent this batch before."""
+
+
+class RecordError(NamedTuple):
+    """Why one record, by its place in the batch, was refused."""
+
+    record: int
+    message: str
+
+
+class MalformedRecords(KafkaError):
+    """Not exactly one batch of the current format. Kafka refuses that before it looks at the log."""
+
+
+class InvalidRecords(KafkaError):
+    """A batch refused for some of its records (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, errors: tuple[RecordError, ...]) -> None:
+        super().__init__(code, message)
+        self.record_errors = errors

@@ -1,0 +1,107 @@
+"""Walking over the batches of a log file by their headers, without reading the records where they are not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
+
+from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchView, CorruptBatch
+from milena.protocol.records.crc import crc32c
+from milena.runtime.disk import File
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_CRC_FROM: Final = 21
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_CHUNK: Final = 1 << 20
+LOOKUP_CHUNK: Final = 8 << 10
+"""Bytes read at once where only a few headers are wanted."""
+
+
+class Source(Protocol):
+    """Where a log's bytes come from: a file, or what was read of one."""
+
+    def pread(self, length: int, position: int) -> bytes: ...
+
+
+class ScannedBatch(NamedTuple):
+    """A batch's header and place, under the names of ``protocol.records.batch.BatchView``."""
+
+    position: int
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & _TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & _CONTROL != 0
+
+
+def scan_batches(
+    file: Source, start: int, end: int, *, chunk: int = _CHUNK, whole: bool = True
+) -> Iterator[ScannedBatch]:
+    """The whole batches in ``[start, end)``, which begins at a batch's border; not ``whole``: those whose headers lie
+    there.
+
+    Raises CorruptBatch, after those before it, where the bytes are no batch or, with ``whole``, one reaches beyond
+    ``end``.
+    """
+    data, at = b"", start
+    position = start
+    while position < end:
+        if position + HEADER_SIZE > end:
+            if not whole:
+                return
+            raise CorruptBatch(f"{end - position} bytes at {position} are less than a batch header")
+        if position + HEADER_SIZE > at + len(data):
+            data, at = file.pread(min(max(chunk, HEADER_SIZE), end - position), position), position
+            if len(data) < HEADER_SIZE:
+                raise CorruptBatch(f"the file ends within the batch header at {position}")
+        batch = ScannedBatch(position, *_HEADER.unpack_from(data, position - at))
+        if batch.magic != MAGIC or batch.batch_length < HEADER_SIZE - LOG_OVERHEAD or batch.last_offset_delta < 0:
+            raise CorruptBatch(f"no batch header at {position}")
+        if whole and position + batch.size > end:
+            raise CorruptBatch(f"the batch at {position} has {batch.size} bytes, {end - position} are there")
+        yield batch
+        position += batch.size
+
+
+def read_batch(file: File, batch: ScannedBatch) -> BatchView:
+    """The whole batch. Raises CorruptBatch where the file has become shorter."""
+    return BatchView(memoryview(bytearray(file.pread(batch.size, batch.position))))
+
+
+def has_valid_crc(file: Source, batch: ScannedBatch) -> bool:
+    """Compare the checksum, a part at a time: what claims to be a batch may be as long as the file."""
+    crc = 0
+    position, end = batch.position + _CRC_FROM, batch.position + batch.size
+    while position < end:
+        data = file.pread(min(_CHUNK, end - position), position)
+        if not data:
+            return False
+        crc = crc32c(data, crc)
+        position += len(data)
+    return crc == batch.crc

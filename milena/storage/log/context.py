@@ -1,0 +1,86 @@
+"""What the logs of one log directory share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from milena.runtime.clock import Clock
+from milena.runtime.disk import Disk
+from milena.storage.files.deletions import Deletions
+from milena.storage.files.handle_cache import HandleCache
+
+if TYPE_CHECKING:
+    from milena.storage.log.partition_log import PartitionLog
+
+DEFAULT_OPEN_FILES: Final = 256
+DEFAULT_OPEN_MAPS: Final = 64
+DEFAULT_PRODUCER_EXPIRATION_MS: Final = 86_400_000
+
+
+class EventLog(Protocol):
+    """Takes one event with its fields. A bound logger of ``runtime.logging`` is one."""
+
+    def info(self, event: str, **fields: object) -> object: ...
+
+    def warning(self, event: str, **fields: object) -> object: ...
+
+    def error(self, event: str, **fields: object) -> object: ...
+
+
+class Silence:
+    """An EventLog that keeps nothing."""
+
+    def info(self, event: str, **fields: object) -> None: ...
+
+    def warning(self, event: str, **fields: object) -> None: ...
+
+    def error(self, event: str, **fields: object) -> None: ...
+
+
+def _no_jitter(_bound: int) -> int:
+    return 0
+
+
+def _ignore(_error: OSError) -> None: ...
+
+
+def _nothing() -> None: ...
+
+
+def _unheard(_log: PartitionLog) -> None: ...
+
+
+@dataclass(slots=True)
+class LogContext:
+    """One log directory's surroundings."""
+
+    disk: Disk
+    clock: Clock
+    events: EventLog = field(default_factory=Silence)
+    files: HandleCache = field(default_factory=lambda: HandleCache(DEFAULT_OPEN_FILES))
+    maps: HandleCache = field(default_factory=lambda: HandleCache(DEFAULT_OPEN_MAPS))
+    deletions: Deletions = field(default_factory=Deletions)
+    producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
+    jitter: Callable[[int], int] = _no_jitter
+    """A random number in ``[0, bound)``, for ``segment.jitter.ms``."""
+    failed: Callable[[OSError], None] = _ignore
+    """The directory cannot be used: it must go offline."""
+    truncated: Callable[[], None] = _nothing
+    """A log was cut below its recovery point: the checkpoint on disk must be renewed."""
+    save_checkpoints: Callable[[], None] = _nothing
+    """Write the directory's offset checkpoints now. For a log that begins a segment while the recovery point on disk
+    lies beyond a truncation: segments that were filled again since would count as synced."""
+    rolled: Callable[[PartitionLog], None] = _unheard
+    """A log has begun a segment: what is before it should be flushed."""
+    sync_soon: Callable[[PartitionLog], None] = _unheard
+    """A log that is synced before others hear of its records has some that are not."""
+    synced: Callable[[PartitionLog], None] = _unheard
+    """That was done, as far as the log went when it began."""
+    start_moved: Callable[[PartitionLog], None] = _unheard
+    """A log begins later than before: retention, or somebody who asked for it."""
+    tiered: bool = False
+    """The broker has a remote tier."""
+    offline: bool = False
+    """Set when the directory has gone offline; its logs refuse everything from then on."""

@@ -1,0 +1,41 @@
+"""Where the errors of the disk and of damaged files become Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
+from milena.storage.files.index_file import CorruptIndex
+
+if TYPE_CHECKING:
+    from milena.storage.log.partition_log import PartitionLog
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def guarded(
+    method: Callable[Concatenate[PartitionLog, P], T],
+) -> Callable[Concatenate[PartitionLog, P], T]:
+    """A method of a log that touches the disk.
+
+    In an offline directory, or once the log is deleted, it raises KafkaError KAFKA_STORAGE_ERROR at once. An OSError
+    takes the directory offline and comes out as that too; a damaged file as CORRUPT_MESSAGE.
+    """
+
+    @wraps(method)
+    def call(log: PartitionLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if log.context.offline or log.retired:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder} is offline")
+        try:
+            return method(log, *args, **kwargs)
+        except (CorruptBatch, CorruptIndex) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except OSError as error:
+            log.context.failed(error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder}: {error}") from error
+
+    return call

@@ -1,0 +1,341 @@
+"""Opening a log: what is in its folder becomes segments, epochs and producers again, recovered where it must be."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from milena.config.topic_config import TopicConfig
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import Offset
+from milena.storage.files.checkpoints import (
+    CorruptCheckpoint,
+    decode_epochs,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
+from milena.storage.files.index_file import CorruptIndex
+from milena.storage.files.names import (
+    CLEANED,
+    DELETED,
+    EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TEMPORARY,
+    TIME_INDEX,
+    TXN_INDEX,
+    offset_of_file,
+    segment_file,
+)
+from milena.storage.log.context import LogContext
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.producer_files import ProducerFiles
+from milena.storage.log.recovery import Cut, Recovery
+from milena.storage.log.replay import rebuild_epochs, replay_producers
+from milena.storage.log.segment import Segment
+from milena.storage.log.segments import Segments
+from milena.storage.log.tiering import NEVER_TIERED, may_be_tiered
+from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
+from milena.storage.state.producer_state import ProducerState
+
+_REMAINS = (DELETED, CLEANED, TEMPORARY)
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A log that is being opened."""
+
+    context: LogContext
+    folder: str
+    topic: str
+    partition: int
+    config: TopicConfig
+    log_start: Offset
+    segments: Segments = field(default_factory=Segments)
+    epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
+    producers: ProducerState = field(default_factory=ProducerState)
+    names: list[str] = field(default_factory=list)
+    saved_epochs: tuple[EpochEntry, ...] = ()
+    """As the checkpoint has them."""
+
+    def event(self, event: str, **fields: object) -> None:
+        self.context.events.warning(event, topic=self.topic, partition=self.partition, **fields)
+
+
+def open_log(
+    context: LogContext,
+    folder: str,
+    topic: str,
+    partition: int,
+    topic_id: UUID | None,
+    config: TopicConfig,
+    *,
+    recovery_point: Offset,
+    log_start_offset: Offset,
+    clean: bool,
+) -> PartitionLog:
+    """The log in ``folder``, which is made where it is missing.
+
+    ``recovery_point`` and ``log_start_offset`` come from the directory's checkpoints; ``clean``: all was closed in
+    order. May run in a worker. Raises OSError, KafkaError INCONSISTENT_TOPIC_ID where the folder is another topic's.
+    """
+    loading = _Loading(context, folder, topic, partition, config, log_start_offset)
+    _list_files(loading)
+    topic_id, new_id = _topic_id(loading, topic_id)
+    # What lies before the log's start was perhaps never synced, and nobody asks for it.
+    recovery_point = max(recovery_point, log_start_offset)
+    sound = _load_segments(loading, None if clean else recovery_point)
+    files = ProducerFiles(context, _offsets(loading.names, SNAPSHOT))
+    _load_epochs(loading)
+    loading.log_start = _told_by_epochs(loading)
+    try:
+        for segment, has_indexes in sound:
+            _check_indexes(loading, segment, has_indexes)
+        log_start, log_end = _bring_up(loading, files, recovery_point, clean)
+    except CorruptBatch as error:
+        loading.event("log damaged before its recovery point", reason=str(error))
+        log_start, log_end = _bring_up(loading, files, log_start_offset, False)
+    for segment in loading.segments:
+        segment.rest()
+    log = PartitionLog(
+        context,
+        folder,
+        topic,
+        partition,
+        topic_id,
+        config,
+        loading.segments,
+        loading.epochs,
+        loading.producers,
+        files,
+        log_start=log_start,
+        log_end=log_end,
+        recovery_point=log_end if clean else min(recovery_point, log_end),
+    )
+    # Where the file has more, that was cut off just now, and will be again.
+    loading.epochs.dirty = _knows_more(loading, log_start)
+    log.save_epochs()
+    log.folder_changed = not (clean and loading.names)  # a process that was killed may not have synced it
+    if new_id:
+        log.must_sync(f"{folder}/{PARTITION_METADATA}")
+    return log
+
+
+def _told_by_epochs(loading: _Loading) -> Offset:
+    """A tiered log syncs its epochs when its start moves; the checkpoint of starts is written later. Epochs that begin
+    above the start were cut there, but for those that were built anew once: they begin with what is local."""
+    start, known, segments = loading.log_start, loading.saved_epochs, loading.segments
+    if not known or not len(segments) or known[0].start == segments[0].base_offset:
+        return start
+    # The topic may be tiered again at any time.
+    tiered = loading.context.tiered and not loading.config.compacted and loading.topic not in NEVER_TIERED
+    return max(start, known[0].start) if tiered else start
+
+
+def _list_files(loading: _Loading) -> None:
+    disk = loading.context.disk
+    try:
+        names = disk.list(loading.folder)
+    except FileNotFoundError:
+        disk.make_folders(loading.folder)
+        return
+    for name in names:
+        if name.endswith(_REMAINS):
+            disk.remove(f"{loading.folder}/{name}")
+        else:
+            loading.names.append(name)
+
+
+def _topic_id(loading: _Loading, expected: UUID | None) -> tuple[UUID | None, bool]:
+    """The id in ``partition.metadata``, else the expected one, which is written; and whether it was."""
+    disk, path = loading.context.disk, f"{loading.folder}/{PARTITION_METADATA}"
+    if PARTITION_METADATA in loading.names:
+        try:
+            found = decode_partition_metadata(disk.read(path))
+        except CorruptCheckpoint as error:
+            loading.event("topic id unreadable", path=path, reason=str(error))
+        else:
+            if expected is not None and found != expected:
+                raise KafkaError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} has the topic id {found}, where {expected} is expected"
+                )
+            return found, False
+    if expected is None:
+        return None, False
+    disk.write_atomic(path, encode_partition_metadata(expected), sync=False)  # it is synced before the first record
+    return expected, True
+
+
+def _offsets(names: list[str], suffix: str) -> list[Offset]:
+    return [
+        Offset(offset)
+        for name in names
+        if name.endswith(suffix)
+        and (offset := offset_of_file(name)) is not None
+        and name == segment_file(offset, suffix)
+    ]
+
+
+def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tuple[Segment, bool]]:
+    """Open the segments in order; indexes without a log go.
+
+    Returns those whose indexes count, and whether they are there; the others, from the one of ``recovery_point`` on,
+    get new ones in recovery.
+    """
+    disk, folder = loading.context.disk, loading.folder
+    names = set(loading.names)
+    bases = _offsets(loading.names, LOG)
+    for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX):
+        for offset in _offsets(loading.names, suffix):
+            if segment_file(offset, LOG) not in names:
+                loading.event("index without a log removed", path=f"{folder}/{segment_file(offset, suffix)}")
+                disk.remove(f"{folder}/{segment_file(offset, suffix)}")
+    sound = len(bases) if recovery_point is None else max(bisect_right(bases, recovery_point) - 1, 0)
+    checked = []
+    for number, base in enumerate(bases):
+        size = disk.size(f"{folder}/{segment_file(base, LOG)}")
+        has_indexes = all(segment_file(base, suffix) in names for suffix in (OFFSET_INDEX, TIME_INDEX))
+        segment = Segment(loading.context, folder, base, size=size, indexes_exist=has_indexes and number < sound)
+        loading.segments.add(segment)
+        if number < sound:
+            checked.append((segment, has_indexes))
+    return checked
+
+
+def _check_indexes(loading: _Loading, segment: Segment, has_indexes: bool) -> None:
+    """Missing or impossible ones are built anew. Raises CorruptBatch where that needs what is damaged."""
+    try:
+        if segment.size and not has_indexes:
+            raise CorruptIndex("an index is missing")
+        if has_indexes:
+            segment.offset_index.check(segment.size)
+            segment.time_index.check()
+            segment.aborted()
+    except CorruptIndex as error:
+        loading.event("index built anew", segment=segment.base_offset, reason=str(error))
+        _rebuild_indexes(loading, segment)
+    segment.release_indexes()
+
+
+def _rebuild_indexes(loading: _Loading, segment: Segment) -> None:
+    """With producers of its own, to know which transactions were aborted."""
+    files = ProducerFiles(loading.context, _offsets(loading.names, SNAPSHOT))
+    recovery = _recovery(loading, files, ProducerState(), LeaderEpochCache())
+    recovery.producers_as_of(segment.base_offset)
+    cut = recovery.rebuild(segment)
+    if cut is not None:
+        _report(loading, cut, 0)
+
+
+def _recovery(loading: _Loading, files: ProducerFiles, producers: ProducerState, epochs: LeaderEpochCache) -> Recovery:
+    config = loading.config
+    return Recovery(
+        loading.folder,
+        loading.segments,
+        epochs,
+        producers,
+        files,
+        loading.log_start,
+        config.index_interval_bytes,
+        config.compacted,
+    )
+
+
+def _load_epochs(loading: _Loading) -> None:
+    """From the checkpoint, or where that is missing, empty or damaged, from the batches."""
+    path = f"{loading.folder}/{EPOCHS}"
+    reason = "missing"
+    if EPOCHS in loading.names:
+        try:
+            loading.saved_epochs = tuple(
+                EpochEntry(epoch, start) for epoch, start in decode_epochs(loading.context.disk.read(path))
+            )
+            loading.epochs = LeaderEpochCache(loading.saved_epochs)
+        except CorruptCheckpoint as error:
+            reason = str(error)
+    if loading.epochs.entries:
+        return
+    if any(segment.size for segment in loading.segments):
+        loading.event("leader epochs built anew", path=path, reason=reason)
+        try:
+            rebuild_epochs(loading.segments, loading.epochs)
+        except CorruptBatch:
+            # The torn end of a killed log: recovery cuts it, and there are no epochs beyond it.
+            return
+
+
+def _knows_more(loading: _Loading, log_start: Offset) -> bool:
+    """Whether recovery has found epochs in the batches that the checkpoint lacks: a power loss may leave an old one."""
+    saved = dict(loading.saved_epochs)
+    return any(
+        epoch not in saved or (start != saved[epoch] and start > log_start) for epoch, start in loading.epochs.entries
+    )
+
+
+def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, clean: bool) -> tuple[Offset, Offset]:
+    """Recover what must be, and make segments, epochs and producers agree; the log's start and end."""
+    segments, config = loading.segments, loading.config
+    if len(segments):
+        if not clean:
+            _recover(loading, files, recovery_point)
+        if segments.active.next_offset() < loading.log_start:
+            _restart_at_log_start(loading)
+    if not len(segments):
+        segments.add(Segment.create(loading.context, loading.folder, loading.log_start, config))
+    log_end = segments.active.next_offset()
+    tiered = may_be_tiered(loading.context, loading.topic, config)
+    log_start = loading.log_start if tiered else max(loading.log_start, segments[0].base_offset)
+    loading.epochs.truncate_from_end(log_end)
+    loading.epochs.truncate_from_start(log_start)
+    _load_producers(loading, files, log_start, log_end, clean)
+    return log_start, log_end
+
+
+def _recover(loading: _Loading, files: ProducerFiles, recovery_point: Offset) -> None:
+    cut = _recovery(loading, files, loading.producers, loading.epochs).run(recovery_point)
+    if cut is not None:
+        dropped = loading.segments.take_beyond(cut.segment)
+        _drop(loading, dropped)
+        _report(loading, cut, len(dropped))
+
+
+def _drop(loading: _Loading, segments: list[Segment]) -> None:
+    """Rename the files away at once: another segment may begin where one of these did."""
+    context = loading.context
+    due = context.clock.time_ms() + loading.config.file_delete_delay_ms
+    for segment in segments:
+        for path in segment.mark_deleted():
+            context.deletions.later(due, path)
+
+
+def _report(loading: _Loading, cut: Cut, dropped: int) -> None:
+    loading.event(
+        "log cut in recovery",
+        segment=cut.segment,
+        next_offset=cut.next_offset,
+        bytes_cut=cut.size,
+        segments_dropped=dropped,
+        reason=cut.reason,
+    )
+
+
+def _restart_at_log_start(loading: _Loading) -> None:
+    """Files were lost: what is left ends before the log's start, so nothing of it counts."""
+    loading.event("log ends before its start, all segments dropped", log_start=loading.log_start)
+    _drop(loading, loading.segments.take_from(0))
+    loading.epochs.clear()
+    loading.producers.clear()
+
+
+def _load_producers(loading: _Loading, files: ProducerFiles, log_start: Offset, log_end: Offset, clean: bool) -> None:
+    files.remove_strays(loading.folder, [segment.base_offset for segment in loading.segments])
+    files.keep_within(loading.folder, log_start, log_end)
+    if not clean:
+        files.take(loading.folder, loading.producers, log_end)
+    else:
+        start = files.load(loading.folder, loading.producers, upto=log_end, log_start=log_start)
+        replay_producers(loading.segments, loading.producers, start, log_end)

@@ -1,0 +1,244 @@
+"""Appending to a log, as its leader or as a follower (kafka-behaviour F3, F4, B5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import NO_TIMESTAMP, BatchView, TimestampType
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.disk import Bytes
+from milena.storage.files.end_marker import read_end_marker
+from milena.storage.files.txn_index import AbortedTxn
+from milena.storage.log.append_info import AppendInfo, MalformedRecords, Origin
+from milena.storage.log.flush import SYNCED_FIRST
+from milena.storage.log.validation import LOG_APPEND_TIME, Steps, split_batches, validation
+from milena.storage.state.producer_state import EndMarker, KeptBatch
+
+if TYPE_CHECKING:
+    from milena.config.topic_config import TopicConfig
+    from milena.storage.log.partition_log import PartitionLog
+
+
+class AppendCheck:
+    """The one batch of a client or coordinator on its way into a log, checked step by step.
+
+    ``config`` is that of the log when the check began. If the log has another one by the end, check anew.
+    """
+
+    __slots__ = ("_steps", "batch", "config", "origin")
+
+    def __init__(self, config: TopicConfig, origin: Origin, batch: BatchView, steps: Steps) -> None:
+        self.config = config
+        self.origin = origin
+        self.batch = batch
+        """What is to be stored, once the check is done."""
+        self._steps = steps
+
+    def advance(self) -> int | None:
+        """Work for a moment; returns about how many records' worth that was, None when the check is done. Raises
+        KafkaError for what is refused."""
+        try:
+            return next(self._steps)
+        except StopIteration as done:
+            self.batch = done.value
+            return None
+
+    def finish(self) -> AppendCheck:
+        """Do all of it. Raises KafkaError."""
+        while self.advance() is not None:
+            pass
+        return self
+
+
+Begun: TypeAlias = AppendInfo | AppendCheck
+"""What was appended; or the check that must be done before."""
+
+
+def append_or_check(log: PartitionLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
+    """Append one batch, where the check of it is little work; else the check, which is not done yet. Raises KafkaError,
+    OSError; nothing is written then."""
+    batches = split_batches(records)
+    if len(batches) != 1:
+        raise MalformedRecords(
+            ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}"
+        )
+    batch, config = batches[0], log.config
+    now = log.context.clock.time_ms()
+    checked = validation(batch, config, origin, now)
+    if isinstance(checked, BatchView):
+        return _append_one(log, checked, origin, leader_epoch, now)
+    return AppendCheck(config, origin, batch, checked)
+
+
+def append_one(log: PartitionLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> AppendInfo:
+    """Check one batch to the end and append it. Raises KafkaError, OSError; nothing is written then."""
+    begun = append_or_check(log, records, origin, leader_epoch)
+    return begun if isinstance(begun, AppendInfo) else append_checked(log, begun.finish(), leader_epoch)
+
+
+def append_checked(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch) -> AppendInfo:
+    """Append what was checked. Raises KafkaError, OSError; nothing is written then."""
+    return _append_one(log, check.batch, check.origin, leader_epoch, log.context.clock.time_ms())
+
+
+def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoch: LeaderEpoch, now: int) -> AppendInfo:
+    by_broker = log.config.message_timestamp_type == LOG_APPEND_TIME
+    marker = None
+    size = len(batch.memory)
+    of_producer = batch.has_producer_id
+    if of_producer:
+        if batch.is_control:
+            marker = read_end_marker(batch)
+            if marker is not None:
+                log.producers.check_marker(marker)
+        else:
+            if origin is Origin.CLIENT and (kept := log.producers.duplicate_of(batch)) is not None:
+                return _repeated(log, kept)
+            log.producers.check_batch(batch, sequenced=origin is Origin.CLIENT)
+    if size > log.config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{size} bytes do not fit into a segment: segment.bytes is {log.config.segment_bytes}",
+        )
+    if by_broker:
+        batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now)
+    first = log.log_end_offset
+    batch.assign(first, leader_epoch)
+    if marker is not None:
+        marker = marker._replace(offset=first)
+    _write(log, batch.memory, (batch,), now)
+    if of_producer:
+        _note_producer(log, batch, marker)
+    return AppendInfo(
+        first,
+        batch.last_offset,
+        batch.max_timestamp,
+        batch.max_timestamp if by_broker else NO_TIMESTAMP,
+        log.log_start_offset,
+        size,
+    )
+
+
+def append_raft(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch) -> AppendInfo:
+    """Append the controller's batches, which get their offsets and epoch here. Raises KafkaError, OSError."""
+    batches = split_batches(records)
+    offset = log.log_end_offset
+    for batch in batches:
+        _check_crc(batch)
+        batch.assign(offset, leader_epoch)
+        offset = batch.next_offset
+    return _append_all(log, records, batches)
+
+
+def append_fetched(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch | None) -> AppendInfo:
+    """Append what a leader sent, as it is. Batches of an epoch above ``leader_epoch`` are left out, with all after.
+
+    Raises KafkaError (CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR for offsets out of order), OSError.
+    """
+    accepted: list[BatchView] = []
+    next_offset = log.log_end_offset
+    for batch in split_batches(records):
+        if leader_epoch is not None and batch.leader_epoch > leader_epoch:
+            break
+        if batch.base_offset < next_offset or batch.last_offset_delta < 0:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{log.topic}-{log.partition}: a batch at {batch.base_offset}, where {next_offset} is the next offset",
+            )
+        _check_crc(batch)
+        accepted.append(batch)
+        next_offset = batch.next_offset
+    return _append_all(log, records, accepted)
+
+
+def _append_all(log: PartitionLog, records: memoryview, batches: Sequence[BatchView]) -> AppendInfo:
+    end = log.log_end_offset
+    if not batches:
+        return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, NO_TIMESTAMP, log.log_start_offset, 0)
+    now = log.context.clock.time_ms()
+    position = 0
+    for piece, size in _pieces(batches, log.config.segment_bytes):
+        _write(log, records[position : position + size], piece, now)
+        position += size
+        for batch in piece:
+            if batch.has_producer_id:
+                _note_producer(log, batch, read_end_marker(batch) if batch.is_control else None)
+    newest = max(batch.max_timestamp for batch in batches)
+    first, last = Offset(batches[0].base_offset), batches[-1].last_offset
+    return AppendInfo(first, last, newest, NO_TIMESTAMP, log.log_start_offset, position)
+
+
+def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence[BatchView], int]]:
+    """As many batches at a time, with their bytes, as fit into a segment, and at least one."""
+    start = size = 0
+    for index, batch in enumerate(batches):
+        if index > start and size + batch.size_in_bytes > limit:
+            yield batches[start:index], size
+            start, size = index, 0
+        size += batch.size_in_bytes
+    yield batches[start:], size
+
+
+def _repeated(log: PartitionLog, kept: KeptBatch) -> AppendInfo:
+    """The answer to a batch that is in the log already, and perhaps not synced: the first sync may have failed."""
+    _flush_if_due(log)
+    return AppendInfo(
+        kept.first_offset, kept.last_offset, kept.timestamp, kept.timestamp, log.log_start_offset, 0, duplicate=True
+    )
+
+
+def _check_crc(batch: BatchView) -> None:
+    if not batch.is_valid:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch at {batch.base_offset} is not {batch.crc}"
+        )
+
+
+def _write(log: PartitionLog, data: Bytes, batches: Sequence[BatchView], now: int) -> None:
+    """Roll if it must be, write, and move the end of the log."""
+    config = log.config
+    last = batches[-1]
+    segment = log.segments.active
+    if segment.must_roll(
+        size=len(data),
+        last_offset=last.last_offset,
+        max_timestamp=last.max_timestamp if len(batches) == 1 else max(batch.max_timestamp for batch in batches),
+        now=now,
+        config=config,
+    ):
+        segment = log.roll(Offset(batches[0].base_offset))
+    epochs = log.epochs
+    for batch in batches:
+        if batch.leader_epoch != epochs.latest and batch.leader_epoch >= 0:
+            # A follower that began in the tier may know epochs beyond its end.
+            epochs.truncate_from_end(Offset(batch.base_offset))
+            epochs.assign(batch.leader_epoch, Offset(batch.base_offset))
+    if epochs.dirty:
+        log.save_epochs()
+    segment.append(data, batches, config.index_interval_bytes)
+    log.log_end_offset = last.next_offset
+    _flush_if_due(log)
+
+
+def _flush_if_due(log: PartitionLog) -> None:
+    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+        log.flush()
+    elif log.topic in SYNCED_FIRST:
+        log.context.sync_soon(log)
+
+
+def _note_producer(log: PartitionLog, batch: BatchView, marker: EndMarker | None) -> None:
+    state = log.producers
+    if not batch.is_control:
+        state.add_batch(batch)
+    elif marker is not None and (completed := state.end_txn(marker)) is not None and completed.aborted:
+        log.add_aborted(
+            AbortedTxn(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                state.stable_offset_after(completed),
+            )
+        )

@@ -1,0 +1,118 @@
+"""The snapshot files of a partition's producers: writing them, and loading the newest one that can be read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+
+from milena.protocol.types import Offset
+from milena.storage.files.names import DELETED, SNAPSHOT, segment_file
+from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from milena.storage.log.context import LogContext
+from milena.storage.state.producer_state import ProducerState, is_expired
+
+
+class ProducerFiles:
+    """The snapshots of one log, by offset. Taken at each roll, at a clean end and after a truncation."""
+
+    __slots__ = ("_context", "_offsets", "newest")
+
+    newest: Offset
+    """Where the last snapshot was taken; none is taken at the same offset again."""
+
+    def __init__(self, context: LogContext, offsets: Iterable[int] = ()) -> None:
+        self._context = context
+        self._offsets = sorted(offsets)
+        self.newest = Offset(self._offsets[-1] if self._offsets else 0)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where there are snapshots, ascending."""
+        return tuple(self._offsets)
+
+    def take(self, folder: str, state: ProducerState, offset: Offset) -> str | None:
+        """Write the state as it is at ``offset``, not yet synced; the path, or None where there is nothing new."""
+        if offset <= self.newest:
+            return None
+        self.newest = offset
+        return self.put(folder, state, offset)
+
+    def put(self, folder: str, state: ProducerState, offset: Offset) -> str:
+        """Write what the state was at ``offset``, where there is no snapshot; its path."""
+        path = _path(folder, offset)
+        self._context.disk.write_atomic(path, encode_snapshot(state), sync=False)
+        if offset not in self._offsets:
+            insort(self._offsets, offset)
+        return path
+
+    def adopt(self, folder: str, data: bytes, offset: Offset) -> None:
+        """Write a snapshot that was taken elsewhere, and sync it: nothing here can tell what is in it."""
+        self._context.disk.write_atomic(_path(folder, offset), data)
+        if offset not in self._offsets:
+            insort(self._offsets, offset)
+
+    def load(self, folder: str, state: ProducerState, *, upto: Offset, log_start: Offset) -> Offset:
+        """Fill ``state`` from the newest readable snapshot not after ``upto``.
+
+        Returns the offset it is of, ``log_start`` where there is none.
+        """
+        now = self._context.clock.time_ms()
+        while past := bisect_right(self._offsets, upto):
+            offset = Offset(self._offsets[past - 1])
+            path = _path(folder, offset)
+            try:
+                entries = decode_snapshot(self._context.disk.read(path))
+            except (CorruptSnapshot, FileNotFoundError) as error:
+                self._context.events.warning("producer snapshot unreadable", path=path, reason=str(error))
+                self._remove(folder, offset)
+                continue
+            expiration = self._context.producer_expiration_ms
+            state.load((key, entry) for key, entry in entries if not is_expired(entry, now, expiration))
+            self.newest = offset
+            return offset
+        state.clear()
+        self.newest = log_start
+        return log_start
+
+    def keep_within(self, folder: str, log_start: Offset, log_end: Offset) -> None:
+        """Remove the snapshots that are of no use to a log from ``log_start`` to ``log_end``."""
+        for offset in self._offsets.copy():
+            if offset > log_end or offset <= log_start:
+                self._remove(folder, offset)
+
+    def remove_strays(self, folder: str, bases: Iterable[int]) -> None:
+        """Remove the snapshots that belong to no segment, but for the newest of them if it is after all segments."""
+        known = set(bases)
+        strays = [offset for offset in self._offsets if offset not in known]
+        if strays and known and strays[-1] >= max(known):
+            strays.pop()
+        for offset in strays:
+            self._remove(folder, offset)
+
+    def remove_all(self, folder: str) -> None:
+        for offset in self._offsets.copy():
+            self._remove(folder, offset)
+        self.newest = Offset(0)
+
+    def mark_deleted(self, folder: str, offset: Offset) -> str | None:
+        """Rename the snapshot at ``offset`` away; its new path, None where there is none."""
+        if offset not in self._offsets:
+            return None
+        self._offsets.remove(offset)
+        path = _path(folder, offset)
+        if not self._context.disk.exists(path):
+            return None
+        self._context.disk.rename(path, path + DELETED, sync=False)
+        return path + DELETED
+
+    def log_start_moved(self, log_start: Offset) -> None:
+        """The log begins at ``log_start`` now."""
+        self.newest = Offset(self._offsets[-1]) if self._offsets else log_start
+
+    def _remove(self, folder: str, offset: int) -> None:
+        self._context.disk.remove(_path(folder, offset))
+        del self._offsets[bisect_left(self._offsets, offset)]
+
+
+def _path(folder: str, offset: int) -> str:
+    return f"{folder}/{segment_file(offset, SNAPSHOT)}"

@@ -1,0 +1,358 @@
+"""One segment of a log: the file of batches, its two sparse indexes and its transaction index.
+
+A segment holds no open file until it is used, and gives it back when many others are (``HandleCache``). A sealed one
+keeps nothing in memory but its place, size and largest timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from milena.config.topic_config import TopicConfig
+from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD
+from milena.protocol.types import Offset
+from milena.runtime.disk import Bytes, File
+from milena.storage.files.names import DELETED, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_file
+from milena.storage.files.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
+from milena.storage.files.offset_index import OffsetIndex
+from milena.storage.files.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from milena.storage.files.time_index import NO_TIMESTAMP, TimedOffset, TimeIndex
+from milena.storage.files.txn_index import AbortedTxn, append_aborted, read_aborted, truncate_aborted
+from milena.storage.log.batch_scan import LOOKUP_CHUNK, scan_batches
+from milena.storage.log.context import LogContext
+
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+_RECENT: Final = 32
+_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+
+
+class Batch(Protocol):
+    """What a segment notes of a batch: the part of ``BatchView`` and ``ScannedBatch`` that it needs."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+    @property
+    def max_timestamp(self) -> int: ...
+
+    @property
+    def batch_length(self) -> int: ...
+
+
+class Segment:
+    """Records from ``base_offset`` on. Raises OSError where the disk does."""
+
+    __slots__ = (
+        "_file",
+        "_first_timestamp",
+        "_indexes_exist",
+        "_largest",
+        "_none_aborted",
+        "_offset_index",
+        "_recent",
+        "_since_index",
+        "_time_index",
+        "_unwritten",
+        "base_offset",
+        "context",
+        "created_ms",
+        "folder",
+        "roll_jitter_ms",
+        "size",
+    )
+
+    def __init__(
+        self, context: LogContext, folder: str, base_offset: Offset, *, size: int, indexes_exist: bool
+    ) -> None:
+        """``size``: bytes of the log file, 0 for a new one; ``indexes_exist``: whether both index files are there."""
+        self.context = context
+        self._none_aborted = False
+        """Known to have no transaction index, as almost all: readers of committed records ask with every fetch."""
+        self.folder = folder
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = context.clock.time_ms()
+        self.roll_jitter_ms = 0
+        self._indexes_exist = indexes_exist
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._largest: TimedOffset | None = None if size else TimedOffset(NO_TIMESTAMP, base_offset)
+        self._first_timestamp: int | None = None
+        self._recent: dict[int, int] | None = None
+        self._since_index = 0
+        self._unwritten = not indexes_exist
+        """Whether the index files lack something, and be it the largest timestamp at their end."""
+
+    @classmethod
+    def create(cls, context: LogContext, folder: str, base_offset: Offset, config: TopicConfig) -> Segment:
+        """An empty segment. What an earlier attempt left under its name is removed."""
+        segment = cls(context, folder, base_offset, size=0, indexes_exist=False)
+        bound = min(config.segment_jitter_ms, config.segment_ms)
+        segment.roll_jitter_ms = context.jitter(bound) if bound else 0
+        file = context.disk.open(segment.path(LOG), create=True)
+        try:
+            if file.size:
+                file.truncate(0)
+        finally:
+            file.close()
+        return segment
+
+    def path(self, suffix: str) -> str:
+        return f"{self.folder}/{segment_file(self.base_offset, suffix)}"
+
+    def moved_to(self, folder: str) -> None:
+        """The folder has been renamed; open handles stay good."""
+        self.folder = folder
+        for index, suffix in ((self._offset_index, OFFSET_INDEX), (self._time_index, TIME_INDEX)):
+            if index is not None:
+                index.path = self.path(suffix)
+
+    def file(self) -> File:
+        """The log file, opened where it was not."""
+        file = self._file
+        if file is not None:
+            self.context.files.used(self)
+            return file
+        file = self._file = self.context.disk.open(self.path(LOG))
+        self.context.files.opened(self)
+        return file
+
+    def release_handle(self) -> None:
+        self._file = None
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            path = self.path(OFFSET_INDEX)
+            context = self.context
+            self._offset_index = OffsetIndex(
+                context.disk, context.maps, path, self.base_offset, exists=self._indexes_exist
+            )
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            path = self.path(TIME_INDEX)
+            context = self.context
+            self._time_index = TimeIndex(context.disk, context.maps, path, self.base_offset, exists=self._indexes_exist)
+        return self._time_index
+
+    @property
+    def largest(self) -> TimedOffset:
+        """The largest timestamp and the last offset of the batch that has it; (-1, base offset) for none."""
+        if self._largest is None:
+            self._largest = self.time_index.last
+        return self._largest
+
+    def largest_timestamp(self) -> int:
+        """That of the records, or where they have none, of the file's last change (ms)."""
+        largest = self.largest.timestamp
+        return largest if largest >= 0 else self.context.disk.modified_ms(self.path(LOG))
+
+    # Appending
+
+    def append(self, data: Bytes, batches: Sequence[Batch], interval: int) -> None:
+        """Write ``data``, which is ``batches``, at the end; an index entry for about every ``interval`` bytes."""
+        if not self._indexes_exist:
+            self._make_indexes()
+        position = self.file().append((data,))
+        for batch in batches:
+            self.note(batch, position, interval)
+            position += batch.batch_length + LOG_OVERHEAD
+        self.size = position
+
+    def note(self, batch: Batch, position: int, interval: int) -> None:
+        """Take a batch that lies at ``position`` into the indexes."""
+        last = batch.last_offset
+        if not position:
+            self._first_timestamp = batch.max_timestamp
+        if batch.max_timestamp > self.largest.timestamp:
+            self._largest = TimedOffset(batch.max_timestamp, last)
+        self._unwritten = True
+        if self._since_index > interval:
+            self.offset_index.add(last, position)
+            self.time_index.add(self.largest)
+            self._since_index = 0
+        self._since_index += batch.batch_length + LOG_OVERHEAD
+        recent = self._recent
+        if recent is None:
+            recent = self._recent = {}
+        elif len(recent) >= _RECENT:
+            del recent[next(iter(recent))]
+        recent[batch.base_offset] = position
+
+    def must_roll(self, *, size: int, last_offset: int, max_timestamp: int, now: int, config: TopicConfig) -> bool:
+        """Whether ``size`` bytes that end in ``last_offset`` belong into a new segment."""
+        if self.size > config.segment_bytes - size or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if not self.size:
+            return False
+        if self._waited(max_timestamp, now) > config.segment_ms - self.roll_jitter_ms:
+            return True
+        limit = config.segment_index_bytes
+        return (
+            len(self.offset_index) >= limit // OFFSET_ENTRY_SIZE or len(self.time_index) >= limit // TIME_ENTRY_SIZE - 1
+        )
+
+    def _waited(self, timestamp: int, now: int) -> int:
+        """Age (ms) by record time against the first batch, by the clock where that has no timestamp."""
+        if self._first_timestamp is None:
+            first = next(scan_batches(self.file(), 0, self.size, chunk=LOOKUP_CHUNK))
+            self._first_timestamp = first.max_timestamp
+        first_timestamp = self._first_timestamp
+        return timestamp - first_timestamp if first_timestamp >= 0 else now - self.created_ms
+
+    def add_aborted(self, entry: AbortedTxn) -> None:
+        self._none_aborted = False
+        append_aborted(self.context.disk, self.path(TXN_INDEX), entry)
+
+    def aborted(self) -> list[AbortedTxn]:
+        if self._none_aborted:
+            return []
+        found = read_aborted(self.context.disk, self.path(TXN_INDEX))
+        self._none_aborted = not found
+        return found
+
+    # Finding
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the batch that holds ``offset``, or the first after it, lies; None beyond the last.
+
+        Raises CorruptBatch where the file is damaged.
+        """
+        if self._recent is not None and (position := self._recent.get(offset)) is not None:
+            return position
+        if not self.size:
+            return None
+        start = self.offset_index.lookup(offset)
+        for batch in scan_batches(self.file(), start, self.size, chunk=LOOKUP_CHUNK):
+            if batch.last_offset >= offset:
+                return batch.position
+        return None
+
+    def batch_size_at(self, position: int) -> int:
+        """Raises CorruptBatch where no batch begins there."""
+        return next(scan_batches(self.file(), position, self.size, chunk=HEADER_SIZE)).size
+
+    def next_offset(self) -> Offset:
+        """The offset after the last record: from the last index entry on, header by header."""
+        index = self.offset_index
+        start = index[len(index) - 1][1] if len(index) else 0
+        end = int(self.base_offset)
+        if self.size:
+            for batch in scan_batches(self.file(), start, self.size, chunk=LOOKUP_CHUNK):
+                end = batch.last_offset + 1
+        return Offset(end)
+
+    # Cutting and ending
+
+    def truncate_to(self, offset: Offset) -> Offset:
+        """Remove the batches that end in ``offset`` or later.
+
+        Returns ``offset``, or the base of the batch that reached across it, which is gone as a whole.
+        """
+        position = self.position_of(offset)
+        end = offset
+        if position is not None:
+            first = next(scan_batches(self.file(), position, self.size, chunk=LOOKUP_CHUNK))
+            end = min(end, Offset(first.base_offset))
+        self.offset_index.truncate_to(end)
+        self.time_index.truncate_to(end)
+        truncate_aborted(self.context.disk, self.path(TXN_INDEX), end)
+        self.offset_index.write()
+        self.time_index.write()
+        self._indexes_exist = self._unwritten = True
+        if position is not None:
+            self.cut_at(position)
+        self._renew_largest()
+        return end
+
+    def cut_at(self, position: int) -> None:
+        """Cut the log file; the indexes are the caller's business."""
+        self.file().truncate(position)
+        self.size = position
+        self._recent = None
+        self._since_index = 0
+        if not position:
+            self._first_timestamp = None
+            self.created_ms = self.context.clock.time_ms()
+
+    def _renew_largest(self) -> None:
+        """From the last index entry, and the batches since then."""
+        largest = self.time_index.last
+        start = self.offset_index.lookup(largest.offset)
+        for batch in scan_batches(self.file(), start, self.size):
+            if batch.max_timestamp > largest.timestamp:
+                largest = TimedOffset(batch.max_timestamp, batch.last_offset)
+        self._largest = largest
+
+    def start_over(self, size: int) -> None:
+        """Empty the indexes, before they are built anew for ``size`` bytes of batches."""
+        self.release_indexes()
+        self.context.disk.remove(self.path(TXN_INDEX))
+        self._make_indexes()
+        self._largest = TimedOffset(NO_TIMESTAMP, self.base_offset)
+        self._recent = None
+        self._since_index = 0
+        self._first_timestamp = None
+        self.size = size
+
+    def _make_indexes(self) -> None:
+        """Empty files: Kafka's tools look for them beside every log file that has records."""
+        self._indexes_exist = False  # whatever lies there
+        self.offset_index.write()
+        self.time_index.write()
+        self._indexes_exist = self._unwritten = True
+
+    def write_indexes(self) -> None:
+        """Bring the index files up to date, with the largest timestamp as the last entry of the time index."""
+        if not self.size or not self._unwritten:
+            return
+        self.time_index.add(self.largest)
+        self.offset_index.write()
+        self.time_index.write()
+        self._indexes_exist = True
+        self._unwritten = False
+
+    def seal(self) -> None:
+        """No more is appended. Writes the indexes and drops what only an active segment needs."""
+        self.write_indexes()
+        self.release_indexes()
+        self._recent = None
+
+    def release_indexes(self) -> None:
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.release()
+        self._offset_index = self._time_index = None
+
+    def close(self) -> None:
+        """Give back the file and the maps. The segment opens them again where it is used."""
+        self.context.files.closed(self)
+        self.release_handle()
+        self.release_indexes()
+
+    def rest(self) -> None:
+        """Give back all that can be had again: index entries that are not in a file stay in memory."""
+        self.context.files.closed(self)
+        self.release_handle()
+        if not self._unwritten:
+            self.release_indexes()
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files away; returns the names under which they can be removed later."""
+        self.close()
+        disk = self.context.disk
+        marked = []
+        for suffix in _SUFFIXES:
+            path = self.path(suffix)
+            if disk.exists(path):
+                disk.rename(path, path + DELETED, sync=False)
+                marked.append(path + DELETED)
+        return marked

@@ -1,0 +1,73 @@
+"""The segments of one log, by base offset."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+
+from milena.protocol.types import Offset
+from milena.storage.log.segment import Segment
+
+
+def _base(segment: Segment) -> int:
+    return segment.base_offset
+
+
+class Segments:
+    """Never empty once the log is open; the last one is active."""
+
+    __slots__ = ("_segments",)
+
+    def __init__(self) -> None:
+        self._segments: list[Segment] = []
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, index: int) -> Segment:
+        return self._segments[index]
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files."""
+        return sum(segment.size for segment in self._segments)
+
+    def floor_index(self, offset: int) -> int:
+        """The place of the segment that ``offset`` falls into; -1 before the first."""
+        if offset >= self._segments[-1].base_offset:
+            return len(self._segments) - 1
+        return bisect_right(self._segments, offset, key=_base) - 1
+
+    def end_of(self, index: int, log_end: Offset) -> Offset:
+        """The offset after the last that the segment at ``index`` can hold."""
+        return self._segments[index + 1].base_offset if index + 1 < len(self._segments) else log_end
+
+    def since(self, offset: int) -> list[Segment]:
+        """The segment that ``offset`` falls into, and those after it."""
+        return self._segments[max(self.floor_index(offset), 0) :] if self._segments else []
+
+    def add(self, segment: Segment) -> None:
+        insort(self._segments, segment, key=_base)
+
+    def take_from(self, index: int) -> list[Segment]:
+        """Remove the segments from ``index`` on, and return them."""
+        taken = self._segments[index:]
+        del self._segments[index:]
+        return taken
+
+    def take_first(self, count: int) -> list[Segment]:
+        """Remove the ``count`` oldest segments, and return them."""
+        taken = self._segments[:count]
+        del self._segments[:count]
+        return taken
+
+    def take_beyond(self, offset: int) -> list[Segment]:
+        """Remove the segments whose base is greater than ``offset``, and return them."""
+        return self.take_from(bisect_left(self._segments, offset + 1, key=_base))

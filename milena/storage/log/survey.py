@@ -1,0 +1,248 @@
+"""What of a log's segments is sound, without changing anything: runs of batches that follow each other, and the damage
+between them.
+
+Recovery ends a log at the first batch that is not as it was written. That is right for the torn end of a killed
+process, and wrong where a byte has turned over in the middle: sound batches behind damage were written, and perhaps
+synced, after it. So this goes on behind the damage, and finds the next batch by its checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, CorruptBatch
+from milena.protocol.types import Offset
+from milena.runtime.disk import Disk, File
+from milena.storage.files.names import LOG, offset_of_file, segment_file
+from milena.storage.log.batch_scan import ScannedBatch, has_valid_crc, scan_batches
+
+_WINDOW: Final = 1 << 20
+_PAGE: Final = 4096
+_SHORTEST_HOLE: Final = 8
+"""Bytes of zeros: fewer may be the beginning of a base offset."""
+_MAGIC_AT: Final = 16
+_MAGIC_BYTE: Final = b"\x02"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whole batches in one file: ``size`` bytes from ``position`` on."""
+
+    path: str
+    position: int
+    size: int
+
+
+@dataclass(slots=True)
+class Run:
+    """Sound batches with the offsets ``[start, end)``, none missing."""
+
+    start: Offset
+    end: Offset
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are no sound batch, or none where a file or a part of it is missing."""
+
+    path: str
+    position: int
+    offset: Offset
+    """The first offset that is missing."""
+    reason: str
+    torn: bool
+    """It looks like writes that a loss of power has kept from the disk: pages of zeros, a file that is too short."""
+    misplaced: bool = False
+    """A whole batch is there, with another offset: that was written, and its offset is damaged."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """``runs`` with rising offsets; ``damages`` before, between and after them."""
+
+    bases: list[Offset] = field(default_factory=list)
+    """Of the segments that were looked at."""
+    runs: list[Run] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+
+    def run_with(self, offset: int) -> Run | None:
+        """The run that holds ``offset``, or ends there."""
+        found = [run for run in self.runs if run.start <= offset <= run.end]
+        return found[-1] if found else None
+
+    def damage_from(self, offset: int) -> Damage | None:
+        """The first damage to records from ``offset`` on."""
+        return next((damage for damage in self.damages if damage.offset >= offset), None)
+
+
+class Misplaced(CorruptBatch):
+    """A batch is whole and has another offset than the one that comes next."""
+
+
+class Window:
+    """A file, read by the megabyte."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._data = b""
+        self._at = 0
+
+    def pread(self, length: int, position: int) -> bytes:
+        start = position - self._at
+        if start < 0 or start + length > len(self._data):
+            self._data, self._at, start = self._file.pread(max(length, _WINDOW), position), position, 0
+        return self._data[start : start + length]
+
+
+def segment_bases(disk: Disk, folder: str) -> list[Offset]:
+    """The base offsets of the segments in ``folder``, rising; none where there is no folder. Raises OSError."""
+    try:
+        names = disk.list(folder)
+    except FileNotFoundError:
+        return []
+    offsets = ((name, offset_of_file(name)) for name in names)
+    return sorted(Offset(base) for name, base in offsets if base is not None and name == segment_file(base, LOG))
+
+
+def survey(disk: Disk, folder: str, *, since: int = 0) -> Survey:
+    """Look at the segments from the one that holds ``since`` on; offsets follow each other without gaps, as those of
+    a log that is never compacted do. Blocks. Raises OSError."""
+    bases = segment_bases(disk, folder)
+    first = max(sum(base <= since for base in bases) - 1, 0)
+    found = Survey(bases[first:])
+    surveyor = _Surveyor(found)
+    for base in found.bases:
+        path = f"{folder}/{segment_file(base, LOG)}"
+        file = disk.open(path, read_only=True)
+        try:
+            surveyor.look_at(path, base, Window(file), file.size)
+        finally:
+            file.close()
+    return found
+
+
+def batches_of(disk: Disk, run: Run) -> Iterator[tuple[str, ScannedBatch]]:
+    """Each batch of ``run`` with its file's path. Raises OSError."""
+    for piece in run.pieces:
+        file = disk.open(piece.path, read_only=True)
+        try:
+            for batch in scan_batches(Window(file), piece.position, piece.position + piece.size):
+                yield piece.path, batch
+        finally:
+            file.close()
+
+
+class _Surveyor:
+    def __init__(self, found: Survey) -> None:
+        self._found = found
+        self._next = Offset(0)
+        """The offset that comes next."""
+        self._whole = False
+        """What comes next continues the last run."""
+
+    def look_at(self, path: str, base: Offset, source: Window, size: int) -> None:
+        if self._whole and base != self._next:
+            reason = f"the segment before it ends at offset {self._next}"
+            self._damaged(path, 0, self._next, reason, torn=base > self._next)
+        self._next = max(base, self._next)
+        position = 0
+        while position < size:
+            begun = position
+            try:
+                for batch in scan_batches(source, position, size):
+                    self._check(source, batch)
+                    position += batch.size
+                    self._sound(path, begun, position, batch)
+            except CorruptBatch as error:
+                missing = self._next
+                found = self._find(source, position, size)
+                end = size if found is None else found.position
+                torn = _has_hole(source, position, end) or (found is None and _is_short(source, position, size))
+                misplaced = isinstance(error, Misplaced)
+                self._damaged(path, position, missing, str(error), torn=torn, misplaced=misplaced)
+                if found is not None:
+                    self._next = Offset(found.base_offset)
+                position = end
+
+    def _check(self, source: Window, batch: ScannedBatch) -> None:
+        if not has_valid_crc(source, batch):
+            raise CorruptBatch("wrong checksum")
+        if batch.base_offset != self._next:
+            raise Misplaced(f"offset {batch.base_offset} where {self._next} is expected")
+
+    def _sound(self, path: str, begun: int, position: int, batch: ScannedBatch) -> None:
+        """``batch`` follows the others from ``begun`` on, and ends at ``position``."""
+        runs = self._found.runs
+        if not self._whole or not runs:
+            runs.append(Run(Offset(batch.base_offset), Offset(batch.base_offset)))
+        run = runs[-1]
+        piece = Piece(path, begun, position - begun)
+        if run.pieces and run.pieces[-1].path == path:
+            run.pieces[-1] = piece
+        else:
+            run.pieces.append(piece)
+        run.end = self._next = Offset(batch.last_offset + 1)
+        self._whole = True
+
+    def _damaged(
+        self, path: str, position: int, offset: Offset, reason: str, *, torn: bool, misplaced: bool = False
+    ) -> None:
+        self._found.damages.append(Damage(path, position, offset, reason, torn, misplaced))
+        self._whole = False
+
+    def _find(self, source: Window, start: int, end: int) -> ScannedBatch | None:
+        """The next sound batch behind ``start``. No checksum covers a base offset: one that is too high where the next
+        batch is expected, or before a batch with a lower one, is damage too."""
+        for position in _candidates(source, start + 1, end):
+            batch = self._batch_at(source, position, end)
+            if batch is not None:
+                after = self._batch_at(source, position + batch.size, end)
+                if after is None or after.base_offset > batch.base_offset:
+                    return batch
+        return None
+
+    def _batch_at(self, source: Window, position: int, end: int) -> ScannedBatch | None:
+        """One that may come next, as far as it tells itself."""
+        if position + HEADER_SIZE > end:
+            return None
+        try:
+            batch = next(scan_batches(source, position, end, chunk=HEADER_SIZE))
+        except CorruptBatch:
+            return None
+        return batch if batch.base_offset >= self._next and has_valid_crc(source, batch) else None
+
+
+def _candidates(source: Window, start: int, end: int) -> Iterator[int]:
+    """Positions whose magic byte is right."""
+    at = start
+    while at + HEADER_SIZE <= end:
+        data = source.pread(min(_WINDOW, end - at), at)
+        last = len(data) - HEADER_SIZE
+        found = data.find(_MAGIC_BYTE, _MAGIC_AT)
+        while 0 <= found - _MAGIC_AT <= last:
+            yield at + found - _MAGIC_AT
+            found = data.find(_MAGIC_BYTE, found + 1)
+        at += last + 1
+
+
+def _has_hole(source: Window, start: int, end: int) -> bool:
+    """Whether a page, or what of it lies behind ``start``, is all zeros: it was never written."""
+    page = start - start % _PAGE
+    while page < end:
+        first, last = max(page, start), min(page + _PAGE, end)
+        data = source.pread(last - first, first)
+        if len(data) >= _SHORTEST_HOLE and not any(data):
+            return True
+        page += _PAGE
+    return False
+
+
+def _is_short(source: Window, position: int, size: int) -> bool:
+    """Whether the file ends within the batch at ``position``."""
+    if position + HEADER_SIZE > size:
+        return True
+    length = int.from_bytes(source.pread(4, position + 8), "big")
+    return position + length + LOG_OVERHEAD > size

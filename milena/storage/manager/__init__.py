@@ -1,0 +1,1 @@
+"""All logs of a broker: directories, upkeep, moves between directories."""

@@ -1,0 +1,94 @@
+"""Copies of logs on their way to another log directory of the same broker (KIP-113).
+
+A copy lies in a folder ``topic-partition.<id>-future`` until it has everything; then it gets the name of the log, and
+the former log's folder is renamed to be deleted. A crash in between leaves two folders of the same name, with the same
+records as far as they were synced: the longer one is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
+from milena.storage.files.names import FolderKind, marked_folder, partition_folder
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.tiering import take_bounds
+from milena.storage.manager.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from milena.storage.manager.log_manager import LogManager
+
+
+class FutureLogs:
+    """Part of a LogManager. Methods raise KafkaError KAFKA_STORAGE_ERROR where a disk fails, which is offline then."""
+
+    def __init__(self, manager: LogManager, runtime: Runtime) -> None:
+        self._manager = manager
+        self._runtime = runtime
+        self._log = get_logger("storage", node=manager.node_id)
+
+    def find(self, topic: str, partition: int) -> PartitionLog | None:
+        """The copy under way of a log."""
+        for directory in self._manager.dirs:
+            if (future := directory.futures.get((topic, partition))) is not None:
+                return future
+        return None
+
+    def create(self, current: PartitionLog, target: LogDir) -> PartitionLog:
+        """An empty copy in ``target``."""
+        assert current.topic_id is not None
+        unique = self._runtime.random.uuid().hex
+        folder = marked_folder(current.topic, current.partition, unique, FolderKind.FUTURE)
+        try:
+            return target.create(current.topic, current.partition, current.topic_id, current.config, future=folder)
+        except OSError as error:
+            self._manager.take_offline(target, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path}: {error}") from error
+
+    def drop(self, future: PartitionLog) -> None:
+        """The copy is not wanted any more."""
+        self._manager.delete(future)
+
+    def promote(self, current: PartitionLog, future: PartitionLog) -> None:
+        """``future`` has every record of ``current``, and takes its place. What cannot be copied comes along: epochs
+        without records, the bounds of the log, its configuration."""
+        assert future.log_end_offset == current.log_end_offset
+        target = self._manager.dir_of(future)
+        future.update_config(current.config)
+        future.take_epochs(current)
+        future.set_high_watermark(current.high_watermark)
+        future.increment_log_start(current.log_start_offset)
+        if current.remote_enabled:
+            take_bounds(future, current)
+        if future.recovery_point < current.recovery_point:
+            future.flush()  # what was safe in the former folder must be safe here before that one goes
+        key = (future.topic, future.partition)
+        folder = target.file(partition_folder(*key))
+        try:
+            self._runtime.disk.rename(future.folder, folder)
+        except OSError as error:
+            self._manager.take_offline(target, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{future.folder}: {error}") from error
+        future.moved_to(folder)
+        del target.futures[key]
+        target.logs[key] = future
+        self._manager.delete(current)
+
+    def settle(self) -> None:
+        """After loading: of two logs of the same name the longer one stays, and a copy of nothing goes."""
+        found: dict[tuple[str, int], PartitionLog] = {}
+        for log in self._manager:
+            other = found.setdefault((log.topic, log.partition), log)
+            if other is not log:
+                shorter = min(other, log, key=lambda one: one.log_end_offset)
+                found[log.topic, log.partition] = log if shorter is other else other
+                self._log.warning("log is in two directories", kept=found[log.topic, log.partition].folder)
+                self._manager.set_aside(shorter)
+        if self._manager.offline_dirs:
+            return
+        for directory in self._manager.online_dirs:
+            for key, future in list(directory.futures.items()):
+                if key not in found:
+                    self._manager.set_aside(future)

@@ -1,0 +1,305 @@
+"""One log directory: its lock, its identity, its checkpoints and the logs in it.
+
+::
+
+    open -> formatted -> loaded -> closed        (any of them) -> offline, for the rest of the process's life
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+from uuid import UUID
+
+from milena.config.topic_config import TopicConfig
+from milena.protocol.types import METADATA_TOPIC, BrokerEpoch, NodeId, Offset
+from milena.storage.files.checkpoints import (
+    CorruptCheckpoint,
+    TopicPartition,
+    decode_clean_shutdown,
+    decode_offsets,
+    encode_clean_shutdown,
+    encode_offsets,
+)
+from milena.storage.files.meta_properties import (
+    CorruptMetaProperties,
+    MetaProperties,
+    decode_meta_properties,
+    encode_meta_properties,
+)
+from milena.storage.files.names import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_STARTS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    REMOTE_INDEX_CACHE,
+    TEMPORARY,
+    FolderKind,
+    parse_partition_folder,
+    partition_folder,
+)
+from milena.storage.log.context import LogContext
+from milena.storage.log.loading import open_log
+from milena.storage.log.partition_log import PartitionLog
+
+_OTHER_NAMES: Final = ("-checkpoint", TEMPORARY, REMOTE_INDEX_CACHE)
+"""What else a log directory holds beside folders of logs."""
+
+
+class DirectoryError(Exception):
+    """A log directory that this node must not use; the text names it and says why."""
+
+
+def _is_log(name: str) -> bool:
+    try:
+        parse_partition_folder(name)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Checkpoint files to be written: paths and contents."""
+
+    generation: int
+    files: tuple[tuple[str, bytes], ...]
+    truncations: tuple[tuple[PartitionLog, int], ...] = ()
+    """The logs that were cut below their recovery point, and how often each had been cut by then."""
+
+
+class LogDir:
+    """A directory of ``log.dirs``. ``path`` is absolute."""
+
+    def __init__(self, path: str, context: LogContext) -> None:
+        self.path = path
+        self.context = context
+        context.save_checkpoints = self.save
+        self.meta: MetaProperties | None = None
+        """None until the directory is formatted."""
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.futures: dict[TopicPartition, PartitionLog] = {}
+        """Copies on their way here from another directory (``storage.manager.future_logs``)."""
+        self.was_clean = False
+        """The process before this one ended in order. Known once the directory is open."""
+        self.loaded = False
+        """All logs are open: what is known of them may be written, and the directory can end in order."""
+        self.previous_broker_epoch: BrokerEpoch | None = None
+        self.gone: set[TopicPartition] = set()
+        """Logs that were taken out, while the checkpoints on disk may still tell of them."""
+        self._unlock: Callable[[], None] | None = None
+        self._known: dict[str, bytes] = {}
+        self._generation = 0
+        self._on_disk: dict[str, int] = {}
+        self._writing = Lock()
+
+    @property
+    def online(self) -> bool:
+        return not self.context.offline
+
+    @property
+    def directory_id(self) -> UUID | None:
+        return self.meta.directory_id if self.meta is not None else None
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    # Opening
+
+    def open(self) -> None:
+        """Make the directory where it is missing, lock it and read whose it is.
+
+        Raises OSError, DirectoryError where another process has it or the properties cannot be read.
+        """
+        disk = self.context.disk
+        disk.make_folders(self.path)
+        try:
+            self._unlock = disk.lock(self.file(LOCK))
+        except BlockingIOError as error:
+            raise DirectoryError(f"log directory {self.path} is in use by another process") from error
+        try:
+            self.meta = decode_meta_properties(disk.read(self.file(META_PROPERTIES)))
+        except FileNotFoundError:
+            self.meta = None
+            self._check_new()
+        except CorruptMetaProperties as error:
+            raise DirectoryError(f"{self.file(META_PROPERTIES)}: {error}") from error
+        try:
+            self.previous_broker_epoch = decode_clean_shutdown(disk.read(self.file(CLEAN_SHUTDOWN)))
+            self.was_clean = True
+        except FileNotFoundError:
+            self.was_clean = False
+
+    def _check_new(self) -> None:
+        """A directory without properties has no logs either: nobody knows whose they are, and under a new id nobody
+        would look for them here. Raises OSError, DirectoryError."""
+        found = [
+            name for name in self.context.disk.list(self.path) if not name.endswith(_OTHER_NAMES) and _is_log(name)
+        ]
+        if found:
+            self.unlock()
+            raise DirectoryError(
+                f"log directory {self.path} has logs ({found[0]}{' and others' if found[1:] else ''}), but no "
+                f"{META_PROPERTIES}, which says whose they are. Put that back; or where they are this node's, write it "
+                f"anew, with the lines cluster.id=CLUSTER, node.id=NODE and version=1"
+            )
+
+    def format(self, cluster_id: str, node_id: NodeId, new_id: Callable[[], UUID]) -> None:
+        """Write ``meta.properties`` where it is missing, or lacks the directory's id.
+
+        Raises DirectoryError where the directory belongs to another cluster or node, OSError.
+        """
+        meta = self.meta
+        if meta is not None:
+            if meta.cluster_id != cluster_id:
+                raise DirectoryError(f"{self.path} belongs to cluster {meta.cluster_id}, not {cluster_id}")
+            if meta.node_id != node_id:
+                raise DirectoryError(f"{self.path} belongs to node {meta.node_id}, not {node_id}")
+            if meta.directory_id is not None:
+                return
+        self.meta = MetaProperties(cluster_id, node_id, new_id())
+        self.context.disk.write_atomic(self.file(META_PROPERTIES), encode_meta_properties(self.meta))
+        # What is synced in the directory is lost with it where its own entry is not.
+        self.context.disk.sync_folder(self.path.rpartition("/")[0] or "/")
+
+    def load(self, config_of: Callable[[str], TopicConfig], delete_delay_ms: int) -> None:
+        """Open all logs; recovers them where the last end was not clean. May run in a worker. Raises OSError."""
+        disk = self.context.disk
+        disk.remove(self.file(CLEAN_SHUTDOWN))
+        disk.sync_folder(self.path)  # a marker that a power loss brought back would vouch for logs that nobody synced
+        recovery_points = self._read_offsets(RECOVERY_POINTS)
+        starts = self._read_offsets(LOG_STARTS)
+        high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+        for name, key, kind in self._partitions(delete_delay_ms):
+            log = open_log(
+                self.context,
+                self.file(name),
+                *key,
+                None,
+                config_of(key[0]),
+                recovery_point=recovery_points.get(key, Offset(0)),
+                log_start_offset=starts.get(key, Offset(0)),
+                clean=self.was_clean,
+            )
+            log.set_high_watermark(high_watermarks.get(key, Offset(0)))
+            (self.futures if kind is FolderKind.FUTURE else self.logs)[key] = log
+        # Their folders were lost or removed: a new log of that name must not begin with what is told of the former.
+        self.gone.update({*recovery_points, *starts}.difference(self.logs, self.futures))
+
+    def _partitions(self, delete_delay_ms: int) -> Iterator[tuple[str, TopicPartition, FolderKind]]:
+        """The folders of logs to load. Those marked for deletion are left to go."""
+        due = self.context.clock.time_ms() + delete_delay_ms
+        for name in self.context.disk.list(self.path):
+            if "-" not in name or name.endswith(_OTHER_NAMES):
+                continue
+            try:
+                topic, partition, kind = parse_partition_folder(name)
+            except ValueError as error:
+                self.context.events.warning("folder left alone", path=self.file(name), reason=str(error))
+                continue
+            if kind is FolderKind.DELETE:
+                self.context.deletions.later(due, self.file(name))
+            elif kind is FolderKind.STRAY:
+                self.context.events.warning("folder left alone", path=self.file(name), reason=f"marked {kind.value}")
+            elif topic != METADATA_TOPIC:
+                yield name, (topic, partition), kind
+
+    def create(
+        self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, future: str | None = None
+    ) -> PartitionLog:
+        """A new log; or one that is in the directory, but was not there to be loaded. ``future``: the name of the
+        folder of a copy that takes the place of another directory's log later. Raises OSError, KafkaError."""
+        key = (topic, partition)
+        log = open_log(
+            self.context,
+            self.file(future or partition_folder(topic, partition)),
+            topic,
+            partition,
+            topic_id,
+            config,
+            recovery_point=Offset(0),
+            log_start_offset=Offset(0),
+            clean=False,
+        )
+        (self.futures if future else self.logs)[key] = log
+        return log
+
+    # Checkpoints
+
+    def checkpoints(self, *, unchanged_too: bool = False) -> Checkpoints:
+        """Those of the offset checkpoints that have changed since they were last asked for, or all of them."""
+        logs = {**self.futures, **self.logs}
+        contents = {
+            RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
+            LOG_STARTS: {
+                key: log.log_start_offset
+                for key, log in logs.items()
+                if log.remote_enabled or log.log_start_offset > log.segments[0].base_offset
+            },
+            HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
+        }
+        cut = tuple(
+            (log, log.truncations)
+            for log in logs.values()
+            if log.recovery_point_lowered_by > log.checkpointed_truncations
+        )
+        changed = []
+        for name, offsets in contents.items():
+            data = encode_offsets(offsets)
+            on_its_way = cut and name == RECOVERY_POINTS  # what is known may not be on the disk when this is
+            if unchanged_too or on_its_way or self._known.get(name) != data:
+                self._known[name] = data
+                changed.append((self.file(name), data))
+        self.gone.clear()
+        self._generation += 1
+        return Checkpoints(self._generation, tuple(changed), cut)
+
+    def write(self, checkpoints: Checkpoints) -> None:
+        """Write and sync checkpoints, where no newer ones are written already. May run in a worker. Raises OSError."""
+        with self._writing:
+            for path, data in checkpoints.files:
+                if checkpoints.generation > self._on_disk.get(path, 0):
+                    self._on_disk[path] = checkpoints.generation
+                    self.context.disk.write_atomic(path, data)
+            for log, truncations in checkpoints.truncations:
+                log.checkpointed_truncations = max(log.checkpointed_truncations, truncations)
+
+    def save(self) -> None:
+        """Write the checkpoints now, on the loop: what was asked for before may not be on the disk yet."""
+        self.write(self.checkpoints(unchanged_too=True))
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
+        """A damaged checkpoint counts as empty: logs are then recovered from their start."""
+        try:
+            return decode_offsets(self.context.disk.read(self.file(name)))
+        except FileNotFoundError:
+            return {}
+        except CorruptCheckpoint as error:
+            self.context.events.warning("checkpoint unreadable", path=self.file(name), reason=str(error))
+            return {}
+
+    # Ending
+
+    def mark_clean(self, broker_epoch: BrokerEpoch | None) -> None:
+        """All logs are closed and synced. Raises OSError."""
+        self.context.disk.write_atomic(self.file(CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch))
+
+    def go_offline(self) -> list[PartitionLog]:
+        """Refuse everything from now on; returns the logs that were here."""
+        self.context.offline = True
+        lost = list(self.logs.values())
+        for log in (*lost, *self.futures.values()):
+            log.release()
+        self.logs.clear()
+        self.futures.clear()
+        self.unlock()
+        return lost
+
+    def unlock(self) -> None:
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None

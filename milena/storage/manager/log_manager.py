@@ -1,0 +1,312 @@
+"""All logs of a broker, over its log directories (KIP-112, KIP-858).
+
+Call ``open`` and, when the cluster's id is known, ``format``; then ``load``, and ``start`` for what is done from time
+to time (``storage.manager.upkeep``); ``stop`` closes everything in order. A directory whose disk fails goes offline
+with its logs, the others go on; without any the node ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+from uuid import UUID
+
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import BrokerEpoch, NodeId
+from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
+from milena.runtime.tasks import Tasks
+from milena.storage.files.handle_cache import HandleCache
+from milena.storage.files.names import FolderKind, marked_folder
+from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, LogContext
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.future_logs import FutureLogs
+from milena.storage.manager.log_dir import DirectoryError, LogDir
+from milena.storage.manager.upkeep import Upkeep, UpkeepTimes
+
+SLICE: Final = 50
+"""Logs that are closed before other work gets its turn."""
+
+
+class LogManager:
+    """Owner of the log directories. All methods are for the loop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NodeConfig,
+        failed: Callable[[LogDir, list[PartitionLog]], None],
+        *,
+        events: EventLog | None = None,
+    ) -> None:
+        """``failed`` hears of each directory that goes offline, with the logs that were in it."""
+        self.node_id = NodeId(config.node_id)
+        self._runtime = runtime
+        self._times = UpkeepTimes.of(config)
+        self._events: EventLog = events or get_logger("storage", node=config.node_id)
+        self._failed = failed
+        self._metadata_dir = config.metadata_log_dir
+        self._tiered: bool = config.get("remote.log.storage.system.enable")
+        self._upkeep = Upkeep(self, runtime, self._times)
+        self.futures = FutureLogs(self, runtime)
+        self.found_logs = False
+        """There were logs when the directories were loaded: this is no broker on new disks alone."""
+        self.dirs = [self._directory(path, len(config.log_dirs)) for path in config.log_dirs]
+
+    def _directory(self, path: str, count: int) -> LogDir:
+        context = LogContext(
+            self._runtime.disk,
+            self._runtime.clock,
+            self._events,
+            HandleCache(max(DEFAULT_OPEN_FILES // count, 8)),
+            HandleCache(max(DEFAULT_OPEN_MAPS // count, 8)),
+            producer_expiration_ms=self._times.producer_expiration_ms,
+            tiered=self._tiered,
+            jitter=self._runtime.random.below,
+            rolled=self._upkeep.flush_soon,
+            truncated=self._upkeep.checkpoint_soon,
+            sync_soon=self._upkeep.sync_soon,
+        )
+        directory = LogDir(path, context)
+        context.failed = lambda error: self.take_offline(directory, error)
+        return directory
+
+    def tell(self, *, start_moved: Callable[[PartitionLog], None], synced: Callable[[PartitionLog], None]) -> None:
+        """Who hears of what becomes of logs (see ``LogContext``)."""
+        for directory in self.dirs:
+            directory.context.start_moved, directory.context.synced = start_moved, synced
+
+    # Starting and stopping
+
+    def open(self) -> None:
+        """Lock the directories and read whose they are. Blocks shortly.
+
+        Raises DirectoryError where one must not be used, or none can be. A disk that fails is offline from here on.
+        """
+        try:
+            for directory in self.dirs:
+                try:
+                    directory.open()
+                except OSError as error:
+                    self._note_offline(directory, error)
+            self._check_opened()
+        except DirectoryError:
+            self.unlock()
+            raise
+
+    def _check_opened(self) -> None:
+        if not self.online_dirs:
+            raise DirectoryError(f"none of the log directories can be used: {', '.join(d.path for d in self.dirs)}")
+        clusters = {directory.meta.cluster_id for directory in self.online_dirs if directory.meta is not None}
+        if len(clusters) > 1:
+            raise DirectoryError(f"log directories of different clusters: {', '.join(sorted(clusters))}")
+
+    def unlock(self) -> None:
+        """Let the directories go, without closing anything."""
+        for directory in self.dirs:
+            directory.unlock()
+
+    @property
+    def cluster_id(self) -> str | None:
+        """What the directories say; None where none is formatted."""
+        return next((d.meta.cluster_id for d in self.online_dirs if d.meta is not None), None)
+
+    @property
+    def previous_broker_epoch(self) -> BrokerEpoch | None:
+        """The epoch under which all directories were closed in order, None where one was not (KIP-966)."""
+        epochs = {directory.previous_broker_epoch for directory in self.dirs}
+        return epochs.pop() if len(epochs) == 1 else None
+
+    def format(self, cluster_id: str) -> None:
+        """Make the directories this node's. Raises DirectoryError where one is another's."""
+        for directory in self.online_dirs:
+            try:
+                directory.format(cluster_id, self.node_id, self._runtime.random.uuid)
+            except OSError as error:
+                self.take_offline(directory, error)
+            except DirectoryError:
+                self.unlock()
+                raise
+
+    async def load(self, config_of: Callable[[str], TopicConfig]) -> None:
+        """Open the logs of all directories, in a worker. ``config_of``: the effective configuration of a topic."""
+        for directory in self.online_dirs:
+            try:
+                await self._runtime.disk.offload(directory.load, config_of, self._times.delete_delay_ms)
+                directory.loaded = True
+            except OSError as error:
+                self.take_offline(directory, error)
+        self.futures.settle()
+        count = sum(len(directory.logs) for directory in self.dirs)
+        self.found_logs = count > 0
+        self._events.info(
+            "logs loaded",
+            count=count,
+            unclean=[directory.path for directory in self.online_dirs if not directory.was_clean],
+        )
+
+    def start(self, tasks: Tasks) -> None:
+        """Begin retention, flushing, checkpoints and delayed deletion."""
+        self._upkeep.start(tasks)
+
+    async def flush(self, log: PartitionLog) -> None:
+        """Sync a log, and write the offset checkpoints of all directories. Where a disk fails, it goes offline."""
+        await self._upkeep.flush([log])
+        await self._upkeep.write_checkpoints()
+
+    async def stop(self, broker_epoch: BrokerEpoch | None = None) -> None:
+        """Close and sync all logs and mark the directories as cleanly ended. The tasks must have been stopped.
+
+        A directory whose logs have not all been loaded stays as it was found: it may be another process's, and what
+        this one knows of its logs is not all.
+        """
+        for directory in self.online_dirs:
+            try:
+                await self._close(directory)
+                if directory.online and directory.loaded:
+                    await self._runtime.disk.offload(directory.write, directory.checkpoints())
+                    await self._runtime.disk.offload(directory.mark_clean, broker_epoch)
+            except (OSError, KafkaError) as error:
+                self._events.error("log directory not closed in order", path=directory.path, reason=str(error))
+            directory.unlock()
+
+    async def _close(self, directory: LogDir) -> None:
+        logs = [*directory.logs.values(), *directory.futures.values()]
+        for first in range(0, len(logs), SLICE):
+            some = logs[first : first + SLICE]
+            for log in some:
+                log.close()
+            await self._upkeep.flush(some)
+            await self._runtime.clock.sleep(0)
+
+    # Directories
+
+    @property
+    def online_dirs(self) -> list[LogDir]:
+        return [directory for directory in self.dirs if directory.online]
+
+    @property
+    def offline_dirs(self) -> list[LogDir]:
+        return [directory for directory in self.dirs if not directory.online]
+
+    def dir_of(self, log: PartitionLog) -> LogDir:
+        return next(directory for directory in self.dirs if directory.context is log.context)
+
+    def directory_id(self, log: PartitionLog) -> UUID:
+        """The id of the directory that ``log`` lies in."""
+        found = self.dir_of(log).directory_id
+        assert found is not None, "a directory with logs is formatted"
+        return found
+
+    def has_directory(self, directory_id: UUID) -> bool:
+        """Whether this is the id of one of the directories, online or not."""
+        return any(directory.directory_id == directory_id for directory in self.dirs)
+
+    def take_offline(self, directory: LogDir, error: OSError) -> None:
+        """The disk has failed. Tells the owner; ends the node with the last directory, or with that of its metadata."""
+        if directory.online:
+            lost = self._note_offline(directory, error)
+            self._failed(directory, lost)
+            if not self.online_dirs:
+                self._runtime.fatal("all log directories have failed", error)
+            elif directory.path == self._metadata_dir:
+                self._runtime.fatal("the log directory with the metadata log has failed", error)
+
+    def _note_offline(self, directory: LogDir, error: OSError) -> list[PartitionLog]:
+        lost = directory.go_offline()
+        self._events.error("log directory offline", path=directory.path, reason=str(error), logs=len(lost))
+        return lost
+
+    # Logs
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        for directory in self.dirs:
+            yield from list(directory.logs.values())
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        for directory in self.dirs:
+            if (log := directory.logs.get((topic, partition))) is not None:
+                return log
+        return None
+
+    def get_or_create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: TopicConfig,
+        *,
+        directory: UUID | None = None,
+        is_new: bool = False,
+    ) -> PartitionLog:
+        """The log of a partition. ``directory``: where it belongs; else where there are the fewest.
+
+        ``is_new``: it cannot be in a directory that is offline. Raises KafkaError INCONSISTENT_TOPIC_ID,
+        KAFKA_STORAGE_ERROR.
+        """
+        log = self.get(topic, partition)
+        if log is not None:
+            if log.topic_id is not None and log.topic_id != topic_id:
+                raise KafkaError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.folder} has the topic id {log.topic_id}, not {topic_id}"
+                )
+            if log.topic_id is None:
+                log.assign_topic_id(topic_id)
+            log.update_config(config)
+            return log
+        if self.offline_dirs and not is_new:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} may be in a log directory that is offline"
+            )
+        target = self._directory_for(directory)
+        try:
+            if (topic, partition) in target.gone:
+                target.write(target.checkpoints())
+            return target.create(topic, partition, topic_id, config)
+        except OSError as error:
+            self.take_offline(target, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path}: {error}") from error
+
+    def _directory_for(self, directory_id: UUID | None) -> LogDir:
+        online = self.online_dirs
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
+        if directory_id is not None:
+            for directory in online:
+                if directory.directory_id == directory_id:
+                    return directory
+        return min(online, key=lambda directory: len(directory.logs))
+
+    def delete(self, log: PartitionLog) -> None:
+        """Take a log out of use: its folder is renamed now and removed later. Where that fails, its directory is
+        offline, and the folder is a stray one at the next start."""
+        if self._take_out(log, FolderKind.DELETE):
+            due = self._runtime.clock.time_ms() + self._times.delete_delay_ms
+            log.context.deletions.later(due, log.folder)
+
+    def set_aside(self, log: PartitionLog) -> None:
+        """Take a log out of use that the metadata does not place here; its folder stays, under another name as far as
+        the disk lets us."""
+        if self._take_out(log, FolderKind.STRAY):
+            self._events.warning("stray log set aside", folder=log.folder)
+
+    def _take_out(self, log: PartitionLog, kind: FolderKind) -> bool:
+        """True where its folder has been renamed."""
+        directory = self.dir_of(log)
+        key = (log.topic, log.partition)
+        logs = directory.futures if directory.futures.get(key) is log else directory.logs
+        if logs.get(key) is not log:
+            return False
+        del logs[key]
+        directory.gone.add(key)
+        folder = directory.file(marked_folder(*key, self._runtime.random.uuid().hex, kind))
+        try:
+            self._runtime.disk.rename(log.folder, folder, sync=False)
+        except OSError as error:
+            log.retire(log.folder)  # the directory does not know it any more
+            self.take_offline(directory, error)
+            return False
+        log.retire(folder)
+        return True

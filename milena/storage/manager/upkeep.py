@@ -1,0 +1,207 @@
+"""What is done to logs from time to time: retention, flushing, checkpoints, deletion, forgetting old producers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from milena.protocol.errors import KafkaError
+from milena.runtime.context import Runtime
+from milena.runtime.tasks import Tasks
+from milena.storage.files.deletions import remove_paths
+from milena.storage.log.flush import SYNCED_FIRST, FlushPlan, run_plans
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from milena.config.node_config import NodeConfig
+
+NEVER: Final = (1 << 63) - 1
+INITIAL_DELAY: Final = 30.0
+DELETION_TICK: Final = 1.0
+SLICE: Final = 50
+"""Logs that are looked at before other work gets its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepTimes:
+    """Intervals in ms; ``NEVER`` turns a thing off."""
+
+    retention_ms: int = 300_000
+    flush_ms: int = NEVER
+    recovery_checkpoint_ms: int = 60_000
+    high_watermark_checkpoint_ms: int = 5_000
+    producer_check_ms: int = 600_000
+    producer_expiration_ms: int = 86_400_000
+    delete_delay_ms: int = 60_000
+
+    @classmethod
+    def of(cls, config: NodeConfig) -> UpkeepTimes:
+        """Under Kafka's keys. The three checkpoints are written together, as often as the most frequent of them."""
+        get = config.get
+        return cls(
+            get("log.retention.check.interval.ms"),
+            get("log.flush.scheduler.interval.ms"),
+            min(get("log.flush.offset.checkpoint.interval.ms"), get("log.flush.start.offset.checkpoint.interval.ms")),
+            get("replica.high.watermark.checkpoint.interval.ms"),
+            get("producer.id.expiration.check.interval.ms"),
+            get("producer.id.expiration.ms"),
+            get("log.segment.delete.delay.ms"),
+        )
+
+
+class Logs(Protocol):
+    """What is taken care of."""
+
+    @property
+    def online_dirs(self) -> list[LogDir]: ...
+
+    def __iter__(self) -> Iterator[PartitionLog]: ...
+
+    def take_offline(self, directory: LogDir, error: OSError) -> None: ...
+
+
+class Upkeep:
+    """The tasks of a LogManager."""
+
+    def __init__(self, logs: Logs, runtime: Runtime, times: UpkeepTimes) -> None:
+        self._logs = logs
+        self._runtime = runtime
+        self._times = times
+        self._rolled: dict[PartitionLog, None] = {}
+        self._wanted = asyncio.Event()
+        self._behind: dict[PartitionLog, None] = {}
+        self._sync_wanted = asyncio.Event()
+        self._checkpoint_wanted = False
+
+    def start(self, tasks: Tasks) -> None:
+        times = self._times
+        checkpoint_ms = min(times.recovery_checkpoint_ms, times.high_watermark_checkpoint_ms)
+        tasks.spawn(self._on_demand(), name="flush after roll")
+        tasks.spawn(self._sync_behind(), name="sync before others hear of it")
+        tasks.spawn(self._every(times.retention_ms, self._retention, INITIAL_DELAY), name="retention")
+        tasks.spawn(self._every(checkpoint_ms, self.write_checkpoints), name="checkpoints")
+        tasks.spawn(self._every(times.producer_check_ms, self._expire), name="producer expiration")
+        tasks.spawn(self._every(int(DELETION_TICK * 1000), self._delete), name="deletion")
+        if times.flush_ms < NEVER:
+            tasks.spawn(self._every(times.flush_ms, self._flush_old), name="flush")
+
+    def flush_soon(self, log: PartitionLog) -> None:
+        """A log has rolled: what is before the new segment is synced in the background."""
+        if log.topic in SYNCED_FIRST:
+            return  # the next append has all of it synced; two plans at a time would share the work
+        self._rolled[log] = None
+        self._wanted.set()
+
+    def sync_soon(self, log: PartitionLog) -> None:
+        """Others wait until all of this log is synced. What comes while the disk works is synced together."""
+        self._behind[log] = None
+        self._sync_wanted.set()
+
+    def checkpoint_soon(self) -> None:
+        """A log was cut below its recovery point."""
+        self._checkpoint_wanted = True
+        self._wanted.set()
+
+    async def flush(self, logs: Sequence[PartitionLog], *, sealed_only: bool = False) -> None:
+        """Sync logs, some at a time, as each holds its files open; waits in a worker. Where the disk fails, its
+        directory goes offline."""
+        for first in range(0, len(logs), SLICE):
+            await self._flush_some(logs[first : first + SLICE], sealed_only=sealed_only)
+
+    async def _flush_some(self, logs: Sequence[PartitionLog], *, sealed_only: bool) -> None:
+        plans: list[tuple[PartitionLog, FlushPlan]] = []
+        for log in logs:
+            try:
+                plan = log.plan_flush(log.segments.active.base_offset if sealed_only else None)
+            except KafkaError:
+                continue  # it is offline or deleted, and its owner knows
+            if plan is not None:
+                plans.append((log, plan))
+        if not plans:
+            return
+        errors = await self._runtime.disk.offload(run_plans, [plan for _, plan in plans])
+        for (log, plan), error in zip(plans, errors, strict=True):
+            if error is None:
+                log.flushed(plan)
+            else:
+                log.context.failed(error)
+
+    async def write_checkpoints(self) -> None:
+        """The offset checkpoints of all directories, where they have changed."""
+        for directory in self._logs.online_dirs:
+            checkpoints = directory.checkpoints()
+            if checkpoints.files:
+                await self._offload(directory, directory.write, checkpoints)
+
+    async def _every(self, interval_ms: int, work: Callable[[], Awaitable[None]], delay: float = 0.0) -> None:
+        if delay:
+            await self._runtime.clock.sleep(min(delay, interval_ms / 1000))
+            await work()
+        while True:
+            await self._runtime.clock.sleep(interval_ms / 1000)
+            await work()
+
+    async def _on_demand(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            if self._checkpoint_wanted:
+                self._checkpoint_wanted = False
+                await self.write_checkpoints()
+            while self._rolled:
+                logs = list(self._rolled)
+                self._rolled.clear()
+                await self.flush(logs, sealed_only=True)
+
+    async def _sync_behind(self) -> None:
+        """Apart from other flushes, which may take long."""
+        while True:
+            await self._sync_wanted.wait()
+            self._sync_wanted.clear()
+            logs = list(self._behind)
+            self._behind.clear()
+            await self.flush(logs)
+            for log in logs:
+                log.context.synced(log)
+
+    async def _in_slices(self, work: Callable[[PartitionLog], None]) -> None:
+        for number, log in enumerate(list(self._logs)):
+            try:
+                work(log)
+            except KafkaError:
+                continue  # its directory has gone offline, and its owner knows
+            except Exception as error:  # one log's: it must not keep the others from their turn, nor end the node
+                self._runtime.contained.note("upkeep of a log", error, folder=log.folder)
+            if number % SLICE == SLICE - 1:
+                await self._runtime.clock.sleep(0)
+
+    async def _retention(self) -> None:
+        def delete_old(log: PartitionLog) -> None:
+            log.delete_old_segments(self._runtime.clock.time_ms())
+
+        await self._in_slices(delete_old)
+
+    async def _expire(self) -> None:
+        now, limit = self._runtime.clock.time_ms(), self._times.producer_expiration_ms
+        await self._in_slices(lambda log: log.producers.expire(now, limit))
+
+    async def _flush_old(self) -> None:
+        now = self._runtime.clock.time_ms()
+        logs = [log for log in self._logs if log.topic not in SYNCED_FIRST]
+        await self.flush([log for log in logs if now - log.last_flush_ms >= log.config.flush_ms])
+
+    async def _delete(self) -> None:
+        now = self._runtime.clock.time_ms()
+        for directory in self._logs.online_dirs:
+            deletions = directory.context.deletions
+            if len(deletions) and (due := deletions.take_due(now)):
+                await self._offload(directory, remove_paths, self._runtime.disk, due)
+
+    async def _offload(self, directory: LogDir, work: Callable[..., None], *args: object) -> None:
+        try:
+            await self._runtime.disk.offload(work, *args)
+        except OSError as error:
+            self._logs.take_offline(directory, error)

@@ -1,0 +1,150 @@
+"""Which leader epoch began at which offset (KIP-101, KIP-279; kafka-behaviour B1 and B2).
+
+A sorted list of (epoch, start offset), strictly increasing in both. It answers how far a given epoch reached, which is
+what leaders and followers compare to find where their logs part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from milena.protocol.types import LeaderEpoch, Offset
+
+
+class EpochEntry(NamedTuple):
+    """``epoch`` wrote the records from ``start`` on."""
+
+    epoch: LeaderEpoch
+    start: Offset
+
+
+class EpochEnd(NamedTuple):
+    """The end (exclusive) of the last records of an epoch."""
+
+    epoch: LeaderEpoch
+    offset: Offset
+
+
+_EPOCH = itemgetter(0)
+_START = itemgetter(1)
+
+
+class LeaderEpochCache:
+    """The epochs of one log. Pure: ``dirty`` tells the owner that the file is behind."""
+
+    __slots__ = ("_entries", "dirty", "latest")
+
+    latest: LeaderEpoch | None
+    """The newest epoch. Kept beside the list for the append path."""
+
+    def __init__(self, entries: Iterable[tuple[LeaderEpoch, Offset]] = ()) -> None:
+        self._entries: list[EpochEntry] = []
+        self.latest = None
+        self.dirty = False
+        for epoch, start in entries:
+            self.assign(epoch, start)
+        self.dirty = False
+
+    @property
+    def entries(self) -> Sequence[EpochEntry]:
+        """All entries, oldest first. Not to be changed."""
+        return self._entries
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        return self._entries[0] if self._entries else None
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        return self._entries[-1] if self._entries else None
+
+    def assign(self, epoch: LeaderEpoch, start: Offset) -> None:
+        """Note that ``epoch`` begins at ``start``; entries that contradict it (as new, or as far) go.
+
+        The latest epoch keeps its start where the new one is not smaller. Raises ValueError below zero.
+        """
+        if epoch < 0 or start < 0:
+            raise ValueError(f"leader epoch {epoch} cannot start at offset {start}")
+        entries = self._entries
+        if entries and entries[-1].epoch == epoch and start >= entries[-1].start:
+            return
+        while entries and (entries[-1].epoch >= epoch or entries[-1].start >= start):
+            entries.pop()
+        entries.append(EpochEntry(epoch, start))
+        self._changed()
+
+    def truncate_from_end(self, offset: Offset) -> None:
+        """Drop the epochs that begin at ``offset`` or later."""
+        entries = self._entries
+        if offset < 0 or not entries or entries[-1].start < offset:
+            return
+        del entries[bisect_left(entries, offset, key=_START) :]
+        self._changed()
+
+    def truncate_from_start(self, offset: Offset) -> None:
+        """Drop the epochs that ended before ``offset``; the one that holds it begins there now."""
+        entries = self._entries
+        past = bisect_right(entries, offset, key=_START)
+        if not past or (past == 1 and entries[0].start == offset):
+            return
+        entries[:past] = [EpochEntry(entries[past - 1].epoch, offset)]
+        self._changed()
+
+    def replace(self, entries: Iterable[tuple[LeaderEpoch, Offset]]) -> None:
+        """Know these and no others."""
+        wanted = LeaderEpochCache(entries)._entries
+        if wanted != self._entries:
+            self._entries[:] = wanted
+            self._changed()
+
+    def clear(self) -> None:
+        if self._entries:
+            self._entries.clear()
+            self._changed()
+
+    def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
+        """The epoch whose records hold ``offset``; the latest one for offsets yet to come; None before the first."""
+        past = bisect_right(self._entries, offset, key=_START)
+        return self._entries[past - 1].epoch if past else None
+
+    def end_offset_for(self, requested: LeaderEpoch, *, log_end: Offset) -> EpochEnd | None:
+        """Where ``requested``, or else the next smaller epoch known here, ends.
+
+        None where nothing can be said (an empty cache, an epoch newer than all, or -1, the undefined one). An epoch
+        older than all known ones, any other negative one too, is answered with itself and the start of the first.
+        """
+        entries = self._entries
+        if requested == -1:
+            return None
+        if self.latest == requested:
+            return EpochEnd(requested, log_end)
+        higher = bisect_right(entries, requested, key=_EPOCH)
+        if higher == len(entries):
+            return None
+        epoch = entries[higher - 1].epoch if higher else requested
+        return EpochEnd(epoch, entries[higher].start)
+
+    def previous_entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
+        """The newest entry older than ``epoch``, which need not be known itself."""
+        index = bisect_left(self._entries, epoch, key=_EPOCH)
+        return self._entries[index - 1] if index else None
+
+    def next_entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
+        """The oldest entry newer than ``epoch``, which need not be known itself."""
+        index = bisect_right(self._entries, epoch, key=_EPOCH)
+        return self._entries[index] if index < len(self._entries) else None
+
+    def entries_in_range(self, start: Offset, end: Offset) -> list[EpochEntry]:
+        """The epochs of the records in ``[start, end)``, the first one beginning at ``start`` (negative: no cut)."""
+        part = LeaderEpochCache(self._entries)
+        if start >= 0:
+            part.truncate_from_start(start)
+        part.truncate_from_end(end)
+        return part._entries
+
+    def _changed(self) -> None:
+        self.latest = self._entries[-1].epoch if self._entries else None
+        self.dirty = True

@@ -1,0 +1,299 @@
+"""What a partition knows of its producers: sequences, epochs and open transactions (kafka-behaviour F4, KIP-98).
+
+For each producer id: its epoch, its last five batches, which a retry may repeat, and the start of an open transaction.
+From the open transactions follows the first unstable offset. Pure: what must outlive the process is written as a
+snapshot (``storage.files.producer_snapshot``) and the batches after it are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import Offset, ProducerEpoch, ProducerId
+
+BATCHES_KEPT: Final = 5
+NO_SEQUENCE: Final = -1
+NO_EPOCH: Final = ProducerEpoch(-1)
+_SEQUENCES: Final = 1 << 31
+
+
+class ProducerBatch(Protocol):
+    """The part of a batch's header that concerns producers."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def last_offset_delta(self) -> int: ...
+
+    @property
+    def max_timestamp(self) -> int: ...
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def producer_epoch(self) -> int: ...
+
+    @property
+    def base_sequence(self) -> int: ...
+
+    @property
+    def is_transactional(self) -> bool: ...
+
+
+class EndMarker(NamedTuple):
+    """The record that ends a transaction in a partition."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    offset: Offset
+    timestamp: int
+    coordinator_epoch: int
+    aborted: bool
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker at ``last_offset`` has ended."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    aborted: bool
+
+
+class KeptBatch(NamedTuple):
+    """One appended batch of a producer."""
+
+    last_sequence: int
+    last_offset: Offset
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) % _SEQUENCES
+
+    @property
+    def first_offset(self) -> Offset:
+        return Offset(self.last_offset - self.offset_delta)
+
+
+class ProducerEntry:
+    """One producer. ``txn_first_offset`` is None outside of a transaction."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "txn_first_offset")
+
+    def __init__(
+        self,
+        epoch: ProducerEpoch = NO_EPOCH,
+        coordinator_epoch: int = -1,
+        last_timestamp: int = -1,
+        txn_first_offset: Offset | None = None,
+        batches: Iterable[KeptBatch] = (),
+    ) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.txn_first_offset = txn_first_offset
+        self.batches = list(batches)
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """Of the last data batch; -1 for none."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def duplicate_of(self, batch: ProducerBatch) -> KeptBatch | None:
+        """The kept batch with the same epoch, first and last sequence."""
+        if batch.producer_epoch != self.epoch:
+            return None
+        last = (batch.base_sequence + batch.last_offset_delta) % _SEQUENCES
+        for kept in self.batches:
+            if kept.last_sequence == last and kept.offset_delta == batch.last_offset_delta:
+                return kept
+        return None
+
+    def enter_epoch(self, epoch: ProducerEpoch) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+
+class ProducerState:
+    """All producers of one partition. Its owner is the partition's log."""
+
+    __slots__ = ("_open", "_producers", "_undecided")
+
+    def __init__(self) -> None:
+        self._producers: dict[int, ProducerEntry] | None = None
+        self._open: dict[Offset, ProducerId] | None = None
+        """First offsets of open transactions, in order: offsets only grow."""
+        self._undecided: dict[Offset, Offset] | None = None
+        """First and last offset of transactions that ended above the high watermark."""
+
+    def __len__(self) -> int:
+        return len(self._producers) if self._producers else 0
+
+    def __iter__(self) -> Iterator[tuple[ProducerId, ProducerEntry]]:
+        for producer_id, entry in (self._producers or {}).items():
+            yield ProducerId(producer_id), entry
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.get(producer_id) if self._producers else None
+
+    @property
+    def first_unstable(self) -> Offset | None:
+        """The first offset of the oldest transaction that is open, or whose end is not yet replicated."""
+        first = next(iter(self._open)) if self._open else None
+        if self._undecided:
+            undecided = min(self._undecided)
+            return undecided if first is None else min(first, undecided)
+        return first
+
+    # A leader's checks, before anything is written
+
+    def duplicate_of(self, batch: ProducerBatch) -> KeptBatch | None:
+        entry = self.get(batch.producer_id)
+        return entry.duplicate_of(batch) if entry is not None else None
+
+    def check_batch(self, batch: ProducerBatch, *, sequenced: bool) -> None:
+        """Raise where the batch may not follow what its producer wrote before.
+
+        ``sequenced``: from a client, whose sequences must be without gaps. Raises KafkaError with
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
+        """
+        entry = self.get(batch.producer_id)
+        if entry is None:
+            return
+        epoch, sequence = batch.producer_epoch, batch.base_sequence
+        _check_epoch(entry, batch.producer_id, epoch)
+        if sequenced:
+            last = entry.last_sequence
+            if epoch != entry.epoch:
+                if sequence != 0 and entry.epoch != NO_EPOCH:
+                    raise KafkaError(
+                        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                        f"producer {batch.producer_id} begins epoch {epoch} with sequence {sequence}, not 0",
+                    )
+            elif sequence != (last + 1) % _SEQUENCES:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {batch.producer_id} sends sequence {sequence} after {last}",
+                )
+        if entry.txn_first_offset is not None and not batch.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has a transaction open and sends a batch outside of it",
+            )
+
+    def check_marker(self, marker: EndMarker) -> None:
+        """Raises KafkaError with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED."""
+        entry = self.get(marker.producer_id)
+        if entry is None:
+            return
+        _check_epoch(entry, marker.producer_id, marker.producer_epoch)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch}",
+            )
+
+    # Taking in what was written, by a leader, a follower or a replay
+
+    def add_batch(self, batch: ProducerBatch) -> None:
+        entry = self._entry(batch.producer_id)
+        entry.enter_epoch(ProducerEpoch(batch.producer_epoch))
+        delta = batch.last_offset_delta
+        batches = entry.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        batches.append(
+            KeptBatch(
+                (batch.base_sequence + delta) % _SEQUENCES if batch.base_sequence >= 0 else NO_SEQUENCE,
+                Offset(batch.base_offset + delta),
+                delta,
+                batch.max_timestamp,
+            )
+        )
+        entry.last_timestamp = batch.max_timestamp
+        if batch.is_transactional and entry.txn_first_offset is None:
+            first = entry.txn_first_offset = Offset(batch.base_offset)
+            if self._open is None:
+                self._open = {}
+            self._open[first] = ProducerId(batch.producer_id)
+
+    def end_txn(self, marker: EndMarker) -> CompletedTxn | None:
+        """Take in a marker; None where it ends nothing."""
+        entry = self._entry(marker.producer_id)
+        first = entry.txn_first_offset
+        entry.enter_epoch(marker.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = marker.timestamp
+        entry.txn_first_offset = None
+        if first is None:
+            return None
+        if self._open:
+            self._open.pop(first, None)
+        if self._undecided is None:
+            self._undecided = {}
+        self._undecided[first] = marker.offset
+        return CompletedTxn(marker.producer_id, first, marker.offset, marker.aborted)
+
+    def stable_offset_after(self, completed: CompletedTxn) -> Offset:
+        """The last stable offset once ``completed`` is replicated, for its entry in the transaction index."""
+        for first, producer_id in (self._open or {}).items():
+            if producer_id != completed.producer_id:
+                return first
+        return Offset(completed.last_offset + 1)
+
+    def replicated_to(self, offset: Offset) -> None:
+        """The high watermark, or the log's start, is at ``offset``: transactions that ended below are decided."""
+        if self._undecided:
+            self._undecided = {first: last for first, last in self._undecided.items() if last >= offset}
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that were silent for ``expiration_ms``, unless they have a transaction open."""
+        if self._producers:
+            for producer_id in [producer_id for producer_id, entry in self if is_expired(entry, now_ms, expiration_ms)]:
+                del self._producers[producer_id]
+
+    def load(self, entries: Iterable[tuple[ProducerId, ProducerEntry]]) -> None:
+        """Take the producers of a snapshot in place of all that was known."""
+        self.clear()
+        producers: dict[int, ProducerEntry] = dict(entries)
+        self._producers = producers or None
+        started = sorted(
+            (entry.txn_first_offset, ProducerId(producer_id))
+            for producer_id, entry in producers.items()
+            if entry.txn_first_offset is not None
+        )
+        self._open = dict(started) or None
+
+    def clear(self) -> None:
+        self._producers = self._open = self._undecided = None
+
+    def _entry(self, producer_id: int) -> ProducerEntry:
+        if self._producers is None:
+            self._producers = {}
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            entry = self._producers[producer_id] = ProducerEntry()
+        return entry
+
+
+def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    return entry.txn_first_offset is None and now_ms - entry.last_timestamp >= expiration_ms
+
+
+def _check_epoch(entry: ProducerEntry, producer_id: int, epoch: int) -> None:
+    if epoch < entry.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id} sends epoch {epoch}, which is older than {entry.epoch}",
+        )

@@ -1,0 +1,1 @@
+"""For tests of users' projects: the pytest plugin, a cluster of local processes, scenarios on processes."""

@@ -1,0 +1,212 @@
+"""A cluster of real processes for tests and scripts: starts `milena up`, knows its nodes, kills and restarts them.
+
+Imports only Milena's command side, so that it can live in any project's test process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from milena.command_line.errors import UserError
+from milena.steering.caller import NodeVerbs
+from milena.steering.nodes import SteeredNode
+from milena.up import nodes_file
+from milena.up.layout import ClusterDir
+from milena.up.processes import PARENT_FD, runs
+
+MILENA = (sys.executable, "-P", "-m", "milena")
+LIMIT = 60.0
+"""Seconds that any step may take."""
+STEP = 0.01
+
+
+class Node(NamedTuple):
+    """A node as nodes.json has it. ``pid`` is None while it is down."""
+
+    id: int
+    roles: tuple[str, ...]
+    pid: int | None
+    listeners: Mapping[str, str]
+    log_dirs: tuple[str, ...]
+
+
+class LocalCluster:
+    """A running cluster. Its directory stays when it stops, and ``LocalCluster.start`` there finds all data again."""
+
+    def __init__(self, directory: str, process: subprocess.Popen[str], alive: int, bootstrap: str) -> None:
+        self.directory = directory
+        self.bootstrap = bootstrap
+        """``host:port,...`` of all brokers."""
+        self._up = process
+        self._alive = alive
+        self._layout = ClusterDir(directory)
+        self._brought_back: list[subprocess.Popen[str]] = []
+
+    @classmethod
+    def start(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        brokers: int = 1,
+        port: int = 0,
+        overrides: Mapping[str, str] | None = None,
+        topics: Sequence[str] = (),
+        options: Sequence[str] = (),
+        lab: bool = False,
+    ) -> LocalCluster:
+        """Start and wait until it is ready. Port 0: free ones. ``topics`` are ``name:partitions:replicas``.
+
+        Raises UserError with what the command said where it does not start.
+        """
+        command = [*MILENA, "up", "--dir", os.fspath(directory), "--brokers", str(brokers), "--port", str(port)]
+        command += [word for key, value in (overrides or {}).items() for word in ("--override", f"{key}={value}")]
+        command += ["--lab"] if lab else []
+        command += [word for topic in topics for word in ("--topic", topic)]
+        os.makedirs(directory, exist_ok=True)
+        log = os.path.join(os.fspath(directory), "up.stderr")
+        # The cluster ends with this process, even where that is killed: then the pipe reaches its end of file.
+        reading, alive = os.pipe()
+        with open(log, "w") as errors:
+            process = subprocess.Popen(
+                [*command, *options],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                pass_fds=[reading],
+                env={**os.environ, PARENT_FD: str(reading)},
+            )
+        os.close(reading)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready bootstrap="):
+            process.wait()
+            process.stdout.close()
+            os.close(alive)
+            with open(log) as errors:
+                raise UserError(f"milena up: {errors.read().strip()}")
+        return cls(os.fspath(directory), process, alive, line.strip().removeprefix("ready bootstrap="))
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process."""
+        return self._up.pid
+
+    @property
+    def nodes(self) -> dict[int, Node]:
+        """The nodes as they are now, by id."""
+        return {
+            entry["id"]: Node(
+                entry["id"], tuple(entry["roles"]), entry["pid"], entry["listeners"], tuple(entry["log.dirs"])
+            )
+            for entry in nodes_file.read(self._layout.nodes)
+        }
+
+    @property
+    def brokers(self) -> list[Node]:
+        return [node for node in self.nodes.values() if "broker" in node.roles]
+
+    @property
+    def controller(self) -> Node:
+        return next(node for node in self.nodes.values() if "controller" in node.roles)
+
+    def log(self, node_id: int) -> str:
+        """What a node has logged so far."""
+        with open(self._layout.log(self._name(node_id))) as file:
+            return file.read()
+
+    def kill(self, node_id: int, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a node and wait until it is gone."""
+        pid = self.nodes[node_id].pid
+        if pid is None:
+            raise UserError(f"node {node_id} does not run")
+        os.kill(pid, number)
+        self._wait(lambda: self.nodes[node_id].pid != pid, f"node {node_id} to end")
+
+    def restart(self, node_id: int, command: Sequence[str] | None = None) -> None:
+        """Bring back a node that is down, and wait until it serves. ``command`` starts it in place of `milena node`;
+        the properties file is added as its last word."""
+        properties = self._layout.properties(self._name(node_id))
+        with open(self._layout.log(self._name(node_id)), "a") as log:
+            node = subprocess.Popen(
+                [*(command or (*MILENA, "node")), properties], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self._brought_back.append(node)
+        assert node.stdout is not None
+        if not node.stdout.readline().startswith("ready "):
+            raise UserError(f"node {node_id} did not come back: {self.log(node_id)[-2000:]}")
+
+    def start_node(self, node_id: int, *, wait: bool = True) -> None:
+        """Have the supervisor start a node that is down; with ``wait`` until it serves (which only a lab tells)."""
+        SteeredNode(self._layout, node_id).start(wait=wait)
+
+    def stop_node(self, node_id: int) -> None:
+        """Stop a node in order and wait until it is gone."""
+        SteeredNode(self._layout, node_id).stop()
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: the node does nothing until ``resume``, and its connections stay."""
+        SteeredNode(self._layout, node_id).pause()
+
+    def resume(self, node_id: int) -> None:
+        SteeredNode(self._layout, node_id).resume()
+
+    def wipe(self, node_id: int) -> None:
+        """Empty the log directories of a node that is down."""
+        SteeredNode(self._layout, node_id).wipe()
+
+    def verbs(self, node_id: int) -> NodeVerbs:
+        """What can be asked of a node of a lab."""
+        return SteeredNode(self._layout, node_id).verbs
+
+    def power_off(self, node_id: int) -> None:
+        """Of a lab: end a node with its files as a loss of power leaves them."""
+        SteeredNode(self._layout, node_id).power_off()
+
+    def stop(self) -> None:
+        """Stop all nodes in order. Idempotent."""
+        if self._up.poll() is None:
+            self._up.terminate()
+        self._reap()
+
+    def kill_supervisor(self) -> None:
+        """``kill -9`` of `milena up` itself; returns when its nodes have ended too."""
+        pids = [node.pid for node in self.nodes.values() if node.pid is not None]
+        self._up.kill()
+        self._reap()
+        self._wait(lambda: not any(map(runs, pids)), "the nodes to end after their supervisor")
+
+    def _reap(self) -> None:
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
+        for process in (self._up, *self._brought_back):
+            process.wait(LIMIT)
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def _name(self, node_id: int) -> str:
+        return f"{self.nodes[node_id].roles[0]}-{node_id}"
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + LIMIT
+        while not condition():
+            if time.monotonic() > deadline:
+                raise UserError(f"waited {LIMIT:.0f} seconds for {what}")
+            for process in self._brought_back:
+                process.poll()
+            time.sleep(STEP)
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,54 @@
+"""The pytest plugin: clusters of real processes on free ports, gone at the end of the test or the session.
+
+    def test_orders(milena_cluster):
+        producer = Producer({"bootstrap.servers": milena_cluster.bootstrap})
+
+``milena_cluster`` lives for the session; the ini option ``milena_brokers`` says how many brokers it has (1).
+``milena_start`` starts clusters of a test's own: ``milena_start(brokers=3, overrides={...}, topics=["t:6:1"])``.
+It imports only ``milena``: names like ``storage`` and ``runtime`` belong to the user's project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from milena.testing.local_cluster import LocalCluster
+
+    StartCluster = Callable[..., LocalCluster]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("milena_brokers", "brokers of the fixture milena_cluster", default="1")
+
+
+@pytest.fixture(scope="session")
+def milena_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
+    """A cluster for the whole session. Use topics of your own in each test."""
+    from milena.testing.local_cluster import LocalCluster
+
+    brokers = str(pytestconfig.getini("milena_brokers"))
+    if not brokers.isdecimal() or not int(brokers):
+        raise pytest.UsageError(f"milena_brokers = {brokers}: not a number from 1 on")
+    with LocalCluster.start(tmp_path_factory.mktemp("milena"), brokers=int(brokers)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def milena_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
+    """Starts clusters for one test: ``LocalCluster.start`` without the directory."""
+    from milena.testing.local_cluster import LocalCluster
+
+    started: list[LocalCluster] = []
+
+    def start(directory: Any = None, **arguments: Any) -> LocalCluster:
+        cluster = LocalCluster.start(directory or tmp_path_factory.mktemp("milena"), **arguments)
+        started.append(cluster)
+        return cluster
+
+    yield start
+    for cluster in started:
+        cluster.stop()

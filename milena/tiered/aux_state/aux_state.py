@@ -1,0 +1,122 @@
+"""What a follower takes from the tier to begin at its leader's first local record (KIP-405; kafka-behaviour A15).
+
+The leader epochs come from the checkpoint of the segment that holds that very record where the tier has it, else of
+the segment before it (document 000; Kafka takes the latter always). The producers are those at the end of the
+segment before it. Both are checked: a follower with wrong ones would agree with its leader where it must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.aux_state.aux_producers import producers_at
+from milena.tiered.segments.lineage import epoch_at
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorageError
+
+
+class LocalStart(NamedTuple):
+    """Where a leader's local log begins. ``epoch`` is that of its first record, None where the leader knows none."""
+
+    offset: Offset
+    epoch: LeaderEpoch | None
+    log_start: Offset
+    """Of the whole log: in the tier."""
+
+
+class EndOfEpoch(NamedTuple):
+    """A leader's answer to OffsetForLeaderEpoch; both None where it knows nothing."""
+
+    epoch: LeaderEpoch | None
+    offset: Offset | None
+
+
+AskEndOfEpoch: TypeAlias = Callable[[LeaderEpoch], Awaitable[EndOfEpoch]]
+
+
+class AuxState(NamedTuple):
+    """What precedes the follower's first record. ``epochs`` may go beyond it, as far as the segment does that they
+    come from."""
+
+    epochs: Sequence[EpochEntry]
+    producers: bytes
+    """A snapshot."""
+
+
+class CorruptAuxState(RemoteStorageError):
+    """An object of the tier is not what the metadata says."""
+
+
+async def build_aux_state(tier: Tier, partition: TopicIdPartition, start: LocalStart, ask: AskEndOfEpoch) -> AuxState:
+    """``ask`` is needed where the tier lacks the leader's first local record. Raises MetadataNotReady,
+    RemoteStorageError, CorruptBatch, OSError, and what ``ask`` raises."""
+    cache = tier.metadata.cache(partition)
+    before = Offset(start.offset - 1)
+    source = newest(() if start.epoch is None else cache.find(start.epoch, start.offset))
+    if source is not None:
+        epochs = await _epochs_of(tier, source)
+    else:
+        epoch = await epoch_before(start, ask)
+        source = newest(cache.find(epoch, before), ending_at=before)
+        if source is None:
+            raise RemoteResourceNotFound(f"the tier has no segment with offset {before} in leader epoch {epoch}")
+        # What follows in such a segment is not what follows at the leader.
+        epochs = [entry for entry in await _epochs_of(tier, source) if entry.start <= before]
+    return AuxState(epochs, await producers_at(tier.storage, cache, start.offset, epochs, start.log_start))
+
+
+def newest(
+    segments: Iterable[RemoteLogSegmentMetadata], *, ending_at: Offset | None = None
+) -> RemoteLogSegmentMetadata | None:
+    """Of segments that hold one offset in one epoch, and so agree up to it: one that ends at ``ending_at`` if there is
+    one, and of several the one that knows most epochs."""
+    return max(
+        segments,
+        key=lambda one: (one.end_offset == ending_at, one.epochs[-1], one.end_offset, one.id.int),
+        default=None,
+    )
+
+
+async def epoch_before(start: LocalStart, ask: AskEndOfEpoch) -> LeaderEpoch:
+    """The epoch of the record before the leader's first local one (A15.2).
+
+    An epoch that is not known stays so, and is no epoch 0 (KAFKA-20770). Raises RemoteResourceNotFound then.
+    """
+    if start.epoch is None:
+        raise RemoteResourceNotFound(f"the leader does not know the epoch of its first local offset {start.offset}: -1")
+    if start.epoch == 0:
+        return start.epoch
+    found = await ask(LeaderEpoch(start.epoch - 1))
+    if found.epoch is not None and found.offset is not None and found.offset >= start.offset:
+        return found.epoch
+    return start.epoch
+
+
+async def _epochs_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> list[EpochEntry]:
+    """The epochs from the log's beginning to the segment's end."""
+    data = await tier.storage.fetch_index(segment, IndexType.LEADER_EPOCH)
+    try:
+        epochs = decode_epochs(data)
+    except CorruptCheckpoint as error:
+        raise CorruptAuxState(f"leader epochs of the segment at {segment.start_offset}: {error}") from error
+    if not _are_of(segment, epochs):
+        raise CorruptAuxState(
+            f"leader epochs of the segment at {segment.start_offset}: {epochs} do not end with {segment.epochs}"
+        )
+    return epochs
+
+
+def _are_of(segment: RemoteLogSegmentMetadata, epochs: Sequence[EpochEntry]) -> bool:
+    """Whether these lead up to, and end with, those that the metadata tells of. (There the first may have been cut at
+    the segment's start. Both may begin later than the segment does, where the log started within it.)"""
+    if any(one.epoch >= other.epoch or one.start >= other.start for one, other in pairwise(epochs)):
+        return False
+    own = segment.epochs
+    first = epoch_at(max(segment.start_offset, own[0].start), epochs)
+    return first is not None and epochs[first].epoch == own[0].epoch and tuple(epochs[first + 1 :]) == own[1:]

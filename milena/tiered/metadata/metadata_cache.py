@@ -1,0 +1,204 @@
+"""What one broker knows of one partition's segments in the tier (kafka-behaviour A8, A9.4).
+
+Kafka keeps one segment for each leader epoch and start offset, so that after unclean elections a segment of another
+lineage hides one of ours. Here all of them are kept, and a look-up chooses by the leader's own epochs. What is found
+does not depend on the order in which segments of different ids were told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.epoch_segments import EpochSegments
+from milena.tiered.segments.lineage import epoch_at, is_within_leader_epochs, serving_range
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+    allowed,
+)
+
+_DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+
+
+class ServedSegment(NamedTuple):
+    """A segment, and the offsets (inclusive) that it serves in one run, for one leader's epochs."""
+
+    segment: RemoteLogSegmentMetadata
+    first: Offset
+    last: Offset
+
+
+class RemoteLogMetadataCache:
+    """The segments of one partition that are listed. Pure: no clock, no I/O.
+
+    ``leader_epochs`` (oldest first) and ``log_end`` (exclusive) of the look-ups are those of the replica that serves.
+    """
+
+    __slots__ = ("_by_epoch", "_segments", "changes")
+
+    def __init__(self) -> None:
+        self.changes = 0
+        """Counts them: what was looked up before one may be out of date after it."""
+        self._segments: dict[UUID, RemoteLogSegmentMetadata] = {}
+        self._by_epoch: dict[LeaderEpoch, EpochSegments] = {}
+
+    @classmethod
+    def restored(
+        cls, segments: Iterable[RemoteLogSegmentMetadata], highest: Mapping[LeaderEpoch, Offset]
+    ) -> RemoteLogMetadataCache:
+        """A cache as another one was: with its ``segments``, in their states, and its ``highest_offsets``."""
+        cache = cls()
+        for segment in segments:
+            cache._put(segment)
+        for epoch, offset in highest.items():
+            cache._epoch(epoch).highest = offset
+        return cache
+
+    def apply(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
+        """Take in a segment or a later state of one; False where that must not follow, and nothing has changed."""
+        known = self._segments.get(event.segment_id.id)
+        if not allowed(None if known is None else known.state, event.state):
+            return False
+        self.changes += 1
+        if isinstance(event, RemoteLogSegmentMetadata):
+            if known is not None:
+                self._remove(known)
+            self._put(event)
+            return True
+        if known is None or known.segment_id != event.segment_id:
+            return False
+        after = known.updated(event)
+        if after.state is _DELETED:
+            self._remove(known)
+            return True
+        self._segments[after.id] = after
+        for epoch, _ in after.epochs:
+            self._by_epoch[epoch].replace(known, after)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def get(self, segment: UUID) -> RemoteLogSegmentMetadata | None:
+        """A listed segment."""
+        return self._segments.get(segment)
+
+    def segments(self) -> list[RemoteLogSegmentMetadata]:
+        """All that are listed, by their start offsets."""
+        return sorted(self._segments.values(), key=_place)
+
+    def segments_of_epoch(self, epoch: LeaderEpoch) -> list[RemoteLogSegmentMetadata]:
+        """The listed ones with records of ``epoch``, by their start offsets."""
+        return sorted(self._by_epoch.get(epoch, ()), key=_place)
+
+    def epochs(self) -> list[LeaderEpoch]:
+        """The leader epochs of all listed segments."""
+        return sorted(epoch for epoch, found in self._by_epoch.items() if any(True for _ in found))
+
+    def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
+        """The last offset of ``epoch`` that was ever copied, whether or not it is there still."""
+        found = self._by_epoch.get(epoch)
+        return None if found is None else found.highest
+
+    def highest_offsets(self) -> dict[LeaderEpoch, Offset]:
+        """The same for all epochs."""
+        return {epoch: found.highest for epoch, found in self._by_epoch.items() if found.highest is not None}
+
+    def find(self, epoch: LeaderEpoch, offset: Offset) -> list[RemoteLogSegmentMetadata]:
+        """All readable segments that hold ``offset`` in ``epoch``, whatever lineage they are of."""
+        found = self._by_epoch.get(epoch)
+        return [] if found is None else found.at(offset)
+
+    def segment_for(
+        self,
+        offset: Offset,
+        *,
+        leader_epochs: Sequence[EpochEntry],
+        log_end: Offset,
+        without: Container[UUID] = (),
+    ) -> ServedSegment | None:
+        """What serves ``offset``: of several segments the one on the lineage as a whole (A6), or else the one that
+        serves most behind it. None where the tier does not have the leader's record, but in segments ``without``."""
+        index = epoch_at(offset, leader_epochs)
+        if index is None or offset >= log_end:
+            return None
+        best: tuple[bool, Offset, int] | None = None
+        served = None
+        candidates = [one for one in self.find(leader_epochs[index].epoch, offset) if one.id not in without]
+        for segment in candidates:
+            run = serving_range(segment, offset, log_end=log_end, leader_epochs=leader_epochs)
+            if run is None:
+                continue
+            if len(candidates) == 1:
+                return ServedSegment(segment, *run)
+            whole = is_within_leader_epochs(segment, log_end=log_end, leader_epochs=leader_epochs)
+            rank = (whole, run[1], segment.id.int)
+            if best is None or rank > best:
+                best, served = rank, ServedSegment(segment, *run)
+        return served
+
+    def served(
+        self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
+    ) -> Iterator[ServedSegment]:
+        """What serves the offsets from ``offset`` on, in their order, each offset once; offsets that the tier lacks
+        are passed over."""
+        at: Offset | None = offset
+        while at is not None:
+            found = self.segment_for(at, leader_epochs=leader_epochs, log_end=log_end)
+            if found is not None:
+                yield found._replace(first=at)
+                at = Offset(found.last + 1)
+            else:
+                at = self._next_served(at, leader_epochs, log_end)
+
+    def next_with_txn_index(
+        self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
+    ) -> ServedSegment | None:
+        """The first segment that serves ``offset`` or what comes after it and has aborted transactions (A14)."""
+        every = self.served(offset, leader_epochs=leader_epochs, log_end=log_end)
+        return next((one for one in every if not one.segment.txn_index_empty), None)
+
+    def with_timestamp(
+        self, timestamp: int, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
+    ) -> Iterator[ServedSegment]:
+        """Those that serve ``offset`` or what comes after it and have a record of ``timestamp`` (ms) or later (A17)."""
+        every = self.served(offset, leader_epochs=leader_epochs, log_end=log_end)
+        return (one for one in every if one.segment.max_timestamp_ms >= timestamp)
+
+    def _next_served(self, offset: Offset, leader_epochs: Sequence[EpochEntry], log_end: Offset) -> Offset | None:
+        """The first offset above ``offset`` that some segment holds in the epoch that the leader gives to it."""
+        for index in range(epoch_at(offset, leader_epochs) or 0, len(leader_epochs)):
+            epoch, start = leader_epochs[index]
+            end = leader_epochs[index + 1].start if index + 1 < len(leader_epochs) else log_end
+            if start > offset and self.find(epoch, start):
+                return start
+            found = self._by_epoch.get(epoch)
+            following = None if found is None else found.next_start(max(offset, start))
+            if following is not None and following < end:
+                return following
+        return None
+
+    def _put(self, segment: RemoteLogSegmentMetadata) -> None:
+        self._segments[segment.id] = segment
+        for epoch, _ in segment.epochs:
+            self._epoch(epoch).add(segment)
+
+    def _remove(self, segment: RemoteLogSegmentMetadata) -> None:
+        del self._segments[segment.id]
+        for epoch, _ in segment.epochs:
+            self._by_epoch[epoch].remove(segment)
+
+    def _epoch(self, epoch: LeaderEpoch) -> EpochSegments:
+        found = self._by_epoch.get(epoch)
+        if found is None:
+            found = self._by_epoch[epoch] = EpochSegments(epoch)
+        return found
+
+
+def _place(segment: RemoteLogSegmentMetadata) -> tuple[Offset, Offset, int]:
+    return segment.start_offset, segment.end_offset, segment.id.int

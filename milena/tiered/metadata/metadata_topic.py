@@ -1,0 +1,46 @@
+"""The topic ``__remote_log_metadata`` itself: who needs it first creates it (kafka-behaviour A9)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster, TopicView
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.settings import PARTITIONS, MetadataTopicSettings
+
+_MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class WrongPartitionCount(Exception):
+    """The topic has another number of partitions than this broker would look for records in."""
+
+
+async def find_or_create(cluster: Cluster, settings: MetadataTopicSettings) -> TopicView:
+    """The topic as the cluster has it. Raises WrongPartitionCount, and KafkaError or ChannelError to be tried again:
+    a topic that was just created is not known everywhere yet."""
+    view = (await cluster.metadata([REMOTE_LOG_METADATA_TOPIC])).topics.get(REMOTE_LOG_METADATA_TOPIC)
+    if view is None or view.error in _MISSING:
+        created = await admin.create_topics(cluster, [_topic(settings)])
+        error = created[REMOTE_LOG_METADATA_TOPIC]
+        if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise error
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has only just been created")
+    if view.error:
+        raise KafkaError(ErrorCode(view.error), f"topic {REMOTE_LOG_METADATA_TOPIC}")
+    if len(view.partitions) != settings.partitions:
+        raise WrongPartitionCount(
+            f"topic {REMOTE_LOG_METADATA_TOPIC} has {len(view.partitions)} partitions, but rlmm.config.{PARTITIONS} "
+            f"says {settings.partitions}: records would be looked for in the wrong ones"
+        )
+    return view
+
+
+def _topic(settings: MetadataTopicSettings) -> admin.NewTopic:
+    return admin.NewTopic(
+        REMOTE_LOG_METADATA_TOPIC,
+        settings.partitions,
+        settings.replication_factor,
+        configs=settings.topic_configs(),
+    )

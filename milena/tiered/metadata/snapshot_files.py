@@ -1,0 +1,56 @@
+"""Where the snapshots of metadata caches lie: each in the folder of its partition's log, with which it also goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
+from milena.tiered.metadata.snapshot import (
+    FILE_NAME,
+    CorruptSnapshot,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+
+
+class SnapshotFiles:
+    """``folder`` tells the folder of a partition's log; None where it has none."""
+
+    def __init__(self, runtime: Runtime, folder: Callable[[TopicIdPartition], str | None]) -> None:
+        self._disk = runtime.disk
+        self._folder = folder
+        self._log = get_logger("remote log metadata")
+
+    async def load(self, partition: TopicIdPartition) -> Snapshot | None:
+        """None where there is none, or none that can be read."""
+        folder = self._folder(partition)
+        if folder is None:
+            return None
+        path = f"{folder}/{FILE_NAME}"
+        try:
+            return await self._disk.offload(self._read, path, partition)
+        except FileNotFoundError:
+            return None
+        except (OSError, CorruptSnapshot) as error:
+            self._log.warning("snapshot of remote log metadata cannot be read", path=path, error=str(error))
+            return None
+
+    async def save(self, partition: TopicIdPartition, snapshot: Snapshot) -> None:
+        """As far as the disk lets us: what is not saved is read from the topic."""
+        folder = self._folder(partition)
+        if folder is None:
+            return
+        path = f"{folder}/{FILE_NAME}"
+        try:
+            await self._disk.offload(self._write, path, partition, snapshot)
+        except OSError as error:
+            self._log.info("snapshot of remote log metadata not written", path=path, error=str(error))
+
+    def _read(self, path: str, partition: TopicIdPartition) -> Snapshot:
+        return decode_snapshot(self._disk.read(path), partition)
+
+    def _write(self, path: str, partition: TopicIdPartition, snapshot: Snapshot) -> None:
+        self._disk.write_atomic(path, encode_snapshot(partition, snapshot), sync=False)

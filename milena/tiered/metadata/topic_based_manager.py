@@ -1,0 +1,214 @@
+"""Metadata of remote segments in the topic ``__remote_log_metadata`` (kafka-behaviour A9, A9.2).
+
+Nothing is done before the first partition is assigned: the topic is then found or created, and a producer and a
+consumer begin. What is published counts once this broker's own consumer has read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import KafkaError
+from milena.protocol.types import NodeId, Offset
+from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
+from milena.tiered.metadata.assignments import Assignments
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.metadata_manager import MetadataNotReady, RemoteLogMetadataError
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
+from milena.tiered.metadata.settings import RETRY_TIMEOUT_MS, MetadataTopicSettings
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+    TopicIdPartition,
+)
+
+if TYPE_CHECKING:
+    from milena.node.client.cluster import Cluster, TopicView
+    from milena.node.client.producer import Producer
+    from milena.tiered.metadata.consumption import Consumption
+
+SNAPSHOT_SECONDS: Final = 60.0
+LAST_SNAPSHOT_SECONDS: Final = 5.0
+
+
+class TopicMetadataManager:
+    """Implements ``tiered.metadata.metadata_manager.RemoteLogMetadataManager``.
+
+    ``addresses``: of the listener that this broker's clients use, known once it listens. ``folder``: of a partition's
+    log, where its snapshot lies. A metadata topic that cannot be used ends the node, as in Kafka.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        node_id: NodeId,
+        settings: MetadataTopicSettings,
+        addresses: Callable[[], Sequence[tuple[str, int]]],
+        folder: Callable[[TopicIdPartition], str | None],
+    ) -> None:
+        self._runtime = runtime
+        self._node_id = node_id
+        self._settings = settings
+        self._addresses = addresses
+        self._folder = folder
+        self._assignments = Assignments(settings.partitions)
+        self._consumption: Consumption | None = None
+        self._tasks = runtime.new_tasks("remote log metadata")
+        self._clusters: list[Cluster] = []
+        self._producer: Producer | None = None
+        self._log = get_logger("remote log metadata", node=node_id)
+
+    # -- life
+
+    def start(self) -> None:
+        self._tasks.spawn(self._run(), name="remote log metadata")
+
+    async def stop(self) -> None:
+        """Idempotent. The snapshots are written as far as that is done within 5 s."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close(flush=False)
+        if self._consumption is not None:
+            try:
+                async with asyncio.timeout(LAST_SNAPSHOT_SECONDS):
+                    await self._consumption.save()
+            except TimeoutError:
+                self._log.warning("snapshots of remote log metadata are not all written")
+        await self._tasks.stop()
+        self._assignments.unassign(list(self._assignments.shared))
+        for cluster in self._clusters:
+            cluster.close()
+
+    async def _run(self) -> None:
+        await self._assignments.changed.wait()
+        asking = self._cluster("admin")
+        topic = await self._find_topic(asking)
+        if topic is None:
+            return
+        # Most brokers never come here: their start need not wait for what is imported.
+        from milena.node.client.producer import Producer
+        from milena.tiered.metadata.consumption import Consumption
+        from milena.tiered.metadata.snapshot_files import SnapshotFiles
+
+        snapshots = SnapshotFiles(self._runtime, self._folder)
+        consumption = Consumption(self._node_id, self._assignments, snapshots, self._cluster("consumer"), asking)
+        consumption.start(self._tasks)
+        self._consumption = consumption
+        self._producer = Producer(self._cluster("producer"))
+        self._log.info("remote log metadata begins", topic_id=str(topic.id), partitions=len(topic.partitions))
+        while True:
+            await self._runtime.clock.sleep(SNAPSHOT_SECONDS)
+            await consumption.save()
+
+    async def _find_topic(self, cluster: Cluster) -> TopicView | None:
+        """The topic; None where it cannot be used, which ends the node. The time for that begins with the first answer
+        of a broker: this one is asked itself before it serves."""
+        from milena.tiered.metadata.metadata_topic import WrongPartitionCount, find_or_create
+
+        clock = self._runtime.clock
+        deadline: float | None = None
+        reason = ""
+        while True:
+            try:
+                return await find_or_create(cluster, self._settings)
+            except WrongPartitionCount as error:
+                self._runtime.fatal(str(error), error)
+                return None
+            except (KafkaError, ChannelError) as error:
+                if str(error) != reason:
+                    reason = str(error)
+                    self._log.info("remote log metadata topic cannot be used yet", reason=reason)
+                if isinstance(error, KafkaError):
+                    deadline = deadline or clock.monotonic() + self._settings.retry_timeout
+                if deadline is not None and clock.monotonic() >= deadline:
+                    unusable = f"topic {REMOTE_LOG_METADATA_TOPIC} cannot be used (within {RETRY_TIMEOUT_MS}): {reason}"
+                    self._runtime.fatal(unusable, error)
+                    return None
+            await clock.sleep(self._settings.retry_interval)
+
+    def _cluster(self, purpose: str) -> Cluster:
+        """Each client has connections of its own: a fetch that waits would hold up what comes behind it."""
+        from milena.node.client.cluster import Cluster
+
+        client_id = f"{REMOTE_LOG_METADATA_TOPIC}_client_{self._node_id}_{purpose}"
+        cluster = Cluster(self._runtime, self._addresses(), client_id)
+        self._clusters.append(cluster)
+        return cluster
+
+    # -- partitions
+
+    def assign(self, led: Iterable[TopicIdPartition], followed: Iterable[TopicIdPartition]) -> None:
+        self._assignments.assign(led)
+        self._assignments.assign(followed)
+
+    def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
+        self._assignments.unassign(partitions)
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        followed = self._assignments.find(partition)
+        return followed is not None and followed.ready
+
+    async def wait_ready(self, partition: TopicIdPartition, seconds: float) -> bool:
+        followed = self._assignments.find(partition)
+        try:
+            async with asyncio.timeout(seconds):
+                while followed is not None and not followed.ready and not followed.gone:
+                    await followed.wait_moved()
+        except TimeoutError:
+            return False
+        return self.is_ready(partition)
+
+    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+        followed = self._assignments.find(partition)
+        if followed is None or not followed.ready:
+            raise MetadataNotReady(
+                f"the remote log metadata of {partition.topic}-{partition.partition} is not read yet"
+            )
+        return followed.cache
+
+    # -- publishing
+
+    async def add(self, metadata: RemoteLogSegmentMetadata) -> None:
+        if metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            raise ValueError(f"a segment begins with COPY_SEGMENT_STARTED, not with {metadata.state.name}")
+        await self._publish(metadata)
+
+    async def update(self, update: RemoteLogSegmentUpdate) -> None:
+        if update.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            raise ValueError("COPY_SEGMENT_STARTED is no update of a segment")
+        await self._publish(update)
+
+    async def _publish(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> None:
+        from milena.tiered.metadata.serialization import serialize
+
+        producer, partition = self._producer, event.segment_id.partition
+        if producer is None:
+            raise RemoteLogMetadataError("the remote log metadata has not begun, or has ended")
+        number = metadata_partition(partition, self._settings.partitions)
+        try:
+            written = await producer.send(REMOTE_LOG_METADATA_TOPIC, serialize(event), partition=number)
+        except (KafkaError, ChannelError) as error:
+            raise RemoteLogMetadataError(f"a record of {partition.topic}-{partition.partition}: {error}") from error
+        await self._consumed(partition, Offset(written.offset))
+
+    async def _consumed(self, partition: TopicIdPartition, offset: Offset) -> None:
+        """Until the own consumer is past ``offset``; at once where the partition is not assigned (any more)."""
+        followed = self._assignments.find(partition)
+        if followed is None:
+            return
+        try:
+            async with asyncio.timeout(self._settings.consume_wait):
+                while not followed.gone and (followed.next is None or followed.next <= offset):
+                    await followed.wait_moved()
+        except TimeoutError:
+            raise RemoteLogMetadataError(
+                f"offset {offset} of the metadata of {partition.topic}-{partition.partition} was written, but not read "
+                f"within {self._settings.consume_wait:g} s"
+            ) from None
+        if self._producer is None:
+            raise RemoteLogMetadataError("the remote log metadata has ended")

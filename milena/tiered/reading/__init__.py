@@ -1,0 +1,1 @@
+"""Reading records from the tier."""

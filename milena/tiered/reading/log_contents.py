@@ -1,0 +1,125 @@
+"""What a log in the tier holds, found by reading all of it: offsets, epochs, checksums."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from milena.protocol.records.batch import BatchView, CorruptBatch, batch_size_at
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.store.remote_storage import RemoteStorage
+
+PIECE: Final = 4 << 20
+"""Bytes that are fetched at a time."""
+
+
+class DamagedLog(ValueError):
+    """From here on nothing can be read. The text says where and why."""
+
+
+@dataclass(slots=True)
+class LogContents:
+    """Offsets are inclusive; None where there is no batch. ``damage``: what is wrong, in words."""
+
+    batches: int = 0
+    records: int = 0
+    first_offset: Offset | None = None
+    last_offset: Offset | None = None
+    max_timestamp_ms: int = -1
+    size: int = 0
+    """Bytes of the whole batches."""
+    epochs: list[EpochEntry] = field(default_factory=list)
+    """Each where its records begin here."""
+    codecs: set[str] = field(default_factory=set)
+    bad_checksums: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    _positions: array[int] = field(default_factory=lambda: array("q"))
+    _bases: array[int] = field(default_factory=lambda: array("q"))
+
+    def base_offset_at(self, position: int) -> int | None:
+        """Of the batch that begins at ``position``."""
+        index = bisect_left(self._positions, position)
+        found = index < len(self._positions) and self._positions[index] == position
+        return self._bases[index] if found else None
+
+    def take(self, position: int, batch: BatchView) -> None:
+        """The next batch."""
+        if not batch.is_valid:
+            self.bad_checksums.append(f"the batch at position {position}, offset {batch.base_offset}")
+        if self.last_offset is not None and batch.base_offset <= self.last_offset:
+            self.damage.append(f"offset {batch.base_offset} at position {position} follows offset {self.last_offset}")
+        if self.first_offset is None:
+            self.first_offset = batch.base_offset
+        if not self.epochs or batch.leader_epoch > self.epochs[-1].epoch:
+            self.epochs.append(EpochEntry(LeaderEpoch(batch.leader_epoch), batch.base_offset))
+        elif batch.leader_epoch < self.epochs[-1].epoch:
+            self.damage.append(
+                f"leader epoch {batch.leader_epoch} at offset {batch.base_offset} follows {self.epochs[-1].epoch}"
+            )
+        self.last_offset = batch.last_offset
+        self.batches += 1
+        self.records += max(batch.count, 0)
+        self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp)
+        self.codecs.add(_codec(batch))
+        self._positions.append(position)
+        self._bases.append(batch.base_offset)
+        self.size = position + batch.size_in_bytes
+
+
+def _codec(batch: BatchView) -> str:
+    try:
+        return batch.codec.name.lower()
+    except CorruptBatch:
+        return "unknown"
+
+
+async def batches_of(
+    storage: RemoteStorage, metadata: RemoteLogSegmentMetadata
+) -> AsyncIterator[tuple[int, BatchView]]:
+    """(position, batch) of a segment's log in the tier. Checksums are not checked.
+
+    Raises RemoteStorageError; DamagedLog where the bytes are no batches or end within one.
+    """
+    held, position, fetched = bytearray(), 0, 0
+    while position < metadata.size:
+        view = memoryview(bytes(held))
+        try:
+            size = batch_size_at(view, 0)
+        except CorruptBatch as error:
+            raise DamagedLog(f"no batch at position {position}: {error}") from None
+        if size is None or size > len(held):
+            if fetched >= metadata.size or (size or 0) > metadata.size - position:
+                raise DamagedLog(f"the {metadata.size - position} bytes at position {position} are no whole batch")
+            wanted = max(PIECE, (size or 0) - len(held))
+            part = await storage.fetch(metadata, fetched, fetched + wanted - 1)
+            held += await part.read()
+            fetched += part.length
+            continue
+        begin = 0
+        while size is not None and begin + size <= len(view):
+            yield position + begin, BatchView(view[begin : begin + size])
+            begin += size
+            try:
+                size = batch_size_at(view, begin) if begin < len(view) else None
+            except CorruptBatch as error:
+                raise DamagedLog(f"no batch at position {position + begin}: {error}") from None
+        del held[:begin]
+        position += begin
+
+
+async def read_contents(storage: RemoteStorage, metadata: RemoteLogSegmentMetadata) -> LogContents:
+    """Read all of a segment's log. Raises RemoteStorageError."""
+    contents = LogContents()
+    try:
+        async for position, batch in batches_of(storage, metadata):
+            contents.take(position, batch)
+    except DamagedLog as error:
+        contents.damage.append(str(error))
+    except CorruptBatch as error:
+        contents.damage.append(f"after position {contents.size}: {error}")
+    return contents

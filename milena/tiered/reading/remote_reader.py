@@ -1,0 +1,223 @@
+"""Reading a log below its first local record: Kafka's RemoteLogReader (kafka-behaviour A12, A14).
+
+A segment serves the offsets that it holds in the epoch that the reader's log gives to them, and no further than that
+epoch lasts there. An epoch begins where its leader's log ended, so at the border of a batch in every copy, and what is
+served ends there. A batch that reaches across such a border is damage, and refused.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.network import Part
+from milena.storage.files.txn_index import overlapping
+from milena.storage.log.batch_scan import ScannedBatch
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache, ServedSegment
+from milena.tiered.metadata.metadata_manager import MetadataNotReady
+from milena.tiered.reading.remote_segment import SegmentReader
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+
+READY_WAIT: Final = 0.1
+"""Seconds that a read waits for the metadata."""
+NEAR_END: Final = 16 << 20
+"""Bytes before a segment's end from where on a sequential reader's next one is expected."""
+STEP: Final = 4 << 20
+"""Bytes after which it is expected again: not all of it may have found room."""
+MOST_READERS: Final = 1000
+
+
+class RemoteRead(NamedTuple):
+    """What one fetch wants of one partition. ``upper`` (exclusive) is what its reader may see at most."""
+
+    offset: Offset
+    max_bytes: int
+    min_one: bool
+    """Whether a first batch larger than ``max_bytes`` comes whole, instead of not at all."""
+    upper: Offset
+    committed: bool
+
+
+class RemoteRecords(NamedTuple):
+    """Bytes that begin with the batch that holds the offset; the last batch may be cut."""
+
+    records: Part
+    length: int
+    aborted: tuple[tuple[int, int], ...] | None
+    """(producer id, first offset) for readers of committed records."""
+
+
+class RemoteLogReader:
+    """Reads for all partitions of a broker."""
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+        self.segments = SegmentReader(tier.storage, tier.indexes)
+        self._heads: OrderedDict[UUID, int] = OrderedDict()
+        """Where somebody has read up to in a segment (bytes)."""
+        self._untouched: OrderedDict[TopicIdPartition, _Untouched] = OrderedDict()
+
+    async def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+        """Raises MetadataNotReady."""
+        metadata = self._tier.metadata
+        if not metadata.is_ready(partition) and not await metadata.wait_ready(partition, READY_WAIT):
+            raise MetadataNotReady(f"the segments of {partition.topic}-{partition.partition} are not known yet")
+        return metadata.cache(partition)
+
+    async def read(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
+        """What the tier has at the offset; None where from there on up to the first local record there is none.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE where no segment serves the offset, and what is in ``tier.FAILURES``.
+        """
+        at = read.offset
+        refused: dict[UUID, Exception] = {}
+        while at < log.local_log_start_offset or at == read.offset:
+            cache = await self.cache(partition)
+            served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=read.upper, without=refused)
+            if served is None:
+                raise next(
+                    iter(refused.values()), KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {at} is not in the tier")
+                )
+            try:
+                records = await self._read_in(served, at, partition, log, read)
+            except RetriableRemoteStorageError:
+                raise
+            except (RemoteStorageError, CorruptBatch) as error:
+                refused[served.segment.id] = error  # lost or damaged: another leader may have copied the same
+                continue
+            if records is not None:
+                return records
+            at = Offset(served.last + 1)  # a hole, as compaction leaves them (KAFKA-15388)
+        return None
+
+    async def _read_in(
+        self, served: ServedSegment, at: Offset, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead
+    ) -> RemoteRecords | None:
+        """What one segment has at the offset, None where it has none up to its end."""
+        found = await self.segments.find(served.segment, at, read.max_bytes)
+        if found is None or found[1].base_offset > served.last:
+            return None
+        window, batch = found
+        end = await self._end(served, batch, read.max_bytes)
+        length = min(read.max_bytes, end - batch.position)
+        if length < min(batch.size, end - batch.position):
+            length = batch.size if read.min_one else 0
+        if batch.position + length > window.end:
+            window = await self.segments.window(served.segment, batch.position, length)
+        self._note_head(partition, log, served, batch.position, length)
+        aborted = await self._aborted(partition, log, served, batch.position + length, read)
+        return RemoteRecords(window.part(batch.position, length), length, aborted)
+
+    async def _end(self, served: ServedSegment, batch: ScannedBatch, max_bytes: int) -> int:
+        """The position up to which the segment may be served from ``batch`` on."""
+        segment = served.segment
+        if served.last >= segment.end_offset:
+            return segment.size
+        indexes = await self.segments.indexes(segment)
+        limit = batch.position + max(max_bytes, batch.size)
+        if indexes is not None and indexes.offsets.lookup(served.last + 1) >= limit:
+            return limit
+        found = await self.segments.find(segment, Offset(served.last + 1))
+        if found is None:
+            return segment.size
+        after = found[1]
+        if after.position <= batch.position:
+            raise CorruptBatch(
+                f"the batch at {after.position} of segment {segment.id} has offsets {after.base_offset} to "
+                f"{after.last_offset}, where another epoch begins at {served.last + 1}"
+            )
+        return after.position
+
+    def _note_head(
+        self, partition: TopicIdPartition, log: PartitionLog, served: ServedSegment, position: int, length: int
+    ) -> None:
+        """Let the store prepare the next segment for a sequential reader."""
+        segment, end = served.segment, position + length
+        before = self._heads.pop(segment.id, 0)
+        self._heads[segment.id] = end
+        if len(self._heads) > MOST_READERS:
+            self._heads.popitem(last=False)
+        if segment.size - end > NEAR_END or not position <= before <= end or before // STEP == end // STEP:
+            return
+        after = Offset(served.last + 1)
+        if after < log.local_log_start_offset:
+            cache = self._tier.metadata.cache(partition)
+            following = cache.segment_for(after, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
+            if following is not None:
+                self.segments.expect(following.segment)
+
+    async def _aborted(
+        self, partition: TopicIdPartition, log: PartitionLog, served: ServedSegment, end: int, read: RemoteRead
+    ) -> tuple[tuple[int, int], ...] | None:
+        """The aborted transactions of what was read: up to ``end``, a position, and after the read's offset.
+
+        A segment tells of those whose markers it serves. What ended beyond, even if it began before, ended otherwise in
+        this log, and says nothing of what is stable here either."""
+        if not read.committed:
+            return None
+        upper = Offset(min(await self.segments.offset_after(served.segment, end), served.last + 1))
+        found: dict[tuple[int, int], None] = {}
+        following: ServedSegment | None = served
+        while following is not None:
+            of_segment = await self.segments.aborted(following.segment)
+            ours = [one for one in of_segment if one.last_offset <= following.last]
+            some, complete = overlapping(ours, read.offset, upper)
+            found |= dict.fromkeys((one.producer_id, one.first_offset) for one in some)
+            if complete:
+                return tuple(found)
+            following = await self._next_with_aborted(partition, log, Offset(following.last + 1))
+        some = log.aborted_transactions(read.offset, upper)
+        return tuple(found | dict.fromkeys((one.producer_id, one.first_offset) for one in some))
+
+    async def _next_with_aborted(
+        self, partition: TopicIdPartition, log: PartitionLog, offset: Offset
+    ) -> ServedSegment | None:
+        """The next segment, from ``offset`` on, with aborted transactions. A search through thousands of segments
+        without any is not repeated for each fetch."""
+        cache = await self.cache(partition)
+        view = _view(cache, log)
+        known = self._untouched.get(partition)
+        if known is not None and known.holds(view, offset):
+            return known.found
+        found = cache.next_with_txn_index(offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
+        self._untouched[partition] = _Untouched(view, offset, found)
+        if len(self._untouched) > MOST_READERS:
+            self._untouched.popitem(last=False)
+        return found
+
+
+class _View(NamedTuple):
+    """What decides which segments serve which offsets."""
+
+    cache: RemoteLogMetadataCache
+    changes: int
+    epoch: LeaderEpoch | None
+    log_end: Offset
+    """As far as it matters: a follower may know segments whose records it does not have yet."""
+
+
+def _view(cache: RemoteLogMetadataCache, log: PartitionLog) -> _View:
+    epoch = log.epochs.latest
+    highest = None if epoch is None else cache.highest_offset_for_epoch(epoch)
+    log_end = min(log.log_end_offset, Offset(0 if highest is None else highest + 1))
+    return _View(cache, cache.changes, epoch, log_end)
+
+
+class _Untouched(NamedTuple):
+    """No segment from ``start`` on up to ``found`` (None: at all) has aborted transactions."""
+
+    view: _View
+    start: Offset
+    found: ServedSegment | None
+
+    def holds(self, view: _View, offset: Offset) -> bool:
+        if view != self.view or offset < self.start:
+            return False
+        return self.found is None or offset <= self.found.first

@@ -1,0 +1,50 @@
+"""Finding a record by its time in both tiers (ListOffsets; kafka-behaviour A17)."""
+
+from __future__ import annotations
+
+from milena.protocol.types import Offset
+from milena.storage.log.log_search import TimedRecord, first_in_batch
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.metadata.metadata_cache import ServedSegment
+from milena.tiered.reading.remote_reader import RemoteLogReader
+from milena.tiered.reading.remote_segment import SegmentReader
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+
+
+async def first_at_or_after(
+    reader: RemoteLogReader, partition: TopicIdPartition, log: PartitionLog, timestamp: int
+) -> TimedRecord | None:
+    """The first record of the log with ``timestamp`` (ms) or later. Raises what is in ``tier.FAILURES``.
+
+    Segments that are here as well are searched here. Differs from Kafka, which looks no further where the first segment
+    that may have such a record turns out to have none from the log start on.
+    """
+    at = log.log_start_offset
+    while at < log.local_log_start_offset:
+        cache = await reader.cache(partition)
+        candidates = cache.with_timestamp(
+            timestamp, at, leader_epochs=log.epochs.entries, log_end=log.local_log_start_offset
+        )
+        served = next(candidates, None)
+        if served is None:
+            break
+        found = await _search(reader.segments, served, timestamp)
+        if found is not None:
+            return found
+        at = Offset(served.last + 1)
+    return log.offset_for_timestamp(timestamp)
+
+
+async def _search(segments: SegmentReader, served: ServedSegment, timestamp: int) -> TimedRecord | None:
+    segment, start, last = served
+    indexes = await segments.indexes(segment)
+    # Where to begin to read: the batch of that offset may have such a record before it.
+    begin = start if indexes is None else Offset(max(start, indexes.times.lookup(timestamp)))
+    async for header in segments.batches(segment, begin):
+        if header.base_offset > last:
+            break
+        if header.max_timestamp >= timestamp:
+            found = first_in_batch(await segments.batch(segment, header), timestamp, start)
+            if found is not None:
+                return found if found.offset <= last else None
+    return None

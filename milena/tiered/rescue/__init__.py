@@ -1,0 +1,1 @@
+"""A tier without its cluster: verifying it, and restoring a cluster from it."""

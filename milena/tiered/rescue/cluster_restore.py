@@ -1,0 +1,208 @@
+"""What becomes of a tier whose cluster is gone: the topics and logs that can be made of it again.
+
+A log's leader epochs are those of the replicas that are left, or those that the tier holds itself, and it ends where
+the tier does. What else is in the tier stays listed: the new leader cleans it up as the old one would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+from typing import Final
+from uuid import UUID
+
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import LeaderEpoch, Offset, ProducerId
+from milena.protocol.uuids import to_text
+from milena.storage.files.producer_snapshot import decode_snapshot, encode_snapshot
+from milena.storage.state.epoch_cache import LeaderEpochCache
+from milena.storage.state.producer_state import ProducerEntry, ProducerState
+from milena.tiered.aux_state.aux_producers import CorruptProducers, producers_at
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.rescue.epoch_history import Lineage, readable, served_runs, starting_at
+from milena.tiered.rescue.metadata_folders import MetadataHistory
+from milena.tiered.rescue.restorable_segments import Restorable, restorable
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteStorage, StoredSegment
+
+NO_PRODUCERS: Final = encode_snapshot(ProducerState())
+ReplicaLineage = Callable[[TopicIdPartition], Awaitable[Lineage | None]]
+
+
+class CannotRestore(ValueError):
+    """The tier, or what was asked for, leaves no way to go on; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a person has decided."""
+
+    topics: Mapping[str, UUID | None] = field(default_factory=dict)
+    """Names, with the id where there are several; empty: all."""
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """How many a topic has, where the tier does not show it."""
+    skip_gaps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredLog:
+    """One partition: ``log_start`` lies in the tier, the log goes on at ``lineage.log_end``."""
+
+    partition: TopicIdPartition
+    segments: Sequence[RemoteLogSegmentMetadata]
+    lineage: Lineage
+    log_start: Offset
+    leader_epoch: LeaderEpoch
+    """Above all that were ever seen in the tier."""
+    producers: bytes
+    """Their snapshot at the end of the log."""
+
+
+@dataclass(slots=True)
+class RestoredTopic:
+    """A topic with its old id; partitions without a log were never copied."""
+
+    name: str
+    id: UUID
+    partitions: int
+    logs: dict[int, RestoredLog] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Restoration:
+    """All that will be there again. ``notes``: what a person should know."""
+
+    topics: list[RestoredTopic] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+async def plan(
+    storage: RemoteStorage, history: MetadataHistory | None, of_replicas: ReplicaLineage, wishes: Wishes
+) -> Restoration:
+    """Look through the tier. What ``history`` does not tell of is read whole, to find where each segment ends; without
+    it that is everything.
+
+    Raises CannotRestore, RemoteStorageError.
+    """
+    result = Restoration()
+    if history is not None:
+        result.notes += _unread(history)
+    stored: dict[TopicIdPartition, list[StoredSegment]] = {}
+    for one in await storage.segments():
+        stored.setdefault(one.segment_id.partition, []).append(one)
+    known = stored.keys() | (history.caches.keys() if history is not None else set())
+    for name, topic_id in _chosen(known, wishes).items():
+        partitions = sorted((one for one in known if one.topic_id == topic_id), key=lambda one: one.partition)
+        topic = RestoredTopic(name, topic_id, max(one.partition for one in partitions) + 1)
+        wanted = wishes.partitions.get(name, topic.partitions)
+        if wanted < topic.partitions:
+            raise CannotRestore(f"topic {name} has at least {topic.partitions} partitions, not {wanted}")
+        topic.partitions = wanted
+        for partition in partitions:
+            found = await restorable(
+                storage, history, partition, stored.get(partition, []), await of_replicas(partition)
+            )
+            result.notes += [f"{_name(partition)}: {note}" for note in found.notes]
+            log = await _log(storage, partition, found, wishes, result.notes)
+            if log is not None:
+                topic.logs[partition.partition] = log
+        result.topics.append(topic)
+    if not result.topics:
+        raise CannotRestore("there is no segment in the tier")
+    return result
+
+
+def _unread(history: MetadataHistory) -> Iterator[str]:
+    """What could not be read of the metadata topic; it may have told of anything."""
+    for number, found in groupby(history.unreadable, key=lambda one: one.number):
+        first, *others = found
+        more = f", and {len(others)} more there" if others else ""
+        yield f"of partition {number} of the metadata topic not all can be read: {first.why}{more}"
+
+
+def _chosen(known: set[TopicIdPartition], wishes: Wishes) -> dict[str, UUID]:
+    """One id for each topic, by name."""
+    ids: dict[str, set[UUID]] = {}
+    for one in known:
+        ids.setdefault(one.topic, set()).add(one.topic_id)
+    for name, topic_id in wishes.topics.items():
+        if name not in ids or (topic_id is not None and topic_id not in ids[name]):
+            what = name if topic_id is None else f"{name} with the id {to_text(topic_id)}"
+            raise CannotRestore(f"there is no topic {what} in the tier; there are {', '.join(sorted(ids)) or 'none'}")
+    for name in wishes.partitions:
+        if name not in ids:
+            raise CannotRestore(f"there is no topic {name} in the tier")
+    chosen = {}
+    for name in sorted(wishes.topics or ids):
+        wanted = wishes.topics.get(name)
+        if wanted is None and len(ids[name]) > 1:
+            several = ", ".join(sorted(map(to_text, ids[name])))
+            raise CannotRestore(f"topic {name} is in the tier with the ids {several}: choose one by --topic {name}=ID")
+        chosen[name] = wanted or next(iter(ids[name]))
+    return chosen
+
+
+def _name(partition: TopicIdPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def _served(
+    partition: TopicIdPartition, found: Restorable, lineage: Lineage, wishes: Wishes, notes: list[str]
+) -> tuple[Offset, Offset]:
+    """The offsets that the log will have. Raises CannotRestore where there are gaps that nobody wants to pass over."""
+    every = served_runs(lineage, readable(found.segments))
+    runs = [run for run in every if run[1] >= (lineage.log_start or 0)] or every[-1:]
+    missing = [(before[1] + 1, after[0] - 1) for before, after in pairwise(runs)]
+    what = f"{_name(partition)}: offsets {', '.join(f'{first} to {last}' for first, last in missing)} are in no segment"
+    if missing and not wishes.skip_gaps:
+        reasons = f" ({'; '.join(found.unused)})" if found.unused else ""
+        raise CannotRestore(
+            f"{what}{reasons}; with --skip-gaps the log begins behind them, and what is before them will be deleted "
+            "from the tier"
+        )
+    if missing:
+        notes.append(f"{what}, the log begins at {runs[-1][0]}")
+    elif lineage.log_start is not None and lineage.log_start < runs[0][0]:
+        notes.append(
+            f"{_name(partition)}: offsets {lineage.log_start} to {runs[0][0] - 1}, with which the old replicas' log "
+            f"began, are in no segment, the log begins at {runs[0][0]}"
+        )
+    return runs[-1]
+
+
+async def _log(
+    storage: RemoteStorage, partition: TopicIdPartition, found: Restorable, wishes: Wishes, notes: list[str]
+) -> RestoredLog | None:
+    """None where nothing in the tier can be read."""
+    lineage, segments = found.lineage, found.segments
+    if lineage is None or not served_runs(lineage, readable(segments)):
+        notes.append(f"{_name(partition)}: nothing in the tier can be read, the partition will be empty")
+        return None
+    first, last = _served(partition, found, lineage, wishes, notes)
+    start = max(first, lineage.log_start or first)
+    end = Offset(last + 1)
+    if start >= end:
+        start = end
+    known = LeaderEpochCache(lineage.epochs)
+    known.truncate_from_end(end)
+    newest = max([lineage.epochs[-1].epoch, *(segment.epochs[-1].epoch for segment in segments)])
+    producers = NO_PRODUCERS
+    cache = RemoteLogMetadataCache.restored(segments, {})
+    try:
+        producers = await producers_at(storage, cache, end, known.entries, start)
+    except (RemoteResourceNotFound, CorruptProducers, CorruptBatch) as error:
+        notes.append(f"{_name(partition)}: the state of its producers is lost: {error}")
+    undecided = [str(producer) for producer, _ in open_transactions(producers)]
+    if undecided:
+        notes.append(
+            f"{_name(partition)}: transactions are aborted whose ends are not in the tier, of the producers "
+            f"{', '.join(undecided)}"
+        )
+    lineage = starting_at(replace(lineage, epochs=tuple(known.entries), log_end=end), start)
+    return RestoredLog(partition, segments, lineage, start, LeaderEpoch(newest + 1), producers)
+
+
+def open_transactions(snapshot: bytes) -> list[tuple[ProducerId, ProducerEntry]]:
+    """The producers that a valid snapshot has in a transaction."""
+    return [(producer, entry) for producer, entry in decode_snapshot(snapshot) if entry.txn_first_offset is not None]

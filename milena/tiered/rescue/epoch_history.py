@@ -1,0 +1,185 @@
+"""Which leader epochs a partition's log had, told without a broker: by the replicas' folders, or by the tier alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import Offset
+from milena.runtime.disk import Disk
+from milena.storage.files.checkpoints import (
+    CorruptCheckpoint,
+    decode_epochs,
+    decode_offsets,
+    decode_partition_metadata,
+)
+from milena.storage.files.names import (
+    EPOCHS,
+    LOG,
+    LOG_STARTS,
+    PARTITION_METADATA,
+    offset_of_file,
+    partition_folder,
+)
+from milena.storage.log.batch_scan import LOOKUP_CHUNK, scan_batches
+from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
+from milena.tiered.segments.lineage import filtered, servable
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The leader epochs of a log, oldest first, and its bounds (``log_end`` exclusive)."""
+
+    epochs: tuple[EpochEntry, ...]
+    log_end: Offset
+    source: str
+    """Where this is known from, in words."""
+    log_start: Offset | None = None
+    """None where nobody has noted it."""
+
+
+def readable(segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+    return [one for one in segments if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED]
+
+
+def served_runs(lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata]) -> list[tuple[Offset, Offset]]:
+    """The runs of offsets (inclusive, ascending) that ``segments`` serve together."""
+    runs = sorted(
+        run for one in segments for run in servable(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+    )
+    merged: list[tuple[Offset, Offset]] = []
+    for first, last in runs:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def lineage_of_replicas(disk: Disk, log_dirs: Sequence[str], partition: TopicIdPartition) -> Lineage | None:
+    """Of the replicas in ``log_dirs`` the one with the newest epoch, as a leader has it; None without any.
+
+    Blocks. Raises OSError.
+    """
+    folders = [(one, f"{one}/{partition_folder(partition.topic, partition.partition)}") for one in log_dirs]
+    there = [(log_dir, folder) for log_dir, folder in folders if disk.exists(folder)]
+    found = [_if_there(disk, log_dir, folder, partition) for log_dir, folder in there]
+    known = [one for one in found if one is not None]
+    return max(known, key=lambda one: (one.epochs[-1].epoch, one.log_end), default=None)
+
+
+def _if_there(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:
+    """None where its broker deletes it, or a segment that was listed, meanwhile."""
+    try:
+        return _of_replica(disk, log_dir, folder, partition)
+    except FileNotFoundError:
+        return None
+
+
+def _of_replica(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:
+    try:
+        if decode_partition_metadata(disk.read(f"{folder}/{PARTITION_METADATA}")) != partition.topic_id:
+            return None
+        epochs = decode_epochs(disk.read(f"{folder}/{EPOCHS}"))
+    except CorruptCheckpoint:
+        return None
+    bases = sorted(
+        base for name in disk.list(folder) if name.endswith(LOG) and (base := offset_of_file(name)) is not None
+    )
+    if not epochs or not bases:
+        return None
+    end = _log_end(disk, f"{folder}/{bases[-1]:020d}{LOG}", bases[-1])
+    return Lineage(tuple(filtered(epochs)), end, f"{folder}/{EPOCHS}", _log_start(disk, log_dir, partition))
+
+
+def _log_end(disk: Disk, path: str, base: int) -> Offset:
+    """Up to where there are whole batches."""
+    file = disk.open(path, read_only=True)
+    end = base
+    try:
+        for batch in scan_batches(file, 0, file.size, chunk=LOOKUP_CHUNK):
+            end = batch.last_offset + 1
+    except CorruptBatch:
+        return Offset(end)
+    finally:
+        file.close()
+    return Offset(end)
+
+
+def _log_start(disk: Disk, log_dir: str, partition: TopicIdPartition) -> Offset | None:
+    try:
+        starts = decode_offsets(disk.read(f"{log_dir}/{LOG_STARTS}"))
+    except (FileNotFoundError, CorruptCheckpoint):
+        return None
+    return starts.get((partition.topic, partition.partition))
+
+
+async def stored_epochs(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> list[EpochEntry]:
+    """The leader epochs up to the end of ``segment``, as they were uploaded with it.
+
+    Raises RemoteStorageError, RemoteResourceNotFound among them, and CorruptCheckpoint.
+    """
+    return decode_epochs(await storage.fetch_index(segment, IndexType.LEADER_EPOCH))
+
+
+async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSegmentMetadata]) -> Lineage | None:
+    """Of the log that the newest of ``segments`` comes from: the one of the newest epoch that reaches furthest.
+
+    Its own checkpoint tells the epochs; where that is lost, those of the segments before it do, as far as they can.
+    Raises RemoteStorageError.
+    """
+    newest = sorted(readable(segments), key=lambda one: (one.epochs[-1].epoch, one.end_offset, one.id.int))
+    if not newest:
+        return None
+    log_end = Offset(newest[-1].end_offset + 1)
+    later: list[RemoteLogSegmentMetadata] = []
+    for segment in reversed(newest):
+        try:
+            entries = await stored_epochs(storage, segment)
+        except (RemoteResourceNotFound, CorruptCheckpoint):
+            entries = []
+        if not entries:
+            later.append(segment)
+            continue
+        known = LeaderEpochCache(entries)
+        _extend(known, [segment, *reversed(later)])
+        source = f"the leader epochs stored with the segment at {segment.start_offset}"
+        return Lineage(tuple(filtered(known.entries)), log_end, source)
+    known = LeaderEpochCache()
+    _extend(known, reversed(later))
+    return Lineage(tuple(filtered(known.entries)), log_end, "the leader epochs of the segments themselves")
+
+
+def furthest(of_replicas: Lineage | None, of_tier: Lineage | None) -> Lineage | None:
+    """Of one partition the log that goes on: of the newest epoch, and in this the longer one, since in one epoch there
+    is one log. Replicas may be those of an old copy, or have been behind their leader."""
+    if of_replicas is None or of_tier is None:
+        return of_replicas or of_tier
+    replicas, tier = of_replicas.epochs[-1].epoch, of_tier.epochs[-1].epoch
+    if tier > replicas:
+        return replace(of_tier, log_start=of_replicas.log_start)
+    if tier == replicas and of_tier.log_end > of_replicas.log_end:
+        return replace(of_replicas, log_end=of_tier.log_end)
+    return of_replicas
+
+
+def _extend(known: LeaderEpochCache, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
+    """Add what is newer in ``segments``."""
+    for segment in segments:
+        for epoch, start in segment.epochs:
+            if known.latest is None or epoch > known.latest:
+                known.assign(epoch, start)
+
+
+def starting_at(lineage: Lineage, offset: Offset) -> Lineage:
+    """The same log, where it begins at ``offset``."""
+    known = LeaderEpochCache(lineage.epochs)
+    known.truncate_from_start(offset)
+    return replace(lineage, epochs=tuple(known.entries), log_start=offset)

@@ -1,0 +1,154 @@
+"""The topic ``__remote_log_metadata`` as it lies in log directories, read without a broker.
+
+Of a partition that lies in several directories the longest log counts. What cannot be read is told and passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
+from milena.protocol.records.records import iter_records, offset_of
+from milena.protocol.records.remote_log_records import UnknownRemoteLogRecord, UnreadableRemoteLogRecord
+from milena.protocol.types import Offset
+from milena.runtime.disk import Disk
+from milena.storage.files.names import LOG, offset_of_file
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.serialization import MetadataEvent, deserialize
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+
+_COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """A record of the metadata topic, and where it lies there. ``accepted``: it could follow what was known."""
+
+    number: int
+    offset: Offset
+    event: MetadataEvent
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What could not be read of a partition of the metadata topic. ``unknown``: a newer broker has written it."""
+
+    number: int
+    why: str
+    unknown: bool = False
+
+
+@dataclass(slots=True)
+class MetadataHistory:
+    """All that the topic says."""
+
+    numbers: set[int] = field(default_factory=set)
+    """The partitions of the metadata topic that were found."""
+    caches: dict[TopicIdPartition, RemoteLogMetadataCache] = field(default_factory=dict)
+    events: dict[RemoteLogSegmentId, list[LoggedEvent]] = field(default_factory=dict)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    newest_ms: int = 0
+    """When the newest event was told of."""
+
+    def deleted(self) -> dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]:
+        """The segments that were in the tier until somebody told that he deletes them."""
+        found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
+        for segment_id, events in self.events.items():
+            states = {one.event.state for one in events if one.accepted}
+            if RemoteLogSegmentState.DELETE_SEGMENT_STARTED in states and _COPIED in states:
+                begun = next(one.event for one in events if isinstance(one.event, RemoteLogSegmentMetadata))
+                found.setdefault(segment_id.partition, []).append(begun)
+        return found
+
+    def segments(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+        """The listed ones, by start offsets."""
+        cache = self.caches.get(partition)
+        return [] if cache is None else cache.segments()
+
+    def take(self, number: int, offset: Offset, event: MetadataEvent) -> None:
+        """The next record of partition ``number``."""
+        segment_id = event.segment_id
+        cache = self.caches.get(segment_id.partition)
+        if cache is None:
+            cache = self.caches[segment_id.partition] = RemoteLogMetadataCache()
+        accepted = cache.apply(event)
+        self.newest_ms = max(self.newest_ms, event.event_timestamp_ms)
+        self.events.setdefault(segment_id, []).append(LoggedEvent(number, offset, event, accepted))
+
+
+def metadata_folders(disk: Disk, log_dirs: Iterable[str]) -> dict[int, list[str]]:
+    """The folders of each partition of the metadata topic below ``log_dirs``. Blocks. Raises OSError."""
+    found: dict[int, list[str]] = {}
+    for log_dir in log_dirs:
+        for name in disk.list(log_dir):
+            topic, _, digits = name.rpartition("-")
+            if topic == REMOTE_LOG_METADATA_TOPIC and digits.isascii() and digits.isdecimal():
+                found.setdefault(int(digits), []).append(f"{log_dir}/{name}")
+    return found
+
+
+def read_history(disk: Disk, log_dirs: Sequence[str]) -> MetadataHistory:
+    """What the metadata topic in ``log_dirs`` says. Blocks. Raises OSError."""
+    history = MetadataHistory()
+    shared: dict[TopicIdPartition, TopicIdPartition] = {}
+    for number, folders in sorted(metadata_folders(disk, log_dirs).items()):
+        history.numbers.add(number)
+        logs = [_read_log(disk, number, folder) for folder in folders]
+        longest = max(logs, key=lambda log: log.end)
+        history.unreadable += longest.unreadable
+        for batch in longest.batches:
+            for offset, value in _values(batch, number, history):
+                try:
+                    event = deserialize(value, offset, shared)
+                except UnreadableRemoteLogRecord as error:
+                    unknown = isinstance(error, UnknownRemoteLogRecord)
+                    history.unreadable.append(Unreadable(number, str(error), unknown))
+                    continue
+                if event is not None:
+                    partition = event.segment_id.partition
+                    shared.setdefault(partition, partition)
+                    history.take(number, offset, event)
+    return history
+
+
+@dataclass(slots=True)
+class _Log:
+    batches: list[BatchView] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    end: int = 0
+
+
+def _read_log(disk: Disk, number: int, folder: str) -> _Log:
+    """The batches of one replica whose checksums are right. A torn end is that of a log that is being written."""
+    log = _Log()
+    names = sorted(name for name in disk.list(folder) if name.endswith(LOG) and offset_of_file(name) is not None)
+    for name in names:
+        try:
+            for batch in iter_batches(memoryview(disk.read(f"{folder}/{name}"))):
+                if not batch.is_valid:
+                    why = f"{folder}/{name}: the batch at offset {batch.base_offset} has a wrong checksum"
+                    log.unreadable.append(Unreadable(number, why))
+                    continue
+                log.batches.append(batch)
+                log.end = max(log.end, batch.next_offset)
+        except CorruptBatch as error:
+            log.unreadable.append(Unreadable(number, f"{folder}/{name}: {error}"))
+    return log
+
+
+def _values(batch: BatchView, number: int, history: MetadataHistory) -> Iterator[tuple[Offset, bytes | None]]:
+    if batch.is_control:
+        return
+    try:
+        for record in iter_records(batch):
+            yield offset_of(batch, record), record.value
+    except CorruptBatch as error:
+        history.unreadable.append(Unreadable(number, f"the batch at offset {batch.base_offset}: {error}"))

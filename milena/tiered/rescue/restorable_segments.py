@@ -1,0 +1,252 @@
+"""Which segments of a tier a new cluster takes: those that the old metadata tells of, and what is missing there from
+the files, which tell of themselves.
+
+A set of files of which the metadata tells nothing, or only that its copy was begun, is taken where it holds offsets of
+the log that nothing else does. What the metadata says was deleted stays deleted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from milena.protocol.types import Offset
+from milena.protocol.uuids import to_text
+from milena.tiered.reading.log_contents import read_contents
+from milena.tiered.rescue.epoch_history import Lineage, furthest, lineage_of_tier, readable, served_runs
+from milena.tiered.rescue.metadata_folders import MetadataHistory
+from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
+from milena.tiered.segments.lineage import is_within_leader_epochs, servable
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType, RemoteStorage, StoredSegment
+
+MEANINGS: Final = {
+    IndexType.OFFSET.value: "it is read from its beginning on to find an offset",
+    IndexType.TIMESTAMP.value: "it is read from its beginning on to find an offset or a time",
+    IndexType.PRODUCER_SNAPSHOT.value: (
+        "a follower whose leader's local log begins right behind it cannot learn the producers, and waits"
+    ),
+    IndexType.LEADER_EPOCH.value: (
+        "its epochs are told by its batches and other segments; a follower whose leader's local log begins in it or "
+        "right behind it cannot learn older ones, and waits"
+    ),
+}
+"""What it means that an object is lost of a segment whose log is there."""
+
+_STATE = RemoteLogSegmentState
+_DELETIONS: Final = frozenset({_STATE.DELETE_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_FINISHED})
+_Run = tuple[Offset, Offset]
+
+
+@dataclass(slots=True)
+class Restorable:
+    """What there is of one partition."""
+
+    segments: list[RemoteLogSegmentMetadata] = field(default_factory=list)
+    """A readable one has its log in the tier."""
+    lineage: Lineage | None = None
+    notes: list[str] = field(default_factory=list)
+    """What a person should know, without the partition's name."""
+    unused: list[str] = field(default_factory=list)
+    """Why other segments are not there."""
+
+    def leave_out(self, segment: UUID, why: str) -> None:
+        said = f"segment {to_text(segment)} is left out: {why}"
+        self.unused.append(said)
+        self.notes.append(said)
+
+
+async def restorable(
+    storage: RemoteStorage,
+    history: MetadataHistory | None,
+    partition: TopicIdPartition,
+    stored: Sequence[StoredSegment],
+    of_replicas: Lineage | None,
+) -> Restorable:
+    """Look at ``stored``, which is all that the tier has of ``partition``. Raises RemoteStorageError."""
+    found = Restorable()
+    there = {one.segment_id.id: one for one in stored}
+    if history is None:
+        found.segments = await whole_segments(storage, stored, found)
+        found.lineage = furthest(of_replicas, await lineage_of_tier(storage, found.segments))
+    else:
+        await _told(storage, history, partition, there, found)
+        await _beside(storage, history, partition, there, of_replicas, found)
+    found.segments.sort(key=_place)
+    found.notes += _lost_objects([there[one.id] for one in readable(found.segments) if one.id in there])
+    if of_replicas is not None and found.lineage is not None and found.lineage.log_end > of_replicas.log_end:
+        found.notes.append(
+            f"the old replicas' log ended at {of_replicas.log_end - 1} in leader epoch {of_replicas.epochs[-1].epoch}, "
+            f"the tier's at {found.lineage.log_end - 1} in {found.lineage.epochs[-1].epoch}: the tier's goes on"
+        )
+    return found
+
+
+async def _told(
+    storage: RemoteStorage,
+    history: MetadataHistory,
+    partition: TopicIdPartition,
+    there: Mapping[UUID, StoredSegment],
+    found: Restorable,
+) -> None:
+    """What the metadata lists, where it is readable only if its log is there."""
+    for segment in history.segments(partition):
+        if segment.state not in _DELETIONS and _was_deleted(history, segment.segment_id):
+            found.leave_out(segment.id, "the metadata says that it was deleted, and not that this was begun")
+            continue
+        size = there[segment.id].objects.get(LOG_SUFFIX, 0) if segment.id in there else 0
+        if segment.state is _STATE.COPY_SEGMENT_FINISHED and size < segment.size:
+            damage = (await read_contents(storage, replace(segment, size=size))).damage if size else []
+            found.leave_out(segment.id, "; ".join([f"its log has {size} of {segment.size} bytes", *damage]))
+        else:
+            found.segments.append(segment)
+
+
+async def _beside(
+    storage: RemoteStorage,
+    history: MetadataHistory,
+    partition: TopicIdPartition,
+    there: Mapping[UUID, StoredSegment],
+    of_replicas: Lineage | None,
+    found: Restorable,
+) -> None:
+    """Add what the metadata does not tell of, or not to its end, where the log lacks it. Sets the lineage."""
+    listed = {one.id: one for one in found.segments}
+    known = {one.id for one in history.segments(partition)}
+    begun = {key: one for key, one in listed.items() if one.state is _STATE.COPY_SEGMENT_STARTED}
+    deleted = {key for key in there if _was_deleted(history, RemoteLogSegmentId(partition, key))}
+    untold = [one for key, one in there.items() if key not in known | deleted]
+    unended = [there[key] for key in begun if key in there and LOG_SUFFIX in there[key].objects]
+    whole = await whole_segments(storage, [*untold, *unended], found)
+    candidates = [one for one in (ended(begun.get(one.id), one, found) for one in whole) if one is not None]
+    found.lineage = furthest(of_replicas, await lineage_of_tier(storage, [*found.segments, *candidates]))
+    taken = [] if found.lineage is None else list(lacking(found.lineage, found.segments, candidates))
+    ids = {one.id for one in taken}
+    found.segments = [one for one in found.segments if one.id not in ids] + taken
+    if found.lineage is not None:
+        of_begun = [one for one in taken if one.id in begun]
+        of_untold = [one for one in taken if one.id not in begun]
+        found.notes += _told_taken(found.lineage, of_untold, "the metadata does not tell of")
+        found.notes += _told_taken(found.lineage, of_begun, "the metadata tells only of the beginning of the copy of")
+    passed = [one for one in candidates if one.id not in ids and one.id not in begun]
+    if passed:
+        found.notes.append(
+            f"the metadata does not tell of {_named(passed)}, which has no offsets that the others lack: left in the "
+            "tier, where nobody deletes it"
+        )
+    with_log = sorted(key for key in deleted if LOG_SUFFIX in there[key].objects)
+    if with_log:
+        more = f" and {len(with_log) - 1} more" if with_log[1:] else ""
+        found.unused.append(f"the metadata says that segment {to_text(with_log[0])}{more} with files here was deleted")
+
+
+def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
+    """Whether that was told, be it of a segment of which nothing else is."""
+    return any(one.event.state in _DELETIONS for one in history.events.get(segment, ()))
+
+
+async def whole_segments(
+    storage: RemoteStorage, stored: Iterable[StoredSegment], found: Restorable
+) -> list[RemoteLogSegmentMetadata]:
+    """What the sets of files with a whole log say of themselves; the others are noted."""
+    whole = []
+    for one in stored:
+        try:
+            segment, contents = await rebuilt(storage, one)
+        except NotASegment as error:
+            found.leave_out(one.segment_id.id, str(error))
+            continue
+        damage = [*(f"{where} has a wrong checksum" for where in contents.bad_checksums), *contents.damage]
+        if damage:
+            found.leave_out(segment.id, "; ".join(damage))
+        else:
+            whole.append(segment)
+    return whole
+
+
+def ended(
+    begun: RemoteLogSegmentMetadata | None, stored: RemoteLogSegmentMetadata, found: Restorable
+) -> RemoteLogSegmentMetadata | None:
+    """A segment as it is after its copy. What was told at the beginning must be what the files hold."""
+    if begun is None:
+        return stored
+    told, holds = (
+        (begun.start_offset, begun.end_offset, begun.size),
+        (stored.start_offset, stored.end_offset, stored.size),
+    )
+    if told != holds:
+        words = "offsets {} to {} in {} bytes".format
+        found.leave_out(begun.id, f"its log has {words(*holds)}, its metadata says {words(*told)}")
+        return None
+    return replace(begun, state=_STATE.COPY_SEGMENT_FINISHED, event_timestamp_ms=stored.event_timestamp_ms)
+
+
+def lacking(
+    lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata], candidates: Iterable[RemoteLogSegmentMetadata]
+) -> Iterator[RemoteLogSegmentMetadata]:
+    """Those of ``candidates`` that serve what neither ``segments`` nor the ones before them do; of several with the
+    same offsets one that is of the lineage as a whole."""
+
+    def runs_of(one: RemoteLogSegmentMetadata) -> list[_Run]:
+        return [
+            (max(first, lineage.log_start or first), last)
+            for first, last in servable(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+            if last >= (lineage.log_start or 0)
+        ]
+
+    def rank(one: RemoteLogSegmentMetadata) -> tuple[bool, Offset, int, int]:
+        whole = is_within_leader_epochs(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+        return not whole, one.start_offset, -one.end_offset, one.id.int
+
+    covered = served_runs(lineage, readable(segments))
+    for one in sorted(candidates, key=rank):
+        lacking = [run for run in runs_of(one) if not _is_covered(covered, run)]
+        for run in lacking:
+            _cover(covered, run)
+        if lacking:
+            yield one
+
+
+def _is_covered(covered: Sequence[_Run], run: _Run) -> bool:
+    """``covered``: ascending, with offsets between one run and the next."""
+    index = bisect_right(covered, run[0], key=lambda one: one[0]) - 1
+    return index >= 0 and covered[index][1] >= run[1]
+
+
+def _cover(covered: list[_Run], run: _Run) -> None:
+    begin = bisect_left(covered, run[0] - 1, key=lambda one: one[1])
+    end = bisect_right(covered, run[1] + 1, key=lambda one: one[0])
+    joined = [run, *covered[begin:end]]
+    covered[begin:end] = [(min(first for first, _ in joined), max(last for _, last in joined))]
+
+
+def _told_taken(lineage: Lineage, taken: Sequence[RemoteLogSegmentMetadata], said: str) -> Iterator[str]:
+    if taken:
+        offsets = ", ".join(f"{first} to {last}" for first, last in served_runs(lineage, taken))
+        yield f"{said} {_named(taken)}: taken from the files, offsets {offsets}"
+
+
+def _named(segments: Sequence[RemoteLogSegmentMetadata]) -> str:
+    more = f" and {len(segments) - 1} more" if segments[1:] else ""
+    return f"segment {to_text(segments[0].id)}{more}"
+
+
+def _lost_objects(taken: Collection[StoredSegment]) -> Iterator[str]:
+    """What it means that segments are taken which lack something."""
+    for suffix, meaning in MEANINGS.items():
+        lacking = [to_text(one.segment_id.id) for one in taken if suffix not in one.objects]
+        if lacking:
+            more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+            yield f"there is no {suffix} of segment {lacking[0]}{more}: {meaning}"
+
+
+def _place(segment: RemoteLogSegmentMetadata) -> tuple[Offset, Offset, int]:
+    return segment.start_offset, segment.end_offset, segment.id.int

@@ -1,0 +1,288 @@
+"""Does a tier hold what its metadata says, and nothing else? Told without a cluster.
+
+For each partition: its segments' objects are read whole and compared with the metadata, and what the readable ones
+serve under the log's leader epochs is looked through for gaps and overlaps. Where the metadata is not known, the
+segments are taken for what their files say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+from uuid import UUID
+
+from milena.protocol.types import Offset
+from milena.protocol.uuids import to_text
+from milena.tiered.rescue.epoch_history import Lineage, readable, served_runs
+from milena.tiered.rescue.metadata_folders import MetadataHistory
+from milena.tiered.rescue.object_checks import MISSING, UNREADABLE, check_objects
+from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
+from milena.tiered.segments.lineage import is_within_leader_epochs, servable
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from milena.tiered.store.remote_storage import LOG_SUFFIX, RemoteStorage, RemoteStorageError, StoredSegment
+
+GAP: Final = "gap"
+OVERLAP: Final = "overlap"
+UNREFERENCED: Final = "unreferenced"
+ORPHAN: Final = "orphan"
+UNFINISHED: Final = "unfinished"
+UNDELETED: Final = "undeleted"
+FOREIGN: Final = "foreign"
+LEFTOVER: Final = "leftover"
+LISTED_TWICE: Final = "listed-twice"
+UNKNOWN_RECORD: Final = "unknown-record"
+BAD_RECORD: Final = "bad-record"
+TRANSITION: Final = "transition"
+
+UNDER_WAY_MS: Final = 3 * 3_600_000
+"""For so long a copy or a deletion may take: the leader looks each hour for copies that are an hour old (Milena), and
+goes on to delete in each pass. Counted to the newest event, as a cluster that stands still ends nothing."""
+LOOKS: Final = 3
+
+_STATE = RemoteLogSegmentState
+Choice = Callable[[Collection[TopicIdPartition]], Sequence[TopicIdPartition]]
+NotTiered = Callable[[TopicIdPartition], str | None]
+LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitable[Lineage | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be. ``what`` is a sentence without the place. ``harmless``: a healthy cluster
+    has it too, as after a change of leaders, or ends it by itself."""
+
+    kind: str
+    what: str
+    partition: TopicIdPartition | None = None
+    segment: UUID | None = None
+    harmless: bool = False
+
+    def place(self) -> str:
+        """The partition and the segment, as people write them; "" for the tier as a whole."""
+        if self.partition is None:
+            return ""
+        name = f"{self.partition.topic}-{self.partition.partition}"
+        return name if self.segment is None else f"{name} {to_text(self.segment)}"
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        one = self.partition
+        return {
+            "kind": self.kind,
+            "topic": one.topic if one else None,
+            "topic_id": to_text(one.topic_id) if one else None,
+            "partition": one.partition if one else None,
+            "segment": to_text(self.segment) if self.segment else None,
+            "what": self.what,
+        }
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was looked at, and what was found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    """The harmless ones."""
+    partitions: int = 0
+    segments: int = 0
+    size: int = 0
+    """Bytes of all objects."""
+
+
+async def verify(
+    storage: RemoteStorage,
+    history: MetadataHistory | None,
+    lineage_of: LineageOf,
+    *,
+    choose: Choice = lambda known: sorted(known, key=in_order),
+    not_tiered: NotTiered = lambda _: None,
+) -> Verification:
+    """Look at the partitions that ``choose`` takes of those that are known. ``history``: what the metadata topic says,
+    None where that is not known. ``not_tiered``: why a partition should have nothing in the tier, None where it should.
+
+    Raises RemoteStorageError where the tier cannot be listed, and what ``choose`` raises.
+    """
+    result = Verification()
+    stored: dict[TopicIdPartition, dict[UUID, StoredSegment]] = {}
+    for one in await storage.segments():
+        stored.setdefault(one.segment_id.partition, {})[one.segment_id.id] = one
+    found = [Finding(FOREIGN, path) for path in await storage.foreign()]
+    known = set(history.caches) if history is not None else set()
+    chosen = choose(known | stored.keys())
+    if history is not None:
+        found += _check_history(history, set(chosen))
+    deleted = {} if history is None else history.deleted()
+    for partition in chosen:
+        objects = stored.get(partition, {})
+        result.segments += len(objects)
+        result.size += sum(sum(one.objects.values()) for one in objects.values())
+        of_files, listed = (
+            await _files_alone(storage, partition, objects)
+            if history is None
+            else await _against_metadata(storage, history, partition, objects)
+        )
+        found += of_files
+        result.partitions += bool(objects or listed)  # all of it may have been deleted
+        why = not_tiered(partition) if objects or listed else None
+        if why is not None:
+            count = len(objects.keys() | {one.id for one in listed})
+            segments = f"{count} segment{' is' if count == 1 else 's are'}"
+            found.append(Finding(LEFTOVER, f"{why}, {segments} left of it", partition))
+        lineage = await lineage_of(partition, listed)
+        if lineage is not None:
+            found += _check_lineage(partition, listed, lineage, deleted.get(partition, ()))
+    result.findings = [one for one in found if not one.harmless]
+    result.notes = [one for one in found if one.harmless]
+    return result
+
+
+async def confirmed(look: Callable[[Set[TopicIdPartition] | None], Awaitable[Verification]]) -> Verification:
+    """What ``look`` finds, where the cluster may be at work meanwhile: what was found is looked at again, with all that
+    is known read anew, and counts where it is found twice. ``look`` is given the partitions, None for all."""
+    result = await look(None)
+    before = result.findings
+    for _ in range(LOOKS):
+        if not before:
+            break
+        again = await look({one.partition for one in before if one.partition is not None})
+        known = {(one.kind, one.partition, one.segment) for one in before}
+        before = again.findings
+        if all((one.kind, one.partition, one.segment) in known for one in before):
+            break
+    result.findings = before
+    return result
+
+
+def in_order(partition: TopicIdPartition) -> tuple[str, int, int]:
+    return partition.topic, partition.topic_id.int, partition.partition
+
+
+def _check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition]) -> Iterator[Finding]:
+    for one in history.unreadable:
+        kind = UNKNOWN_RECORD if one.unknown else BAD_RECORD
+        yield Finding(kind, f"partition {one.number} of the metadata topic: {one.why}")
+    for segment_id, events in history.events.items():
+        if segment_id.partition not in wanted:
+            continue
+        begun: list[RemoteLogSegmentMetadata] = []
+        deleting = False
+        for logged in events:
+            where = f"offset {logged.offset} of partition {logged.number} of the metadata topic"
+            if isinstance(logged.event, RemoteLogSegmentMetadata):
+                if begun and logged.event != begun[0]:
+                    yield Finding(LISTED_TWICE, f"{where} lists it again", segment_id.partition, segment_id.id)
+                    continue
+                begun.append(logged.event)
+            if not logged.accepted:
+                what = f"{logged.event.state.name} must not follow, at {where}"
+                # Two leaders may delete it, and one may end its copy when the other has given it up.
+                yield Finding(TRANSITION, what, segment_id.partition, segment_id.id, harmless=deleting)
+            elif logged.event.state is _STATE.DELETE_SEGMENT_STARTED:
+                deleting = True
+
+
+async def _against_metadata(
+    storage: RemoteStorage,
+    history: MetadataHistory,
+    partition: TopicIdPartition,
+    objects: dict[UUID, StoredSegment],
+) -> tuple[list[Finding], list[RemoteLogSegmentMetadata]]:
+    findings: list[Finding] = []
+    listed = history.segments(partition)
+    for segment in listed:
+        stored = objects.get(segment.id)
+        if segment.state is not _STATE.COPY_SEGMENT_FINISHED:
+            if stored is not None or segment.state is _STATE.DELETE_SEGMENT_STARTED:
+                said = "its copy was" if segment.state is _STATE.COPY_SEGMENT_STARTED else "its deletion was"
+                files = "there is nothing of it" if stored is None else f"{len(stored.objects)} objects are there"
+                under_way = history.newest_ms - segment.event_timestamp_ms < UNDER_WAY_MS
+                what = f"{said} not finished yet, {files}" if under_way else f"{said} never finished, {files}"
+                findings.append(Finding(UNFINISHED, what, partition, segment.id, harmless=under_way))
+        elif stored is None:
+            findings.append(Finding(MISSING, "there are no files of it", partition, segment.id))
+        else:
+            found = await check_objects(storage, segment, stored)
+            findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
+    known = {segment.id for segment in listed}
+    for one in sorted(objects.keys() - known, key=lambda one: (objects[one].start_offset, one.int)):
+        deleted = RemoteLogSegmentId(partition, one) in history.events
+        kind, why = (UNDELETED, "it was deleted") if deleted else (ORPHAN, "there is no metadata of it")
+        findings.append(Finding(kind, f"{why}, {len(objects[one].objects)} objects are there", partition, one))
+    return findings, listed
+
+
+async def _files_alone(
+    storage: RemoteStorage, partition: TopicIdPartition, objects: dict[UUID, StoredSegment]
+) -> tuple[list[Finding], list[RemoteLogSegmentMetadata]]:
+    findings: list[Finding] = []
+    listed = []
+    for stored in objects.values():
+        try:
+            segment, contents = await rebuilt(storage, stored)
+        except NotASegment as error:
+            kind = UNREADABLE if LOG_SUFFIX in stored.objects else ORPHAN
+            findings.append(Finding(kind, str(error), partition, stored.segment_id.id))
+        except RemoteStorageError as error:
+            findings.append(Finding(UNREADABLE, str(error), partition, stored.segment_id.id))
+        else:
+            listed.append(segment)
+            found = await check_objects(storage, segment, stored, contents)
+            findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
+    return findings, sorted(listed, key=lambda one: (one.start_offset, one.end_offset, one.id.int))
+
+
+def _check_lineage(
+    partition: TopicIdPartition,
+    segments: Iterable[RemoteLogSegmentMetadata],
+    lineage: Lineage,
+    deleted: Sequence[RemoteLogSegmentMetadata],
+) -> Iterator[Finding]:
+    """Under the epochs of the log: what serves nothing, what nobody serves, what two serve."""
+    every = readable(segments)
+    serving = []
+    for segment in every:
+        if servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs):
+            serving.append(segment)
+        else:
+            what = f"offsets {segment.start_offset} to {segment.end_offset} are of no epoch of this log"
+            older = segment.end_offset < lineage.epochs[0].start  # its leader is about to delete it
+            yield Finding(UNREFERENCED, what, partition, segment.id, harmless=older)
+    runs = served_runs(lineage, serving)
+    if runs and lineage.log_start is not None:
+        for first, last in _lacking(lineage, runs[0][0], served_runs(lineage, deleted)):
+            yield Finding(GAP, f"offsets {first} to {last} are in no segment", partition)
+    for (_, last), (first, _) in pairwise(runs):
+        yield Finding(GAP, f"offsets {last + 1} to {first - 1} are in no segment", partition)
+    whole = [
+        one for one in serving if is_within_leader_epochs(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+    ]
+    reach: RemoteLogSegmentMetadata | None = None
+    for segment in sorted(whole, key=lambda one: (one.start_offset, one.end_offset, one.id.int)):
+        if reach is not None and segment.start_offset <= reach.end_offset:
+            last = Offset(min(segment.end_offset, reach.end_offset))
+            what = f"offsets {segment.start_offset} to {last} are in {to_text(reach.id)} too"
+            yield Finding(OVERLAP, what, partition, segment.id, harmless=True)  # of one lineage: the same records
+        if reach is None or segment.end_offset > reach.end_offset:
+            reach = segment
+
+
+def _lacking(
+    lineage: Lineage, begin: Offset, deleted: Sequence[tuple[Offset, Offset]]
+) -> Iterator[tuple[Offset, Offset]]:
+    """Which of the log's first offsets the tier lacks, where it begins at ``begin``. The note of the log start is
+    behind by up to a minute: the log's first epoch begins there too, and what was ``deleted`` lies before it."""
+    at = max(lineage.log_start or Offset(0), lineage.epochs[0].start)
+    for first, last in deleted:
+        if last >= at:
+            if first > at and at < begin:
+                yield at, Offset(min(first, begin) - 1)
+            at = Offset(max(at, last + 1))
+    if at < begin:
+        yield at, Offset(begin - 1)

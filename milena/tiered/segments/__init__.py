@@ -1,0 +1,1 @@
+"""Remote segments and which of their offsets count."""

@@ -1,0 +1,34 @@
+"""Which local segments are to be copied to the tier (kafka-behaviour A3)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from milena.protocol.types import Offset
+
+
+class Candidate(NamedTuple):
+    """A closed segment from ``base`` to the offset before ``end``."""
+
+    base: Offset
+    end: Offset
+
+
+def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, stable: Offset) -> list[Candidate]:
+    """Segments to copy, oldest first. ``bases``: those of all local segments, the active one last.
+
+    ``copied``: the last offset in the tier, -1 for none. A segment counts when the one after it begins at the last
+    stable offset or before: then all its records are committed, and no transaction is open in it.
+    """
+    if stable <= 0 or copied >= stable:
+        return []
+    begin = max(copied + 1, log_start)
+    first = max(bisect_right(bases, begin) - 1, 0)
+    found = []
+    for index in range(first, len(bases) - 1):
+        if bases[index + 1] > stable:
+            break
+        found.append(Candidate(bases[index], bases[index + 1]))
+    return found

@@ -1,0 +1,101 @@
+"""The segments of the tier that have records of one leader epoch, found by offset.
+
+Segments of an epoch hardly ever overlap, but they may: a copy that was given up, or one of each side of an unclean
+election. So they are kept sorted by the first offset that they have of the epoch, and beside each stands the furthest
+offset that it or one before it reaches: a search goes back only as far as something may still reach its offset.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+
+_READABLE = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+class EpochSegments:
+    """The segments of ``epoch``, in whatever state. Their order does not depend on that of their arrival."""
+
+    __slots__ = ("_reach", "_segments", "_starts", "epoch", "highest")
+
+    highest: Offset | None
+    """The highest offset of the epoch that was ever copied. Deletions do not lower it."""
+
+    def __init__(self, epoch: LeaderEpoch) -> None:
+        self.epoch = epoch
+        self.highest = None
+        self._segments: list[RemoteLogSegmentMetadata] = []
+        self._starts: list[Offset] = []
+        self._reach: list[Offset] = []
+
+    def __iter__(self) -> Iterator[RemoteLogSegmentMetadata]:
+        return iter(self._segments)
+
+    def at(self, offset: Offset) -> list[RemoteLogSegmentMetadata]:
+        """The readable segments that hold ``offset`` in this epoch, those that begin earlier first."""
+        segments, reach, epoch = self._segments, self._reach, self.epoch
+        index = bisect_right(self._starts, offset) - 1
+        found = []
+        while index >= 0 and reach[index] >= offset:
+            segment = segments[index]
+            if segment.state is _READABLE and segment.epoch_end(epoch) >= offset:
+                found.append(segment)
+            index -= 1
+        found.reverse()
+        return found
+
+    def next_start(self, offset: Offset) -> Offset | None:
+        """The smallest offset above ``offset`` at which a readable segment begins to have records of this epoch."""
+        for index in range(bisect_right(self._starts, offset), len(self._starts)):
+            segment = self._segments[index]
+            if segment.state is _READABLE and segment.epoch_end(self.epoch) >= self._starts[index]:
+                return self._starts[index]
+        return None
+
+    def add(self, segment: RemoteLogSegmentMetadata) -> None:
+        start = segment.epoch_start(self.epoch)
+        index = bisect_right(self._starts, start)
+        while index and self._starts[index - 1] == start and self._segments[index - 1].id.int > segment.id.int:
+            index -= 1
+        self._starts.insert(index, start)
+        self._segments.insert(index, segment)
+        self._reach.insert(index, start)
+        self._renew_reach(index, inserted=True)
+        self._note(segment)
+
+    def replace(self, before: RemoteLogSegmentMetadata, after: RemoteLogSegmentMetadata) -> None:
+        """Put another state of the same segment, with the same offsets, in its place."""
+        self._segments[self._index(before)] = after
+        self._note(after)
+
+    def remove(self, segment: RemoteLogSegmentMetadata) -> None:
+        index = self._index(segment)
+        del self._segments[index], self._starts[index], self._reach[index]
+        self._renew_reach(index)
+
+    def _note(self, segment: RemoteLogSegmentMetadata) -> None:
+        if segment.state is _READABLE:
+            end = segment.epoch_end(self.epoch)
+            if end >= segment.epoch_start(self.epoch) and (self.highest is None or end > self.highest):
+                self.highest = end
+
+    def _index(self, segment: RemoteLogSegmentMetadata) -> int:
+        index = bisect_left(self._starts, segment.epoch_start(self.epoch))
+        while self._segments[index] is not segment:
+            index += 1
+        return index
+
+    def _renew_reach(self, index: int, *, inserted: bool = False) -> None:
+        """From ``index`` on, up to where nothing changes any more; an inserted one is always to be set."""
+        reach = self._reach
+        furthest = reach[index - 1] if index else Offset(-1)
+        while index < len(reach):
+            furthest = max(furthest, self._segments[index].epoch_end(self.epoch))
+            if reach[index] == furthest and not inserted:
+                return
+            reach[index] = furthest
+            inserted = False
+            index += 1

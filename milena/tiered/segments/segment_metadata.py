@@ -1,0 +1,149 @@
+"""What is known of a segment in the tier, and the states it goes through (KIP-405; kafka-behaviour A8).
+
+::
+
+    (none) -> COPY_SEGMENT_STARTED -> COPY_SEGMENT_FINISHED -> DELETE_SEGMENT_STARTED -> DELETE_SEGMENT_FINISHED
+                        |                                                ^
+                        +------------------------------------------------+
+
+Only COPY_SEGMENT_FINISHED is read; all but the last are listed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from operator import itemgetter
+from typing import Final
+from uuid import UUID
+
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+
+_EPOCH = itemgetter(0)
+
+
+class RemoteLogSegmentState(IntEnum):
+    """Numbers as in the metadata records."""
+
+    COPY_SEGMENT_STARTED = 0
+    COPY_SEGMENT_FINISHED = 1
+    DELETE_SEGMENT_STARTED = 2
+    DELETE_SEGMENT_FINISHED = 3
+
+
+_STATE = RemoteLogSegmentState
+TRANSITIONS: Final = {
+    None: frozenset({_STATE.COPY_SEGMENT_STARTED}),
+    _STATE.COPY_SEGMENT_STARTED: frozenset({_STATE.COPY_SEGMENT_FINISHED, _STATE.DELETE_SEGMENT_STARTED}),
+    _STATE.COPY_SEGMENT_FINISHED: frozenset({_STATE.DELETE_SEGMENT_STARTED}),
+    _STATE.DELETE_SEGMENT_STARTED: frozenset({_STATE.DELETE_SEGMENT_FINISHED}),
+    _STATE.DELETE_SEGMENT_FINISHED: frozenset[RemoteLogSegmentState](),
+}
+"""What may follow a state; None: the segment is not known."""
+
+
+def allowed(before: RemoteLogSegmentState | None, after: RemoteLogSegmentState) -> bool:
+    """Whether ``after`` may follow. The same state again is allowed: a record may come twice."""
+    return before == after or after in TRANSITIONS[before]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdPartition:
+    """A partition of one incarnation of a topic."""
+
+    topic_id: UUID
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentId:
+    """One attempt to copy a segment."""
+
+    partition: TopicIdPartition
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentUpdate:
+    """A later state of a segment. ``custom_metadata`` takes the place of what was there."""
+
+    segment_id: RemoteLogSegmentId
+    broker_id: NodeId
+    event_timestamp_ms: int
+    custom_metadata: bytes | None
+    state: RemoteLogSegmentState
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentMetadata:
+    """A segment in the tier. Offsets are inclusive, times in ms, ``size`` that of the log file in bytes.
+
+    ``epochs`` are those of its own records, oldest first; the first may stand with the offset at which the epoch
+    began, even before the segment. Raises ValueError where the offsets are impossible or the epochs are missing or
+    not in order.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: Offset
+    end_offset: Offset
+    broker_id: NodeId
+    max_timestamp_ms: int
+    event_timestamp_ms: int
+    epochs: tuple[EpochEntry, ...]
+    size: int
+    custom_metadata: bytes | None
+    state: RemoteLogSegmentState
+    txn_index_empty: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_offset <= self.end_offset:
+            raise ValueError(f"a remote segment cannot hold offsets {self.start_offset} to {self.end_offset}")
+        if not self.epochs:
+            raise ValueError("a remote segment must have leader epochs")
+        if any(first.epoch >= second.epoch for first, second in pairwise(self.epochs)):
+            raise ValueError(f"the leader epochs of a remote segment are not in order: {self.epochs}")
+
+    @property
+    def id(self) -> UUID:
+        return self.segment_id.id
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        return self.segment_id.partition
+
+    def updated(self, update: RemoteLogSegmentUpdate) -> RemoteLogSegmentMetadata:
+        """This segment after ``update``. Raises ValueError where that is about another segment."""
+        if update.segment_id != self.segment_id:
+            raise ValueError(f"{update.segment_id} is not {self.segment_id}")
+        return RemoteLogSegmentMetadata(
+            self.segment_id,
+            self.start_offset,
+            self.end_offset,
+            update.broker_id,
+            self.max_timestamp_ms,
+            update.event_timestamp_ms,
+            self.epochs,
+            self.size,
+            update.custom_metadata,
+            update.state,
+            self.txn_index_empty,
+        )
+
+    def epoch_start(self, epoch: LeaderEpoch) -> Offset:
+        """First offset of ``epoch`` here. Raises KeyError where the segment has no record of it."""
+        return max(self.epochs[self._index(epoch)].start, self.start_offset)
+
+    def epoch_end(self, epoch: LeaderEpoch) -> Offset:
+        """Last offset of ``epoch`` here; before its first one where it has no record. Raises KeyError as above."""
+        after = self._index(epoch) + 1
+        return Offset(self.epochs[after].start - 1) if after < len(self.epochs) else self.end_offset
+
+    def _index(self, epoch: LeaderEpoch) -> int:
+        index = bisect_left(self.epochs, epoch, key=_EPOCH)
+        if index == len(self.epochs) or self.epochs[index].epoch != epoch:
+            raise KeyError(epoch)
+        return index

@@ -1,0 +1,59 @@
+"""What the tier holds of a log, told from the log's leader epochs (kafka-behaviour A3, A5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import LeaderEpochCache
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+
+
+class Listing(Protocol):
+    """What is asked of the segments of one partition: part of the metadata cache."""
+
+    def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
+        """The last offset of ``epoch`` that was ever copied."""
+        ...
+
+    def segments_of_epoch(self, epoch: LeaderEpoch) -> Sequence[RemoteLogSegmentMetadata]:
+        """In any state but DELETE_SEGMENT_FINISHED, by start offset."""
+        ...
+
+    def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
+        """All of them, by start offset."""
+        ...
+
+
+class RemoteEnd(NamedTuple):
+    """The last offset of a log that is in the tier, and its epoch."""
+
+    offset: Offset
+    epoch: LeaderEpoch
+
+
+def highest_remote(tier: Listing, epochs: LeaderEpochCache, *, log_end: Offset) -> RemoteEnd | None:
+    """The last offset of this log in the tier; None for none.
+
+    The newest epoch that was copied says it. Where the tier reaches further than that epoch does in this log, the rest
+    is another lineage's (KAFKA-15241).
+    """
+    for entry in reversed(epochs.entries):
+        highest = tier.highest_offset_for_epoch(entry.epoch)
+        if highest is None:
+            continue
+        end = epochs.end_offset_for(entry.epoch, log_end=log_end)
+        if end is not None and end.offset <= highest:
+            return RemoteEnd(Offset(end.offset - 1), end.epoch)
+        return RemoteEnd(highest, entry.epoch)
+    return None
+
+
+def remote_log_start(tier: Listing, epochs: LeaderEpochCache) -> Offset | None:
+    """Where the log begins in the tier: the first segment of its oldest epoch that has any; None where none has."""
+    for entry in epochs.entries:
+        segments = tier.segments_of_epoch(entry.epoch)
+        if segments:
+            return segments[0].start_offset
+    return None

@@ -1,0 +1,1 @@
+"""What copying, deleting and reading share on one broker."""

@@ -1,0 +1,86 @@
+"""What a broker counts of its tier: the remote part of Kafka's BrokerTopicMetrics (kafka-behaviour A19)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milena.node.metrics import Counter, Metrics
+
+_PREFIX: Final = "kafka_server_brokertopicmetrics"
+
+
+_NAMES: Final = (
+    "remotecopybytes",
+    "remotecopyrequests",
+    "remotecopyerrors",
+    "remotefetchbytes",
+    "remotefetchrequests",
+    "remotefetcherrors",
+    "remotedeleterequests",
+    "remotedeleteerrors",
+    "buildremotelogauxstaterequests",
+    "buildremotelogauxstateerrors",
+)
+
+
+def _metric(name: str) -> str:
+    return f"{_PREFIX}_{name}persec_total"
+
+
+class TopicTierMeters:
+    """The counters of one topic."""
+
+    __slots__ = (
+        "aux_state_errors",
+        "aux_state_requests",
+        "copied_bytes",
+        "copy_errors",
+        "copy_requests",
+        "delete_errors",
+        "delete_requests",
+        "fetch_errors",
+        "fetch_requests",
+        "fetched_bytes",
+    )
+
+    def __init__(self, metrics: Metrics, topic: str) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return metrics.counter(_metric(name), text, topic=topic)
+
+        self.copied_bytes = counter("remotecopybytes", "Bytes copied to the tier.")
+        self.copy_requests = counter("remotecopyrequests", "Segments whose copy to the tier began.")
+        self.copy_errors = counter("remotecopyerrors", "Copies to the tier that failed.")
+        self.fetched_bytes = counter("remotefetchbytes", "Bytes read from the tier.")
+        self.fetch_requests = counter("remotefetchrequests", "Reads from the tier.")
+        self.fetch_errors = counter("remotefetcherrors", "Reads from the tier that failed.")
+        self.delete_requests = counter("remotedeleterequests", "Segments whose deletion in the tier began.")
+        self.delete_errors = counter("remotedeleteerrors", "Deletions in the tier that failed.")
+        self.aux_state_requests = counter("buildremotelogauxstaterequests", "Followers that began in the tier.")
+        self.aux_state_errors = counter("buildremotelogauxstateerrors", "Followers that could not begin in the tier.")
+
+
+class TierMeters:
+    """Meters by topic, made on first use and forgotten when nothing of the topic is left to do."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._topics: dict[str, TopicTierMeters] = {}
+        self.copy_throttle_time = metrics.timing(
+            "kafka_server_remotelogmanager_remote_copy_throttle_time",
+            "How far copies were beyond their quota while they waited (ms).",
+        )
+        self.fetch_throttle_time = metrics.timing(
+            "kafka_server_remotelogmanager_remote_fetch_throttle_time",
+            "How far reads were beyond their quota when they were refused (ms).",
+        )
+
+    def of(self, topic: str) -> TopicTierMeters:
+        meters = self._topics.get(topic)
+        if meters is None:
+            meters = self._topics[topic] = TopicTierMeters(self._metrics, topic)
+        return meters
+
+    def forget(self, topic: str) -> None:
+        if self._topics.pop(topic, None) is not None:
+            for name in _NAMES:
+                self._metrics.remove(_metric(name), topic=topic)

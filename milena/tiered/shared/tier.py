@@ -1,0 +1,79 @@
+"""What all work on one broker's tier shares, and what it knows of the replicas that it works for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from milena.protocol.errors import KafkaError
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import NodeId
+from milena.runtime.context import Runtime
+from milena.storage.log.context import EventLog
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
+from milena.tiered.shared.abandoned_segments import GivenUp
+from milena.tiered.shared.copy_attempts import CopyAttempts
+from milena.tiered.shared.meters import TierMeters
+from milena.tiered.shared.quota import RateQuota
+from milena.tiered.store.index_cache import RemoteIndexCache
+from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
+
+FAILURES = (RemoteStorageError, RemoteLogMetadataError, KafkaError, CorruptBatch, OSError)
+"""What a round of work may end with; the next one begins anew."""
+
+
+class Replica(Protocol):
+    """A hosted replica; ``broker.replica.partition.Partition`` is one."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def topic_id(self) -> UUID: ...
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def term(self) -> int:
+        """Counts the times that it became the leader."""
+        ...
+
+    @property
+    def log(self) -> PartitionLog | None: ...
+
+
+@dataclass(slots=True)
+class Tier:
+    """The tier as one broker sees it."""
+
+    runtime: Runtime
+    node_id: NodeId
+    get: Callable[[str], Any]
+    """A key of the broker's configuration, as it is now."""
+    storage: RemoteStorage
+    indexes: RemoteIndexCache
+    metadata: RemoteLogMetadataManager
+    meters: TierMeters
+    copy_quota: RateQuota
+    fetch_quota: RateQuota
+    events: EventLog
+    given_up: GivenUp
+    copies: CopyAttempts
+    """Of all partitions: a store that refuses one will refuse the others."""
+    in_session: Callable[[], bool]
+    """Whether this broker's session with the controller cannot have run out: else others may lead and decide."""
+
+    def report(self, what: str, replica: Replica, error: Exception) -> None:
+        """Log that a round of work has failed."""
+        fields = {"topic": replica.topic, "partition": replica.index, "reason": str(error)}
+        if isinstance(error, RemoteLogMetadataError):
+            self.events.info(what, **fields)
+        else:
+            self.events.warning(what, **fields)

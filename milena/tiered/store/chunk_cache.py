@@ -1,0 +1,177 @@
+"""Chunks of remote objects in memory, read ahead of whoever reads in sequence.
+
+A store that answers after 50 ms and then sends 500 MB/s is used well only by several requests at a time. Each step of
+a sequential reader doubles how many chunks are asked for ahead of it, up to a limit. Readers of one chunk share one
+request. Memory is bounded: chunks that their readers have passed go first, and reading ahead drives out no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from milena.runtime.clock import Clock
+from milena.runtime.tasks import Tasks
+from milena.tiered.store.remote_storage import (
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+    cancelled_calls,
+)
+
+Load = Callable[[str, int, int], Awaitable[bytes]]
+"""(path, start, length) -> exactly these bytes. Raises RemoteStorageError."""
+
+FORSAKEN: Final = 30.0
+"""Seconds after which a chunk that nobody came to, or went on from, counts as passed."""
+READERS: Final = 1000
+"""So many sequential readers are remembered."""
+
+
+class Chunk(NamedTuple):
+    """One chunk of an object, counted from 0."""
+
+    path: str
+    number: int
+
+
+class Slot:
+    """A chunk that is here, or on its way."""
+
+    __slots__ = ("data", "passed", "size", "touched")
+
+    def __init__(self, data: asyncio.Future[bytes], size: int, now: float) -> None:
+        self.data = data
+        self.size = size
+        self.touched = now
+        """When it was asked for, or last read."""
+        self.passed = False
+        """A reader has come to its end."""
+
+
+class ChunkCache:
+    """For use on the loop only. Sizes are bytes."""
+
+    def __init__(self, load: Load, tasks: Tasks, clock: Clock, *, chunk: int, capacity: int, ahead: int) -> None:
+        """``ahead``: how many chunks at most are on their way before a reader has come to them."""
+        self._load = load
+        self._tasks = tasks
+        self._clock = clock
+        self._chunk = chunk
+        self._capacity = capacity
+        self._ahead = ahead
+        self._slots: OrderedDict[Chunk, Slot] = OrderedDict()
+        self._heads: OrderedDict[Chunk, int] = OrderedDict()
+        """Where sequential readers are, and how many chunks ahead of them are asked for."""
+        self._closed = False
+        self.used = 0
+        """Of chunks that are here or on their way."""
+
+    async def read(self, path: str, size: int, start: int, length: int) -> bytes:
+        """Bytes of an object of ``size`` bytes, which has them. Raises RemoteStorageError."""
+        first, last = start // self._chunk, (start + length - 1) // self._chunk
+        window = min(max(self._heads.pop(Chunk(path, first), 1), last - first), self._ahead)
+        parts = []
+        for index in range(first, last + 1):
+            if index > first:
+                window = min(2 * window, self._ahead)
+            slot = self._want(Chunk(path, index), size)
+            self._read_ahead(path, size, index + 1, window)
+            # Shielded: the chunk stays of use where this reader gives up.
+            data = await asyncio.shield(slot.data)
+            begin = index * self._chunk
+            slot.passed = slot.passed or start + length >= begin + slot.size
+            parts.append(data[max(start - begin, 0) : start + length - begin])
+        self._remember(Chunk(path, last), window, at_end=start + length == (last + 1) * self._chunk)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def expect(self, path: str, size: int, start: int) -> None:
+        """A sequential reader will come to ``start``, with no time to begin slowly."""
+        first = start // self._chunk
+        self._read_ahead(path, size, first, self._ahead)
+        self._remember(Chunk(path, first), self._ahead, at_end=False)
+
+    def forget(self, path: str) -> None:
+        """The object is gone."""
+        for chunk in [chunk for chunk in self._slots if chunk.path == path]:
+            self._drop(chunk)
+
+    def close(self) -> None:
+        """Readers that wait are told that the store is closed."""
+        self._closed = True
+        for chunk, slot in list(self._slots.items()):
+            self._fail(chunk, slot, RetriableRemoteStorageError("the remote storage is closed"))
+        self._slots.clear()
+        self.used = 0
+
+    def _remember(self, chunk: Chunk, window: int, *, at_end: bool) -> None:
+        if at_end:
+            chunk, window = Chunk(chunk.path, chunk.number + 1), min(2 * window, self._ahead)
+        self._heads[chunk] = max(window, self._heads.pop(chunk, 0))
+        if len(self._heads) > READERS:
+            self._heads.popitem(last=False)
+
+    def _want(self, chunk: Chunk, size: int) -> Slot:
+        slot = self._slots.get(chunk)
+        if slot is None:
+            length = self._length(chunk, size)
+            self._make_room(length, for_reader=True)
+            slot = self._ask(chunk, length)
+        slot.touched = self._clock.monotonic()
+        self._slots.move_to_end(chunk)
+        return slot
+
+    def _read_ahead(self, path: str, size: int, first: int, count: int) -> None:
+        for index in range(first, min(first + count, -(-size // self._chunk))):
+            chunk = Chunk(path, index)
+            if chunk not in self._slots:
+                length = self._length(chunk, size)
+                if self._closed or not self._make_room(length, for_reader=False):
+                    return
+                self._ask(chunk, length)
+
+    def _length(self, chunk: Chunk, size: int) -> int:
+        return min(self._chunk, size - chunk.number * self._chunk)
+
+    def _make_room(self, length: int, *, for_reader: bool) -> bool:
+        """Let chunks go until ``length`` bytes more fit; whether they do. A reader gets its chunk in any case: there
+        are not many readers, and each waits for one."""
+        forsaken = self._clock.monotonic() - FORSAKEN
+        for any_chunk in (False, True) if for_reader else (False,):
+            for chunk, slot in list(self._slots.items()):
+                if self.used + length <= self._capacity:
+                    return True
+                if slot.data.done() and (any_chunk or slot.passed or slot.touched <= forsaken):
+                    self._drop(chunk)
+        return self.used + length <= self._capacity
+
+    def _ask(self, chunk: Chunk, length: int) -> Slot:
+        if self._closed:
+            raise RetriableRemoteStorageError("the remote storage is closed")
+        slot = Slot(asyncio.get_running_loop().create_future(), length, self._clock.monotonic())
+        self._slots[chunk] = slot
+        self.used += length
+        self._tasks.spawn(self._fill(chunk, slot), name=f"chunk {chunk.number} of {chunk.path}")
+        return slot
+
+    async def _fill(self, chunk: Chunk, slot: Slot) -> None:
+        try:
+            with cancelled_calls():
+                data = await self._load(chunk.path, chunk.number * self._chunk, slot.size)
+        except RemoteStorageError as error:
+            self._fail(chunk, slot, error)
+        else:
+            if not slot.data.done():
+                slot.data.set_result(data)
+
+    def _fail(self, chunk: Chunk, slot: Slot, error: RemoteStorageError) -> None:
+        """Tell the readers; the next one asks again."""
+        if not slot.data.done():
+            slot.data.set_exception(error)
+            slot.data.exception()  # nobody may have come for it
+        if self._slots.get(chunk) is slot:
+            self._drop(chunk)
+
+    def _drop(self, chunk: Chunk) -> None:
+        self.used -= self._slots.pop(chunk).size

@@ -1,0 +1,100 @@
+"""What the tier uses of fsspec's file systems, and where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, remote_errors
+
+Info = Mapping[str, Any]
+
+OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2", "memory"})
+"""Protocols of stores in which an object appears when it is whole, and folders need not be made."""
+OWN_FILES: Final = frozenset({"file", "local"})
+"""Protocols that refuse to remove a folder with content. (Hadoop's takes the content along.)"""
+MODIFIED: Final = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+"""Where the file systems say when an object was written, in the order of trust."""
+
+
+class FileSystem(Protocol):
+    """What is used of fsspec's AbstractFileSystem. All calls block and raise OSError, or what their library raises."""
+
+    protocol: str | tuple[str, ...]
+
+    def cat_file(self, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        """``end`` is exclusive. By keywords only: s3fs has another argument in between."""
+        ...
+
+    def pipe_file(self, path: str, value: bytes) -> object: ...
+    def put_file(self, lpath: str, rpath: str) -> object: ...
+    def mv(self, path1: str, path2: str) -> object: ...
+    def rm_file(self, path: str) -> object: ...
+    def rmdir(self, path: str) -> object: ...
+    def rm(self, path: str, recursive: bool = False) -> object: ...
+    def exists(self, path: str) -> bool: ...
+    def ls(self, path: str, detail: bool = True) -> list[Info]: ...
+    def makedirs(self, path: str, exist_ok: bool = False) -> object: ...
+    def invalidate_cache(self, path: str | None = None) -> object: ...
+
+
+def is_object_store(system: FileSystem) -> bool:
+    names = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
+    return not OBJECT_STORES.isdisjoint(names)
+
+
+def removes_empty_folders_alone(system: FileSystem) -> bool:
+    names = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
+    return not OWN_FILES.isdisjoint(names)
+
+
+def modified_ms(info: Info, unknown: int) -> int:
+    """When an object was written: seconds, a datetime or ISO text, by file system."""
+    for key in MODIFIED:
+        match info.get(key):
+            case int() | float() as seconds:
+                return int(seconds * 1000)
+            case datetime() as time:
+                return int(time.timestamp() * 1000)
+            case str() as text:
+                with suppress(ValueError):
+                    return int(datetime.fromisoformat(text).timestamp() * 1000)
+    return unknown
+
+
+@contextmanager
+def library_errors(what: str) -> Iterator[None]:
+    """As ``remote_errors``; what a store's library raises beside OSErrors is about the way to the store, such as the
+    ValueError of a proxy's page that is no JSON. That is so of anything it may raise: a CancelledError or StopIteration
+    that left the worker thread would leave the caller without an answer. For use in worker threads."""
+    try:
+        with remote_errors(what):
+            yield
+    except RemoteStorageError:
+        raise
+    except BaseException as error:
+        raise RetriableRemoteStorageError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def put(system: FileSystem, source: str | bytes, path: str) -> None:
+    if isinstance(source, bytes):
+        system.pipe_file(path, source)
+    else:
+        system.put_file(source, path)
+
+
+def list_folder(system: FileSystem, folder: str) -> list[tuple[str, Info]]:
+    """(name, info) of what is in a folder; nothing where there is no folder."""
+    system.invalidate_cache()
+    try:
+        entries = system.ls(folder, detail=True)
+    except FileNotFoundError:
+        return []
+    return [(str(entry["name"]).rstrip("/").rpartition("/")[2], dict(entry)) for entry in entries]
+
+
+def remove_tree(system: FileSystem, folder: str) -> None:
+    with suppress(FileNotFoundError):
+        system.rm(folder, recursive=True)

@@ -1,0 +1,354 @@
+"""The tier in whatever fsspec reaches: S3, GCS, Azure, HDFS, ... with the names of Kafka's LocalTieredStorage.
+
+For the real world only: fsspec's calls block and run in worker threads. Object stores show an object when it is whole;
+other file systems get it under a name beside Kafka's part of the tree, and it is moved to its own. Nothing is synced
+through fsspec: for a folder of the machine there is ``tiered.store.local_tier``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from milena.protocol.uuids import to_text
+from milena.runtime.context import Runtime
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+)
+from milena.tiered.store import tier_names
+from milena.tiered.store.chunk_cache import ChunkCache
+from milena.tiered.store.fsspec_system import (
+    FileSystem,
+    Info,
+    is_object_store,
+    library_errors,
+    list_folder,
+    modified_ms,
+    put,
+    remove_tree,
+    removes_empty_folders_alone,
+)
+from milena.tiered.store.partition_folders import ATTEMPTS
+from milena.tiered.store.remote_storage import (
+    LOG_SUFFIX,
+    ORPHAN_AGE_MS,
+    IndexType,
+    RemoteRange,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+    SegmentFiles,
+    StoredSegment,
+    length_of_range,
+    nothing_at,
+)
+from milena.tiered.store.tier_identity import IDENTITY, Claim, encode
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FsspecSettings:
+    """Where the tier is, how to get there, and how much of it is read ahead (sizes in bytes)."""
+
+    url: str
+    options: Mapping[str, Any]
+    """Given to the file system: keys, endpoints, ..."""
+    chunk: int
+    cache: int
+    ahead: int
+    """Chunks on their way before a sequential reader has come to them."""
+
+
+class FsspecTier:
+    """Implements ``tiered.store.remote_storage.RemoteStorage``. Brokers may share the tree; ``owner`` tells them
+    apart."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: FsspecSettings,
+        owner: str,
+        *,
+        system: FileSystem | None = None,
+        claim: Claim | None = None,
+    ) -> None:
+        """``system``: instead of the one that the URL names; the URL is then the path in it."""
+        self._disk = runtime.tier_disk
+        self._clock = runtime.clock
+        self._settings = settings
+        self._owner = owner
+        self._system = system
+        self._claim = claim
+        self._top = settings.url.rstrip("/")
+        self._tasks = runtime.new_tasks("tier")
+        self._under_way: dict[str, None] = {}
+        self._copies = 0
+        self._chunks = ChunkCache(
+            self._load,
+            self._tasks,
+            runtime.clock,
+            chunk=settings.chunk,
+            capacity=settings.cache,
+            ahead=settings.ahead,
+        )
+
+    async def start(self) -> None:
+        def make(system: FileSystem) -> None:
+            if self._claim is not None:
+                if self._is_there(system):  # else it begins with the first copy, when the metadata is known
+                    self._check_owner(system)
+            elif not is_object_store(system):
+                system.makedirs(f"{self._top}/{tier_names.ROOT}", exist_ok=True)
+
+        await self._do(f"cannot make {self._settings.url}", make)
+
+    async def check(self) -> None:
+        await self._do(f"cannot use {self._settings.url}", self._check_owner)
+
+    async def own(self, cluster_id: str) -> None:
+        await self._connected()
+        await self._do(f"cannot own {self._settings.url}", put, encode(cluster_id), f"{self._top}/{IDENTITY}")
+
+    def _is_there(self, system: FileSystem) -> bool:
+        root = f"{self._top}/{tier_names.ROOT}"
+        return bool(list_folder(system, root)) if is_object_store(system) else system.exists(root)
+
+    def _check_owner(self, system: FileSystem) -> None:
+        """Raises RemoteStorageError."""
+        if self._claim is None:
+            return
+        path = f"{self._top}/{IDENTITY}"
+        try:
+            found = bytes(memoryview(system.cat_file(path)))
+        except FileNotFoundError:
+            found = None
+        identity = self._claim.check(self._settings.url, found, is_there=found is not None or self._is_there(system))
+        if not is_object_store(system):
+            system.makedirs(f"{self._top}/{tier_names.ROOT}", exist_ok=True)
+        if identity is not None:
+            put(system, identity, path)
+
+    async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
+        what = f"cannot copy segment {to_text(metadata.id)} to {self._settings.url}"
+        objects = tier_names.sources(files)
+        await self._connected()
+        await self._check_sources(what, objects, metadata.size)
+        self._copies += 1
+        folder = f"{self._top}/{tier_names.COPYING}/{self._owner}/{to_text(metadata.id)}.{self._copies}"
+        self._under_way[folder.rpartition("/")[2]] = None
+        try:
+            await self._do(what, self._put, objects, metadata, folder)
+        except RemoteStorageError:
+            with suppress(RemoteStorageError):  # the first error is the one to tell; the rest is swept later
+                await self.delete(metadata)
+                await self._do(what, remove_tree, folder)
+            raise
+        finally:
+            del self._under_way[folder.rpartition("/")[2]]
+        return None
+
+    async def fetch(self, metadata: RemoteLogSegmentMetadata, start: int, end: int | None = None) -> RemoteRange:
+        length = length_of_range(metadata.size, start, end)
+        if not length:
+            return nothing_at(start)
+        await self._connected()
+        path = self._path(metadata, LOG_SUFFIX)
+        return RemoteRange(start, length, None, lambda: self._chunks.read(path, metadata.size, start, length))
+
+    def expect(self, metadata: RemoteLogSegmentMetadata, start: int = 0) -> None:
+        if self._system is not None and start < metadata.size:
+            self._chunks.expect(self._path(metadata, LOG_SUFFIX), metadata.size, start)
+
+    async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
+        await self._connected()
+        path = self._path(metadata, index.value)
+        return await self._do(f"cannot read {path}", lambda system: bytes(memoryview(system.cat_file(path))))
+
+    async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        await self._delete(metadata.partition, metadata.start_offset, metadata.id)
+
+    async def segments(self, partition: TopicIdPartition | None = None) -> list[StoredSegment]:
+        await self._connected()
+        root = f"{self._top}/{tier_names.ROOT}"
+        if partition is None:
+            entries = await self._do(f"cannot list {root}", list_folder, root)
+            found = (tier_names.parse_folder(name) for name, _ in entries)
+            partitions = sorted((one for one in found if one is not None), key=tier_names.partition_folder)
+        else:
+            partitions = [partition]
+        return [segment for one in partitions for segment in await self._segments(one)]
+
+    async def foreign(self) -> list[str]:
+        await self._connected()
+        top = f"{self._top}/{tier_names.ROOT}"
+        found = []
+        for folder, info in await self._do(f"cannot list {top}", list_folder, top):
+            path = f"{tier_names.ROOT}/{folder}"
+            if info.get("type") != "directory" or tier_names.parse_folder(folder) is None:
+                found.append(path)
+                continue
+            names = await self._do(f"cannot list {path}", list_folder, f"{self._top}/{path}")
+            found += [f"{path}/{name}" for name, _ in names if tier_names.parse_object(name) is None]
+        return sorted(found)
+
+    async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
+        await self._connected()
+        copies = f"{self._top}/{tier_names.COPYING}/{self._owner}"
+        for name, _ in await self._do(f"cannot list {copies}", list_folder, copies):
+            if name not in self._under_way:
+                await self._do(f"cannot delete {copies}/{name}", remove_tree, f"{copies}/{name}")
+        limit = self._clock.time_ms() - ORPHAN_AGE_MS
+        orphans = [
+            segment
+            for segment in await self._segments(partition)
+            if LOG_SUFFIX not in segment.objects and segment.segment_id.id not in known and segment.modified_ms <= limit
+        ]
+        for segment in orphans:
+            await self._delete(partition, segment.start_offset, segment.segment_id.id)
+        return [segment.segment_id for segment in orphans]
+
+    async def close(self) -> None:
+        self._chunks.close()
+        await self._tasks.stop()
+
+    def _path(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
+        return f"{self._top}/{tier_names.object_path(metadata, suffix)}"
+
+    async def _do(self, what: str, work: Callable[..., T], *arguments: object) -> T:
+        """``work(system, *arguments)`` in a thread. Where a file system has not even the tier's root, as when it is not
+        mounted, no object is missing in it: that is an error that may pass."""
+        system = await self._connected()
+
+        def call() -> T:
+            try:
+                with library_errors(what):
+                    return work(system, *arguments)
+            except RemoteResourceNotFound:
+                root = f"{self._top}/{tier_names.ROOT}"
+                with library_errors(what):
+                    if is_object_store(system) or system.exists(root):
+                        raise
+                raise RetriableRemoteStorageError(f"{what}: {root} is not there") from None
+
+        return await self._disk.offload(call)
+
+    async def _connected(self) -> FileSystem:
+        """To be called before a path is made: it says what a path begins with."""
+        system = self._system
+        return system if system is not None else await self._disk.offload(self._connect)
+
+    def _connect(self) -> FileSystem:
+        url = self._settings.url
+        with library_errors(f"cannot reach {url}"):
+            try:
+                from fsspec.core import url_to_fs
+
+                found, top = url_to_fs(url, **self._settings.options)
+            except (ImportError, ValueError) as error:
+                raise RemoteStorageError(f"cannot reach {url}: {error}") from error
+        self._top = str(top).rstrip("/")
+        self._system = system = cast("FileSystem", found)
+        return system
+
+    async def _load(self, path: str, start: int, length: int) -> bytes:
+        def read(system: FileSystem) -> bytes:
+            return bytes(memoryview(system.cat_file(path, start=start, end=start + length)))
+
+        data = await self._do(f"cannot read {path}", read)
+        if len(data) != length:
+            raise RemoteStorageError(f"{path} gives {len(data)} bytes from {start} on, where {length} were asked for")
+        return data
+
+    async def _check_sources(self, what: str, objects: list[tuple[str, str | bytes]], size: int) -> None:
+        """What is wrong with the segment's own files is no fault of the tier's."""
+        for suffix, source in objects:
+            if isinstance(source, str):
+                try:
+                    found = await self._disk.offload(self._disk.size, source)
+                except OSError as error:
+                    raise RemoteStorageError(f"{what}: {source}: {error.strerror}") from error
+                if suffix == LOG_SUFFIX and found != size:
+                    raise RemoteStorageError(f"{what}: {source} has {found} bytes, its metadata says {size}")
+
+    def _put(
+        self,
+        system: FileSystem,
+        objects: list[tuple[str, str | bytes]],
+        metadata: RemoteLogSegmentMetadata,
+        folder: str,
+    ) -> None:
+        self._check_owner(system)
+        if is_object_store(system):
+            for suffix, source in objects:
+                put(system, source, self._path(metadata, suffix))
+            return
+        if not system.exists(f"{self._top}/{tier_names.ROOT}"):
+            raise FileNotFoundError(errno.ENOENT, "the tier's root is missing")
+        system.makedirs(folder, exist_ok=True)
+        for suffix, source in objects:
+            put(system, source, f"{folder}/{suffix[1:]}")
+        (first, _), *others = objects
+        self._enter(system, f"{folder}/{first[1:]}", self._path(metadata, first))
+        for suffix, _ in others:
+            system.mv(f"{folder}/{suffix[1:]}", self._path(metadata, suffix))
+        remove_tree(system, folder)
+
+    def _enter(self, system: FileSystem, source: str, path: str) -> None:
+        """Move a segment's first object into its partition's folder, which another broker may remove until then."""
+        home = path.rpartition("/")[0]
+        for attempt in range(ATTEMPTS):
+            system.makedirs(home, exist_ok=True)
+            try:
+                system.mv(source, path)
+                return
+            except FileNotFoundError:
+                if attempt == ATTEMPTS - 1 or system.exists(home):
+                    raise
+
+    async def _delete(self, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
+        await self._connected()
+        home = f"{self._top}/{tier_names.partition_folder(partition)}"
+
+        def remove(system: FileSystem) -> None:
+            if not is_object_store(system) and not system.exists(home):
+                system.ls(f"{self._top}/{tier_names.ROOT}")
+                return
+            for suffix in reversed(tier_names.SUFFIXES):
+                with suppress(FileNotFoundError):
+                    system.rm_file(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
+            if removes_empty_folders_alone(system):
+                with suppress(OSError):  # there are others in it; what else keeps it costs nothing
+                    system.rmdir(home)
+
+        await self._do(f"cannot delete segment {to_text(segment)} in {self._settings.url}", remove)
+        self._chunks.forget(f"{home}/{tier_names.object_name(start_offset, segment, LOG_SUFFIX)}")
+
+    async def _segments(self, partition: TopicIdPartition) -> list[StoredSegment]:
+        home, now = f"{self._top}/{tier_names.partition_folder(partition)}", self._clock.time_ms()
+
+        def found(system: FileSystem) -> list[StoredSegment]:
+            return stored_segments(partition, list_folder(system, home), now)
+
+        return await self._do(f"cannot list {home}", found)
+
+
+def stored_segments(partition: TopicIdPartition, entries: list[tuple[str, Info]], now_ms: int) -> list[StoredSegment]:
+    """The segments of a partition's folder, by the names of their objects."""
+    found: dict[tuple[int, bytes], tuple[dict[str, int], list[int]]] = {}
+    for name, info in entries:
+        parsed = tier_names.parse_object(name)
+        if parsed is not None:
+            sizes, times = found.setdefault((parsed.start_offset, parsed.id.bytes), ({}, []))
+            sizes[parsed.suffix] = int(info["size"])
+            times.append(modified_ms(info, now_ms))
+    return [
+        StoredSegment(RemoteLogSegmentId(partition, UUID(bytes=segment)), start, sizes, max(times))
+        for (start, segment), (sizes, times) in sorted(found.items())
+    ]

@@ -1,0 +1,91 @@
+"""The folders of partitions in a tier that is a folder: made with the first segment, removed with the last one.
+
+Brokers do so at the same time, and without a word to each other: a folder may vanish as soon as it is empty.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+from milena.runtime.disk import Disk
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from milena.tiered.store import tier_names
+from milena.tiered.store.remote_storage import LOG_SUFFIX
+
+ATTEMPTS: Final = 5
+"""So often a folder that vanishes at once is made."""
+
+
+def publish(disk: Disk, tier: str, copied: str, metadata: RemoteLogSegmentMetadata, suffixes: list[str]) -> None:
+    """Rename the objects in the folder ``copied`` to their names. They are on disk before the log is there, which makes
+    them a segment. Blocks. Raises OSError."""
+    home = f"{tier}/{tier_names.partition_folder(metadata.partition)}"
+    # Of a copy that is repeated, the first one stays whole if this one fails.
+    is_there = disk.exists(f"{tier}/{tier_names.object_path(metadata, LOG_SUFFIX)}")
+    published: list[str] = []
+    try:
+        for suffix in suffixes:
+            path = f"{tier}/{tier_names.object_path(metadata, suffix)}"
+            if suffix == LOG_SUFFIX:
+                disk.sync_folder(home)
+            published.append(path)
+            if len(published) == 1:
+                _enter(disk, tier, home, f"{copied}/{suffix[1:]}", path)
+            else:
+                disk.rename(f"{copied}/{suffix[1:]}", path, sync=False)
+        disk.sync_folder(home)
+    except OSError:
+        for path in reversed(published if not is_there else ()):
+            disk.remove(path)
+        raise
+    disk.remove_tree(copied)
+
+
+def _enter(disk: Disk, tier: str, home: str, source: str, path: str) -> None:
+    """Rename the first object, in a folder that others may find empty until then."""
+    for attempt in range(ATTEMPTS):
+        if not disk.exists(home):
+            disk.list(f"{tier}/{tier_names.ROOT}")  # or an unmounted folder would be filled below its mount point
+            disk.make_folders(home)
+            disk.sync_folder(f"{tier}/{tier_names.ROOT}")
+        try:
+            disk.rename(source, path, sync=False)
+            return
+        except FileNotFoundError:
+            if attempt == ATTEMPTS - 1 or disk.exists(home):
+                raise
+
+
+def delete(disk: Disk, tier: str, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
+    """Remove the objects of a segment, and the folder if they were its last. Blocks. Raises OSError."""
+    root = f"{tier}/{tier_names.ROOT}"
+    disk.list(root)
+    home = f"{tier}/{tier_names.partition_folder(partition)}"
+    if not disk.exists(home):
+        return
+    for suffix in reversed(tier_names.SUFFIXES):
+        disk.remove(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
+    try:
+        disk.sync_folder(home)
+    except FileNotFoundError:
+        disk.list(root)  # another broker has removed it; or all of the tier is away
+        return
+    with suppress(OSError):  # there are others in it; what else keeps it costs nothing
+        disk.remove_folder(home)
+
+
+def names_of(disk: Disk, tier: str, partition: TopicIdPartition) -> dict[tuple[int, UUID], list[str]]:
+    """Suffixes of the objects of each segment, by start offset and id, in order. Blocks. Raises OSError."""
+    home = f"{tier}/{tier_names.partition_folder(partition)}"
+    try:
+        names = disk.list(home)
+    except FileNotFoundError:
+        names = []
+    found: dict[tuple[int, UUID], list[str]] = {}
+    for name in names:
+        parsed = tier_names.parse_object(name)
+        if parsed is not None:
+            found.setdefault((parsed.start_offset, parsed.id), []).append(parsed.suffix)
+    return dict(sorted(found.items(), key=lambda item: (item[0][0], item[0][1].bytes)))

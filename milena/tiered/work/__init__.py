@@ -1,0 +1,1 @@
+"""The work on the tier: copying, expiring, deleting."""

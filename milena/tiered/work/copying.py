@@ -1,0 +1,272 @@
+"""Copying a leader's closed segments to the tier, oldest first (kafka-behaviour A3, A4).
+
+A segment is announced (COPY_SEGMENT_STARTED), copied, and confirmed (COPY_SEGMENT_FINISHED); each step is awaited
+before the next. A copy that fails is tried again under another id; what it left in the tier is deleted, or, where not
+even that works, when its offsets expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import Offset
+from milena.storage.files.checkpoints import encode_epochs
+from milena.storage.files.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
+from milena.storage.log import tiering
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.segment import Segment
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.eligibility import Candidate, candidates
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+)
+from milena.tiered.segments.tiered_offsets import highest_remote, remote_log_start
+from milena.tiered.shared.tier import FAILURES, Tier
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
+from milena.tiered.work.adopting import adopt, first_served
+from milena.tiered.work.deletion import delete_segment, update_of
+from milena.tiered.work.roles import Role
+
+QUOTA_STEP: Final = 1.0
+"""Seconds after which a copy that the quota holds back looks again."""
+INTERVAL: Final = "remote.log.manager.task.interval.ms"
+CUSTOM_METADATA_LIMIT: Final = "remote.log.metadata.custom.metadata.max.bytes"
+
+
+class CustomMetadataTooLarge(RemoteStorageError):
+    """The store wants to keep more with a segment's metadata than is allowed."""
+
+    def __init__(self, custom_metadata: bytes, limit: int) -> None:
+        super().__init__(
+            f"the store wants to keep {len(custom_metadata)} bytes with a segment, where {CUSTOM_METADATA_LIMIT} "
+            f"allows {limit}"
+        )
+        self.custom_metadata = custom_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A segment as it is announced, and what of it is copied."""
+
+    metadata: RemoteLogSegmentMetadata
+    files: SegmentFiles
+
+
+async def copy_round(tier: Tier, role: Role) -> None:
+    """Copy what can be copied now. Raises what is in ``tier.FAILURES``."""
+    log = role.log
+    if log is None or not role.may_copy or not tiering.is_copied(log) or not tier.metadata.is_ready(role.partition):
+        return
+    if not await catch_up(tier, role, log):
+        return
+    bases = [segment.base_offset for segment in log.segments]
+    found = candidates(
+        bases,
+        copied=log.highest_offset_in_remote_storage,
+        log_start=log.log_start_offset,
+        stable=log.last_stable_offset,
+    )
+    if found:
+        await _check_place(tier, role)  # before anything is announced
+    for candidate in found:
+        await _wait_for_quota(tier, role)
+        if not role.holds(log) or not tiering.is_copied(log):
+            return
+        segment = _segment_at(log, candidate)
+        if segment is None:
+            return  # deleted meanwhile, or cut
+        if segment.size:
+            if not (tier.copies.may_begin and role.attempts.may_begin):
+                return
+            tier.copy_quota.record(segment.size, tier.runtime.clock.time_ms())
+            interval = tier.get(INTERVAL) / 1000
+            with tier.copies.attempt(interval), role.attempts.attempt(interval):
+                await copy_segment(tier, role, log, prepare(tier, role, log, segment, candidate.end))
+            if not role.holds(log):
+                return
+
+
+async def catch_up(tier: Tier, role: Role, log: PartitionLog) -> bool:
+    """Take from the metadata what this log may not know: where it begins in the tier, and how far it is copied. False
+    where the role has ended meanwhile.
+
+    Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
+    """
+    if role.leads:
+        await adopt(tier, role, log)
+        if not role.holds(log):
+            return False
+    cache = tier.metadata.cache(role.partition)
+    if role.leads and role.started_log is not log:
+        _find_log_start(tier, role, log)
+        role.started_log = log
+    if role.leads:
+        _pass_deleted(cache, log)
+    end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
+    tier.given_up.prune(role.partition, cache)
+    if end is not None:
+        tiering.set_copied(log, _still_there(cache, log, end.offset, tier.given_up.of(role.partition)))
+    return True
+
+
+def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset, given_up: Container[UUID]) -> Offset:
+    """The last offset up to which nothing of the local log is missing in the tier. ``copied`` was there once; what was
+    switched off since, and is on again, is not."""
+    at = max(log.local_log_start_offset, log.epochs.entries[0].start)
+    while at <= copied:
+        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=given_up)
+        if served is None:
+            return Offset(at - 1)
+        at = Offset(served.last + 1)
+    return copied
+
+
+def _pass_deleted(cache: RemoteLogMetadataCache, log: PartitionLog) -> None:
+    """A former leader that does not know of its end may go on to delete what expires: the log begins behind that."""
+    earliest = log.epochs.earliest
+    if earliest is None or not earliest.start <= log.log_start_offset < log.local_log_start_offset:
+        return
+    first = first_served(cache, log)
+    if first is not None:  # else nothing is known of it
+        tiering.update_log_start(log, first)
+
+
+def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
+    start = remote_log_start(tier.metadata.cache(role.partition), log.epochs)
+    if start is None:
+        earliest = log.epochs.earliest
+        if (
+            earliest is not None
+            and earliest.start > log.log_start_offset
+            and _reaches_below(tier.metadata.cache(role.partition), earliest.start)
+        ):
+            # The epochs of what is in the tier were lost: not a word of this log is true of it.
+            tier.events.error(
+                "leader epochs do not reach back to the log start",
+                topic=log.topic,
+                partition=log.partition,
+                log_start=log.log_start_offset,
+                first_epoch=earliest.start,
+            )
+            return
+        start = log.local_log_start_offset
+    tiering.update_log_start(log, start)
+
+
+def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:
+    """Whether the tier has anything before ``offset``. A segment may begin before the log did when it was copied."""
+    return any(one.end_offset < offset or one.epochs[0].start < offset for one in cache.segments())
+
+
+def _segment_at(log: PartitionLog, candidate: Candidate) -> Segment | None:
+    index = log.segments.floor_index(candidate.base)
+    if index < 0 or log.segments[index].base_offset != candidate.base or index + 1 >= len(log.segments):
+        return None
+    return log.segments[index] if log.segments[index + 1].base_offset == candidate.end else None
+
+
+async def _check_place(tier: Tier, role: Role) -> None:
+    try:
+        await tier.storage.check()
+    except RemoteStorageError:
+        tier.meters.of(role.replica.topic).copy_errors.add()
+        raise
+
+
+async def _wait_for_quota(tier: Tier, role: Role) -> None:
+    while not role.ended and (excess := tier.copy_quota.throttle_ms(tier.runtime.clock.time_ms())) > 0:
+        tier.meters.copy_throttle_time.record(excess)
+        await role.pause(QUOTA_STEP)
+
+
+def prepare(tier: Tier, role: Role, log: PartitionLog, segment: Segment, end: Offset) -> Prepared:
+    """The closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError, KafkaError where no epoch of it is
+    known."""
+    disk = log.context.disk
+    epochs = tuple(log.epochs.entries_in_range(segment.base_offset, end))
+    if not epochs:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {segment.base_offset} to {end} is known")
+    segment.write_indexes()
+    aborted = segment.path(TXN_INDEX)
+    has_aborted = disk.exists(aborted)
+    metadata = RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(role.partition, tier.runtime.random.uuid()),
+        segment.base_offset,
+        Offset(end - 1),
+        tier.node_id,
+        segment.largest_timestamp(),
+        tier.runtime.clock.time_ms(),
+        epochs,
+        segment.size,
+        None,
+        RemoteLogSegmentState.COPY_SEGMENT_STARTED,
+        not has_aborted,
+    )
+    files = SegmentFiles(
+        segment.path(LOG),
+        segment.path(OFFSET_INDEX),
+        segment.path(TIME_INDEX),
+        aborted if has_aborted else None,
+        tiering.snapshot_at(log, end),
+        encode_epochs(log.epochs.entries_in_range(Offset(-1), end)),
+    )
+    return Prepared(metadata, files)
+
+
+async def copy_segment(tier: Tier, role: Role, log: PartitionLog, prepared: Prepared) -> None:
+    """Carry one segment over. Raises what is in ``tier.FAILURES``; then, or where the role has ended meanwhile, what
+    was copied is deleted again."""
+    metadata = prepared.metadata
+    meters = tier.meters.of(metadata.partition.topic)
+    role.copying.add(metadata.id)
+    try:
+        await tier.metadata.add(metadata)
+        meters.copy_requests.add()
+        custom = await _store(tier, prepared) if role.holds(log) else None
+        if not role.holds(log):
+            await _discard(tier, role, metadata)
+            return
+        await tier.metadata.update(
+            update_of(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom_metadata=custom)
+        )
+    except CustomMetadataTooLarge as error:
+        role.may_copy = False
+        meters.copy_errors.add()
+        await _discard(tier, role, metadata, error.custom_metadata)
+        raise
+    except RetriableRemoteStorageError:
+        meters.copy_errors.add()
+        raise  # nothing is deleted: the next attempt has another id
+    except RemoteStorageError:
+        meters.copy_errors.add()
+        await _discard(tier, role, metadata)
+        raise
+    finally:
+        role.copying.discard(metadata.id)
+    meters.copied_bytes.add(metadata.size)
+    if role.holds(log):
+        tiering.note_copied(log, metadata.end_offset)
+
+
+async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
+    custom = await tier.storage.copy(prepared.metadata, prepared.files)
+    limit = tier.get(CUSTOM_METADATA_LIMIT)
+    if custom is not None and len(custom) > limit:
+        raise CustomMetadataTooLarge(custom, limit)
+    return custom
+
+
+async def _discard(
+    tier: Tier, role: Role, metadata: RemoteLogSegmentMetadata, custom_metadata: bytes | None = None
+) -> None:
+    """Delete what a copy left in the tier. Where that fails too, it stays to be deleted when its offsets expire."""
+    try:
+        await delete_segment(tier, metadata, custom_metadata=custom_metadata)
+    except FAILURES as error:
+        tier.report("what a failed copy left stays in the tier", role.replica, error)

@@ -1,0 +1,68 @@
+"""Taking one segment out of the tier: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED (A7.8).
+
+What fails in between stays DELETE_SEGMENT_STARTED, is read no more, and is deleted again by the next round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+)
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+
+
+async def delete_segment(
+    tier: Tier, segment: RemoteLogSegmentMetadata, *, custom_metadata: bytes | None = None
+) -> None:
+    """``custom_metadata``: for the store, where the segment's record has none. Raises RemoteStorageError,
+    RemoteLogMetadataError."""
+    await announce_deletion(tier, segment)
+    await finish_deletion(tier, segment, custom_metadata=custom_metadata)
+
+
+async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata) -> None:
+    """The first step. From here on nobody here counts on the segment, whatever comes of it. Raises
+    RemoteLogMetadataError."""
+    tier.indexes.remove((segment.id,))
+    tier.given_up.add(segment.partition, (segment.id,))
+    await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+
+
+async def finish_deletion(
+    tier: Tier, segment: RemoteLogSegmentMetadata, *, custom_metadata: bytes | None = None
+) -> None:
+    """The others. Raises RemoteStorageError, RemoteLogMetadataError."""
+    meters = tier.meters.of(segment.partition.topic)
+    meters.delete_requests.add()
+    try:
+        await tier.storage.delete(
+            segment if custom_metadata is None else replace(segment, custom_metadata=custom_metadata)
+        )
+    except RetriableRemoteStorageError:
+        raise
+    except RemoteStorageError:
+        meters.delete_errors.add()
+        raise
+    await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED))
+
+
+def update_of(
+    tier: Tier,
+    segment: RemoteLogSegmentMetadata,
+    state: RemoteLogSegmentState,
+    *,
+    custom_metadata: bytes | None = None,
+) -> RemoteLogSegmentUpdate:
+    """The next state of ``segment``, as this broker tells it; it keeps its custom metadata."""
+    return RemoteLogSegmentUpdate(
+        segment.segment_id,
+        tier.node_id,
+        tier.runtime.clock.time_ms(),
+        segment.custom_metadata if custom_metadata is None else custom_metadata,
+        state,
+    )

@@ -1,0 +1,140 @@
+"""Deleting what has expired in the tier, and everything of a partition that goes (kafka-behaviour A2, A7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from milena.storage.log import tiering
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.shared.tier import FAILURES, Tier
+from milena.tiered.work.copying import catch_up
+from milena.tiered.work.deletion import announce_deletion, finish_deletion
+from milena.tiered.work.retention import LogView, abandoned, decide
+from milena.tiered.work.roles import Role
+
+SWEEP_INTERVAL: Final = 3600.0
+"""Seconds between two looks for what failed copies have left."""
+
+
+async def expire_round(tier: Tier, role: Role) -> None:
+    """One pass of a leader, which may have been deposed without knowing it: nothing goes, and the log start stays (it
+    may lead again), once its session with the controller can have run out. Raises what is in ``tier.FAILURES``."""
+    log = role.log
+    if log is None or not tier.in_session() or not tier.metadata.is_ready(role.partition):
+        return
+    # A leader that has not copied anything yet would count the same segments here and there (KAFKA-20732).
+    if not await catch_up(tier, role, log) or not tier.in_session():
+        return
+    clock = tier.runtime.clock
+    began = clock.monotonic()
+    cache = tier.metadata.cache(role.partition)
+    verdict = decide(cache, view_of(log), now=clock.time_ms(), copying=role.copying, validity=role.validity)
+    figures = role.figures
+    figures.computation_ms = (clock.monotonic() - began) * 1000
+    figures.remote_segments, figures.remote_size = len(cache), verdict.remote_size
+    figures.retained_size = verdict.retained_size
+    if verdict.log_start is not None:
+        tiering.update_log_start(log, verdict.log_start)
+    await _delete_all(tier, role, log, [*verdict.delete, *verdict.dangling])
+    if role.holds(log) and (role.swept_at is None or clock.monotonic() - role.swept_at >= SWEEP_INTERVAL):
+        role.swept_at = clock.monotonic()
+        await _end_abandoned(tier, role, log)
+        if tier.in_session():
+            await _sweep(tier, role)
+
+
+async def _end_abandoned(tier: Tier, role: Role, log: PartitionLog) -> None:
+    found = abandoned(
+        tier.metadata.cache(role.partition).segments(),
+        copied=log.highest_offset_in_remote_storage,
+        before_ms=tier.runtime.clock.time_ms() - int(SWEEP_INTERVAL * 1000),
+        copying=role.copying,
+    )
+    await _delete_all(tier, role, log, found)
+
+
+async def _sweep(tier: Tier, role: Role) -> None:
+    """Remove what copies left that no record tells of, as those do that end after the segment was deleted."""
+    known = {segment.id for segment in tier.metadata.cache(role.partition).segments()} | role.copying
+    for orphan in await tier.storage.sweep_orphans(role.partition, known):
+        tier.events.warning(
+            "orphan of a failed copy removed",
+            topic=role.replica.topic,
+            partition=role.replica.index,
+            segment=str(orphan.id),
+        )
+
+
+def view_of(log: PartitionLog) -> LogView:
+    return LogView(
+        log.epochs.entries,
+        log.log_start_offset,
+        log.log_end_offset,
+        sum(segment.size for segment in tiering.only_local(log)),
+        log.config.retention_ms,
+        log.config.retention_bytes,
+        log.highest_offset_in_remote_storage,
+    )
+
+
+async def _delete_all(tier: Tier, role: Role, log: PartitionLog, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
+    figures = role.figures
+    figures.delete_segments, figures.delete_bytes = len(segments), sum(segment.size for segment in segments)
+    for segment in segments:
+        if not role.holds(log) or not tier.in_session():
+            return
+        await announce_deletion(tier, segment)
+        if not tier.in_session():
+            return
+        await finish_deletion(tier, segment)
+        figures.delete_segments -= 1
+        figures.delete_bytes -= segment.size
+        tier.events.info(
+            "remote segment deleted",
+            topic=role.replica.topic,
+            partition=role.replica.index,
+            first=segment.start_offset,
+            last=segment.end_offset,
+        )
+
+
+async def follow_round(tier: Tier, role: Role) -> None:
+    """A follower learns how far the leader has copied: so far its own segments may go. Raises what is in
+    ``tier.FAILURES``."""
+    log = role.log
+    if log is not None and tier.metadata.is_ready(role.partition):
+        await catch_up(tier, role, log)
+
+
+async def erase(
+    tier: Tier,
+    role: Role,
+    segments: Sequence[RemoteLogSegmentMetadata],
+    still_wanted: Callable[[], bool] = lambda: True,
+    may_delete: Callable[[], bool] = lambda: True,
+) -> list[RemoteLogSegmentMetadata]:
+    """Delete all ``segments`` of a partition that is tiered no more, in whatever state they are, as long as that is
+    wanted. Returns those that could not be deleted, or must not be now."""
+    left = []
+    announced = []
+    for segment in segments:
+        if not still_wanted():
+            break
+        if not may_delete():
+            left.append(segment)
+            continue
+        try:
+            await announce_deletion(tier, segment)
+            announced.append(segment)
+        except FAILURES as error:
+            tier.report("remote segment not deleted", role.replica, error)
+            left.append(segment)
+    for segment in announced:
+        try:
+            await finish_deletion(tier, segment)
+        except FAILURES as error:
+            tier.report("remote segment not deleted", role.replica, error)
+            left.append(segment)
+    return left

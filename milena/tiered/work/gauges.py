@@ -1,0 +1,111 @@
+"""What a broker shows of the partitions that it leads in the tier (kafka-behaviour A19); read when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from milena.node.metrics import Metrics
+from milena.storage.log import tiering
+from milena.storage.log.segment import Segment
+from milena.tiered.shared.pool import Pool
+from milena.tiered.work.roles import Role
+
+_TOPIC: Final = "kafka_server_brokertopicmetrics"
+_MANAGER: Final = "kafka_log_remote_remotelogmanager"
+
+
+def waiting_segments(role: Role) -> list[Segment]:
+    """Closed segments that are not in the tier; none where nothing is copied."""
+    log = role.log
+    return tiering.only_local(log)[:-1] if log is not None and tiering.is_copied(log) else []
+
+
+_SHOWN: Final[tuple[tuple[str, str, Callable[[Role], float]], ...]] = (
+    (
+        "remotecopylagbytes",
+        "Bytes of closed segments that are not in the tier yet.",
+        lambda role: sum(segment.size for segment in waiting_segments(role)),
+    ),
+    (
+        "remotecopylagsegments",
+        "Closed segments that are not in the tier yet.",
+        lambda role: len(waiting_segments(role)),
+    ),
+    ("remotedeletelagbytes", "Bytes in the tier that are due to be deleted.", lambda role: role.figures.delete_bytes),
+    (
+        "remotedeletelagsegments",
+        "Segments in the tier that are due to be deleted.",
+        lambda role: role.figures.delete_segments,
+    ),
+    ("remotelogmetadatacount", "Segments that the metadata lists.", lambda role: role.figures.remote_segments),
+    ("remotelogsizebytes", "Bytes in the tier.", lambda role: role.figures.remote_size),
+    (
+        "remotelogsizecomputationtime",
+        "Milliseconds that the last look for expired segments took.",
+        lambda role: role.figures.computation_ms,
+    ),
+)
+"""Per topic: the sum over the partitions led here."""
+
+
+class TierGauges:
+    """Puts the gauges of led partitions into the registry, and takes them out again."""
+
+    def __init__(self, metrics: Metrics, pools: tuple[Pool, ...]) -> None:
+        self._metrics = metrics
+        self._leading: dict[str, list[Role]] = {}
+        metrics.gauge(
+            f"{_MANAGER}_remotelogmanagertasksavgidlepercent",
+            lambda: sum(pool.idle_share for pool in pools) / len(pools),
+            "Share of the places for work on the tier that are free, 0 to 1.",
+        )
+
+    def show(self, role: Role) -> None:
+        if not role.leads:
+            return
+        topic = role.replica.topic
+        roles = self._leading.setdefault(topic, [])
+        roles.append(role)
+        if len(roles) == 1:
+            for name, text, read in _SHOWN:
+                self._metrics.gauge(f"{_TOPIC}_{name}", _sum_over(roles, read), text, topic=topic)
+        labels = {"topic": topic, "partition": str(role.replica.index)}
+        self._metrics.gauge(
+            f"{_MANAGER}_retentionsizeinpercent",
+            lambda: _share(role, role.figures.retained_size, local=False),
+            "Size of the log, with the tier, in percent of retention.bytes.",
+            **labels,
+        )
+        self._metrics.gauge(
+            f"{_MANAGER}_localretentionsizeinpercent",
+            lambda: _share(role, 0 if role.log is None else role.log.size, local=True),
+            "Local size of the log in percent of local.retention.bytes.",
+            **labels,
+        )
+
+    def hide(self, role: Role) -> None:
+        topic = role.replica.topic
+        roles = self._leading.get(topic, [])
+        if role not in roles:
+            return
+        roles.remove(role)
+        labels = {"topic": topic, "partition": str(role.replica.index)}
+        for name in ("retentionsizeinpercent", "localretentionsizeinpercent"):
+            self._metrics.remove(f"{_MANAGER}_{name}", **labels)
+        if not roles:
+            del self._leading[topic]
+            for name, _, _ in _SHOWN:
+                self._metrics.remove(f"{_TOPIC}_{name}", topic=topic)
+
+
+def _sum_over(roles: list[Role], read: Callable[[Role], float]) -> Callable[[], float]:
+    return lambda: sum(read(role) for role in roles)
+
+
+def _share(role: Role, size: int, *, local: bool) -> float:
+    log = role.log
+    if log is None:
+        return 0.0
+    limit = log.config.local_bytes if local else log.config.retention_bytes
+    return size * 100 / limit if limit > 0 else 0.0

@@ -1,0 +1,209 @@
+"""Which segments leave the tier (kafka-behaviour A7): decided for all of a partition at once, carried out later.
+
+First the log start moves up, then the segments below it are deleted; a crash in between leaves segments that the next
+leader finds below the log start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.tiered_offsets import Listing
+
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_SIZED = (_FINISHED, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What counts of the leader's log at the moment of a decision. Sizes are bytes, times ms."""
+
+    epochs: Sequence[EpochEntry]
+    log_start: Offset
+    log_end: Offset
+    local_only_size: int
+    """Of the segments that begin after what is in the tier."""
+    retention_ms: int
+    """-1 without limit."""
+    retention_bytes: int
+    """-1 without limit."""
+    copied: Offset | None = None
+    """The last offset that is in the tier: what lies there beyond it, to be deleted, counts as local. None: any."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What goes. ``log_start``: where the log begins afterwards; None where that stays."""
+
+    delete: list[RemoteLogSegmentMetadata] = field(default_factory=list)
+    log_start: Offset | None = None
+    dangling: list[RemoteLogSegmentMetadata] = field(default_factory=list)
+    """Of epochs that ended before the log's first one."""
+    remote_size: int = 0
+    """Bytes in the tier, with what is being deleted."""
+    retained_size: int = 0
+    """Bytes that count for ``retention.bytes``; 0 where that is without limit."""
+
+
+class Validity:
+    """Which segments are known to be on the lineage: to be kept from one pass of a leader to the next, as a look at
+    10,000 of them takes 60 ms.
+
+    A segment stays there while the log's epochs stay; where the first one begins does not matter.
+    """
+
+    __slots__ = ("_lineage", "_valid")
+
+    def __init__(self) -> None:
+        self._lineage: tuple[object, ...] = ()
+        self._valid: set[UUID] = set()
+
+    def renew(self, lineage: Sequence[EpochEntry], listed: Sequence[RemoteLogSegmentMetadata]) -> None:
+        """Begin a pass."""
+        key = (lineage[0].epoch, *lineage[1:])
+        if key != self._lineage:
+            self._lineage = key
+            self._valid.clear()
+        elif len(self._valid) > len(listed):
+            self._valid.intersection_update({segment.id for segment in listed})
+
+    def holds(self, segment: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], log_end: Offset) -> bool:
+        if segment.id in self._valid:
+            return True
+        if not is_within_leader_epochs(segment, log_end=log_end, leader_epochs=lineage):
+            return False
+        self._valid.add(segment.id)
+        return True
+
+
+def decide(
+    tier: Listing,
+    log: LogView,
+    *,
+    now: int,
+    copying: Collection[UUID] = (),
+    validity: Validity | None = None,
+) -> Verdict:
+    """What expires at ``now``. ``copying``: segments that this broker is copying right now: none of them goes, nor
+    any after them. ``validity``: what the passes before have found."""
+    listed = tier.segments()
+    verdict = Verdict(remote_size=sum(segment.size for segment in listed if segment.state in _SIZED))
+    if not listed or not log.epochs:
+        return verdict
+    _Pass(tier, listed, log, verdict, now, copying, validity or Validity()).run()
+    first = log.epochs[0]
+    if first.start <= log.log_start:  # else the log has lost its oldest epochs, and says nothing about them
+        verdict.dangling = [segment for segment in listed if _ended_before(segment, first.epoch, copying)]
+    return verdict
+
+
+def abandoned(
+    listed: Iterable[RemoteLogSegmentMetadata], *, copied: Offset, before_ms: int, copying: Collection[UUID]
+) -> list[RemoteLogSegmentMetadata]:
+    """Copies that were begun before ``before_ms`` and never finished, of what has been copied up to ``copied`` since.
+    Kafka keeps them until their offsets expire: an hour's outage leaves one for each attempt."""
+    return [
+        segment
+        for segment in listed
+        if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        and segment.event_timestamp_ms < before_ms
+        and segment.end_offset <= copied
+        and segment.id not in copying
+    ]
+
+
+def _ended_before(segment: RemoteLogSegmentMetadata, epoch: LeaderEpoch, copying: Collection[UUID]) -> bool:
+    """An unclean election, or the deletion of old records, has left the segment without a log to belong to."""
+    return segment.epochs[-1].epoch < epoch and segment.id not in copying
+
+
+class _Pass:
+    """One walk over the segments of the log's epochs, oldest first."""
+
+    def __init__(
+        self,
+        tier: Listing,
+        listed: Sequence[RemoteLogSegmentMetadata],
+        log: LogView,
+        verdict: Verdict,
+        now: int,
+        copying: Collection[UUID],
+        validity: Validity,
+    ) -> None:
+        self._tier = tier
+        self._listed = listed
+        self._log = log
+        self._verdict = verdict
+        self._copying = copying
+        self._lineage = filtered(log.epochs)
+        self._seen: set[UUID] = set()
+        self._validity = validity
+        validity.renew(self._lineage, listed)
+        self._excess = self._size_excess()
+        self._expired_before = now - log.retention_ms if -1 < log.retention_ms <= now else None
+
+    def run(self) -> None:
+        for entry in self._lineage:
+            for segment in self._tier.segments_of_epoch(entry.epoch):
+                if segment.id in self._seen:
+                    continue
+                self._seen.add(segment.id)
+                if not self._judge(segment):
+                    return
+
+    def _is_valid(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return self._validity.holds(segment, self._lineage, self._log.log_end)
+
+    def _size_excess(self) -> int:
+        """Bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479, 17062); one below
+        the log start is gone already, however long its deletion takes, and what two leaders copied counts once."""
+        limit = self._log.retention_bytes
+        if limit < 0:
+            return 0
+        total = self._log.local_only_size + sum(one.size for one in self._listed if one.state is _FINISHED)
+        if total <= limit:
+            self._verdict.retained_size = total
+            return 0
+        total, counted = self._log.local_only_size, -1
+        copied = self._log.log_end if self._log.copied is None else self._log.copied
+        for entry in self._lineage:
+            for segment in self._tier.segments_of_epoch(entry.epoch):
+                if segment.state is not _FINISHED or not counted < segment.end_offset <= copied:
+                    continue
+                if not self._is_below_log_start(segment) and self._is_valid(segment):
+                    total += segment.size
+                    counted = segment.end_offset
+        self._verdict.retained_size = total
+        return max(total - limit, 0)
+
+    def _judge(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether the walk goes on."""
+        if segment.id in self._copying:
+            return False
+        if segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED or self._is_below_log_start(segment):
+            self._verdict.delete.append(segment)
+            return True
+        if not self._is_valid(segment):
+            return True
+        start = self._verdict.log_start
+        if start is not None and segment.end_offset < start:
+            pass  # another copy of what goes
+        elif self._expired_before is not None and segment.max_timestamp_ms < self._expired_before:
+            self._excess = max(self._excess - segment.size, 0)
+        elif 0 < self._excess >= segment.size:
+            self._excess -= segment.size
+        else:
+            return False
+        self._verdict.delete.append(segment)
+        # Segments may overlap: the log begins after the furthest (KAFKA-16890).
+        self._verdict.log_start = Offset(max(self._verdict.log_start or 0, segment.end_offset + 1))
+        return True
+
+    def _is_below_log_start(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return segment.epochs[-1].epoch <= self._lineage[0].epoch and segment.end_offset < self._log.log_start

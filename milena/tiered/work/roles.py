@@ -1,0 +1,109 @@
+"""One replica's place in the work on the tier, from the moment its role is taken until that ends."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from milena.runtime.clock import Clock
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.tiered.shared.copy_attempts import CopyAttempts
+from milena.tiered.shared.tier import Replica
+from milena.tiered.store.remote_storage import RemoteStorageError
+from milena.tiered.work.retention import Validity
+
+
+class Role:
+    """A leader or follower of a tiered partition. After every await of its work: does it still hold?"""
+
+    def __init__(self, replica: Replica, clock: Clock) -> None:
+        self.replica = replica
+        self.partition = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
+        self.leads = replica.is_leader
+        self.ended = False
+        self.copying: set[UUID] = set()
+        """Segments on their way to the tier."""
+        self.adopting = asyncio.Lock()
+        """Held while somebody looks for what the metadata does not know."""
+        self.attempts = CopyAttempts(clock, RemoteStorageError)
+        self.may_copy = True
+        """Until a store asks for more metadata than is allowed: then nothing is copied in this role any more."""
+        self.started_log: PartitionLog | None = None
+        """The log whose start was looked up in the tier."""
+        self.swept_at: float | None = None
+        """When orphans were looked for, on the monotonic clock."""
+        self.validity = Validity()
+        self.figures = Figures()
+        self._term = replica.term
+        self._clock = clock
+        self._waking: dict[asyncio.Future[None], None] = {}
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def log(self) -> PartitionLog | None:
+        """The replica's log while the role holds; None afterwards."""
+        log = self.replica.log
+        if self.ended or log is None or not log.remote_enabled or self.replica.is_leader is not self.leads:
+            return None
+        return log if self.replica.term == self._term else None
+
+    def holds(self, log: PartitionLog) -> bool:
+        """Whether the role still holds, with this log."""
+        return self.log is log
+
+    def end(self) -> None:
+        self.ended = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Whoever pauses goes on at once."""
+        for waiting in self._waking:
+            _wake(waiting)
+
+    async def pause(self, seconds: float) -> None:
+        """So long, or until ``wake``."""
+        if self.ended:
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_later(seconds, lambda: _wake(woken))
+        self._waking[woken] = None
+        try:
+            await woken
+        finally:
+            del self._waking[woken]
+            timer.cancel()
+
+    def task_began(self) -> None:
+        self._active += 1
+        self._idle.clear()
+
+    def task_ended(self) -> None:
+        self._active -= 1
+        if not self._active:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Until no task works for this role any more."""
+        await self._idle.wait()
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+class Figures:
+    """What the last rounds found, for the gauges. Sizes are bytes."""
+
+    __slots__ = ("computation_ms", "delete_bytes", "delete_segments", "remote_segments", "remote_size", "retained_size")
+
+    def __init__(self) -> None:
+        self.delete_bytes = 0
+        self.delete_segments = 0
+        self.remote_segments = 0
+        self.remote_size = 0
+        self.retained_size = 0
+        self.computation_ms = 0.0

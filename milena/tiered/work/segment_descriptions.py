@@ -1,0 +1,39 @@
+"""What a broker says of a partition's segments in the tier, to people and to scenarios."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milena.protocol.uuids import to_text
+from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
+from milena.tiered.shared.tier import Replica
+from milena.tiered.work.tier_manager import RemoteLogManager
+
+
+async def described_segments(manager: RemoteLogManager, replica: Replica) -> list[dict[str, Any]]:
+    """Plain data, by start offsets; nothing where the replica is not tiered. ``on_lineage`` is null without a log.
+
+    Raises MetadataNotReady.
+    """
+    role = manager.role_of(replica)
+    if role is None:
+        return []
+    await manager.ready(role)
+    log = replica.log
+    lineage = [] if log is None else filtered(log.epochs.entries)
+    return [
+        {
+            "id": to_text(segment.id),
+            "start_offset": segment.start_offset,
+            "end_offset": segment.end_offset,
+            "epochs": [[entry.epoch, entry.start] for entry in segment.epochs],
+            "state": segment.state.name,
+            "size": segment.size,
+            "broker": segment.broker_id,
+            "max_timestamp_ms": segment.max_timestamp_ms,
+            "on_lineage": None
+            if log is None
+            else is_within_leader_epochs(segment, log_end=log.log_end_offset, leader_epochs=lineage),
+        }
+        for segment in manager.tier.metadata.cache(role.partition).segments()
+    ]

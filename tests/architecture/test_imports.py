@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.architecture.source import PACKAGES, ROOT, modules
 
 
@@ -22,3 +24,12 @@ def test_the_rooms_keep_their_contract() -> None:
 def test_every_package_folder_has_an_init() -> None:
     folders = {path.parent for path in modules() if path.parts[0] in PACKAGES and path.parts[0] != "tests"}
     assert not [str(folder) for folder in folders if not (ROOT / folder / "__init__.py").exists()]
+
+
+@pytest.mark.parametrize("room", ["broker", "controller", "protocol", "tiered"])
+def test_the_links_at_the_root_make_no_second_copy_of_a_module(room: str) -> None:
+    """``import broker`` in the root would otherwise load ``milena.broker`` again, under another name."""
+    if not (ROOT / room).exists():
+        pytest.skip("this checkout has no links")
+    tried = subprocess.run([sys.executable, "-c", f"import {room}"], cwd=ROOT, capture_output=True, text=True)
+    assert f"ImportError: import milena.{room}, not {room}" in tried.stderr

@@ -1,4 +1,5 @@
-"""Tiered storage (KIP-405 and its successors; kafka-behaviour A2, A9, A11 to A13, A17)."""
+"""Tiered storage (KIP-405 and its successors; docs/kafka-semantics.md: Tasks of the tier, The metadata topic,
+Quotas, Remote fetches, The index cache, Special timestamps)."""
 
 from __future__ import annotations
 

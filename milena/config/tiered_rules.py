@@ -1,4 +1,5 @@
-"""What must agree between the keys of a tiered topic, with Kafka's words (KIP-405, KIP-950; kafka-behaviour A18)."""
+"""What must agree between the keys of a tiered topic, with Kafka's words (KIP-405, KIP-950;
+docs/kafka-semantics.md: Enabling and disabling)."""
 
 from __future__ import annotations
 

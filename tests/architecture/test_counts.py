@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.architecture.graph import circles, import_graph
 from tests.architecture.source import modules, text, tracked, tree
 
-ANY = 769
+ANY = 764
 """``Any`` in the product, without its imports."""
-CITATIONS = 130
+CITATIONS = 0
 """References that a reader of the repository cannot follow."""
 LOOSE_MODULES = 25
 """Modules directly in one folder; ``apis`` has one for each API and is exempt."""

@@ -94,7 +94,7 @@ async def all_in_sync(cluster: SimulatedCluster, count: int = 3) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_brokers_that_stop_in_order_are_not_missed(seed: int) -> None:
-    """A controlled shutdown without an unavailable moment (kafka-behaviour C6)."""
+    """A controlled shutdown without an unavailable moment (docs/kafka-semantics.md: Broker lifecycle)."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3, configs={MIN_ISR: "2"})

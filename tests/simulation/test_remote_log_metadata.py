@@ -1,4 +1,5 @@
-"""The metadata of remote segments in its topic, beside brokers that come and go (kafka-behaviour A9)."""
+"""The metadata of remote segments in its topic, beside brokers that come and go (docs/kafka-semantics.md: The
+metadata topic)."""
 
 from __future__ import annotations
 

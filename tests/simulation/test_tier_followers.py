@@ -1,4 +1,5 @@
-"""Followers whose leaders have the beginning of the log in the tier only (document 000; kafka-behaviour A15)."""
+"""Followers whose leaders have the beginning of the log in the tier only (KIP-405; docs/kafka-semantics.md:
+Followers that begin in the tier)."""
 
 from __future__ import annotations
 

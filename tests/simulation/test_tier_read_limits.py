@@ -1,5 +1,5 @@
 """How much one request reads of the tier, how long it waits for it, and what it is told when that ends early
-(kafka-behaviour A12, A17)."""
+(docs/kafka-semantics.md: Remote fetches, Special timestamps)."""
 
 from __future__ import annotations
 

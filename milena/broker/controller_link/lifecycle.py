@@ -1,4 +1,5 @@
-"""The life of this broker in the controller's eyes (kafka-behaviour C6): registration, heartbeats, the way out.
+"""The life of this broker in the controller's eyes (docs/kafka-semantics.md: Broker lifecycle): registration,
+heartbeats, the way out.
 
 ::
 

@@ -1,7 +1,7 @@
 """Followers whose leader has the next record in the tier only: where its local log begins, and what precedes that.
 
 A task for each of them, over a connection of their own: a tier that is slow, or hangs, holds up nobody's fetches.
-(KIP-405, KIP-1023; kafka-behaviour A15.)
+(KIP-405, KIP-1023; docs/kafka-semantics.md: Followers that begin in the tier.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a follower does for one partition next, as a table of transitions (kafka-behaviour B5, B6, A15).
+"""What a follower does for one partition next, as a table of transitions (docs/kafka-semantics.md: Truncation by
+followers, Offset out of range, Followers that begin in the tier).
 
 ::
 
@@ -39,7 +40,7 @@ class FetchState(Enum):
     LOCATING_LOCAL = "LocatingLocalStart"
     """The first offset of its local log (ListOffsets, EARLIEST_LOCAL): what is wanted next is in the tier."""
     BUILDING = "BuildingRemoteLogAux"
-    """Nothing but the same again: the tier is read, for what comes before that offset (document 000)."""
+    """Nothing but the same again: the tier is read, for what comes before that offset (KIP-405)."""
     FAILED = "Failed"
     """Nothing."""
 
@@ -139,7 +140,7 @@ class Beginning(NamedTuple):
 def beginning(
     epochs: LeaderEpochCache, *, leader_epoch: LeaderEpoch, log_start: Offset, log_end: Offset, high_watermark: Offset
 ) -> Beginning:
-    """For a replica that becomes a follower in ``leader_epoch`` (document 001).
+    """For a replica that becomes a follower in ``leader_epoch`` (KIP-279).
 
     A log that has no epochs cannot be compared: only what is below its high watermark is kept. One that is in the
     leader's epoch, or holds nothing, is right as far as it goes, or the first fetch will say otherwise.

@@ -304,7 +304,7 @@ class Fetcher:
     # -- where the logs part
 
     async def _find_ends(self, some: Sequence[Following]) -> None:
-        """One round of OffsetForLeaderEpoch (document 001)."""
+        """One round of OffsetForLeaderEpoch (KIP-279)."""
         asked: dict[Following, LeaderEpoch] = {}
         for one in some:
             newest = one.log.epochs.latest
@@ -321,7 +321,8 @@ class Fetcher:
                 self._advance(one, self._contain(one, partial(one.take_epoch_end, epoch, *end)))
 
     async def _find_bounds(self, some: Sequence[Following]) -> None:
-        """The leader said that the next offset is not in its log: where is that log? (B6)"""
+        """The leader said that the next offset is not in its log: where is that log? (docs/kafka-semantics.md:
+        Offset out of range)"""
         ends = await self._link.offsets(some, LATEST)
         longer = [one for one in some if self._meets(one, ends, self._shorten)]
         if longer:

@@ -154,7 +154,8 @@ class Following:
         return self._after_cut(Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN)
 
     def shorten(self, leader_end: Offset) -> bool:
-        """The leader's log ends at ``leader_end``; True where it has lost what is here, and this log was cut (B6).
+        """The leader's log ends at ``leader_end``; True where it has lost what is here, and this log was cut
+        (docs/kafka-semantics.md: Offset out of range).
 
         Raises KafkaError."""
         if leader_end >= self.log.log_end_offset:
@@ -163,13 +164,14 @@ class Following:
         return True
 
     def move_up(self, leader_start: Offset) -> None:
-        """The leader's log begins at ``leader_start``: nothing before it is to be had (B6). Raises KafkaError."""
+        """The leader's log begins at ``leader_start``: nothing before it is to be had (docs/kafka-semantics.md:
+        Offset out of range). Raises KafkaError."""
         if leader_start > self.log.log_end_offset:
             self.log.truncate_fully_and_start_at(leader_start)
             self.partition.changed()
 
     def leave_to_tier(self) -> Event:
-        """The leader has what comes next in the tier only: all that is local goes (document 000, scenario 2)."""
+        """The leader has what comes next in the tier only: all that is local goes (KIP-405, scenario 2)."""
         log = self.log
         if not log.remote_enabled:
             return Event.RETRIABLE  # the topic's configuration is on its way
@@ -210,7 +212,8 @@ class Following:
     def start_in_tier(
         self, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], producers: bytes
     ) -> Event:
-        """Go on at ``offset``, after what is in the tier (A15)."""
+        """Go on at ``offset``, after what is in the tier (docs/kafka-semantics.md: Followers that begin in the
+        tier)."""
         try:
             tiering.start_in_tier(self.log, offset, log_start=log_start, epochs=epochs, snapshot=producers)
         except KafkaError as error:

@@ -1,4 +1,5 @@
-"""How far a follower cuts its log, given what the leader says of an epoch (kafka-behaviour B5; KIP-101, 279). Pure."""
+"""How far a follower cuts its log, given what the leader says of an epoch (docs/kafka-semantics.md: Truncation by
+followers; KIP-101, 279). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One fetch on its way: reading partitions within the limits of KIP-74, and waiting for more (kafka-behaviour F2).
+"""One fetch on its way: reading partitions within the limits of KIP-74, and waiting for more (docs/kafka-semantics.md:
+Fetch).
 
 The first pass reads in order. If that is not enough, the operation waits in the purgatory; each change of a partition
 re-evaluates that partition alone, and when it is time everything is read once more.
@@ -256,7 +257,8 @@ class Fetch:
         return Found(wanted, partition, result)
 
     def _beyond(self, wanted: Wanted, partition: Partition, max_bytes: int, min_one: bool) -> Found | None:
-        """Where this disk does not have the offset any more, but the tier may (kafka-behaviour A12); else None."""
+        """Where this disk does not have the offset any more, but the tier may (docs/kafka-semantics.md: Remote
+        fetches); else None."""
         log, tier = partition.log, self._limits.tier
         if (
             log is None

@@ -1,4 +1,5 @@
-"""Produce with acks=all: the wait until what was appended is committed (kafka-behaviour C2, F3)."""
+"""Produce with acks=all: the wait until what was appended is committed (docs/kafka-semantics.md: High watermark and
+acks, Produce)."""
 
 from __future__ import annotations
 

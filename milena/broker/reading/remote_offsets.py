@@ -1,4 +1,5 @@
-"""Looking for offsets by time where a part of the log is in the tier: ListOffsets waits (kafka-behaviour A17)."""
+"""Looking for offsets by time where a part of the log is in the tier: ListOffsets waits (docs/kafka-semantics.md:
+Special timestamps)."""
 
 from __future__ import annotations
 

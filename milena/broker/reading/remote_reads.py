@@ -1,4 +1,4 @@
-"""Fetches that need the remote tier (kafka-behaviour A12; KIP-405).
+"""Fetches that need the remote tier (docs/kafka-semantics.md: Remote fetches; KIP-405).
 
 All of a request's partitions in the tier are read at the same time, while it waits in the purgatory for at most
 ``remote.fetch.max.wait.ms``. What was not read by then is answered with nothing, and no error. The partitions that are

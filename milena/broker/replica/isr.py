@@ -8,7 +8,8 @@
         +---- committed, rolled back, or replaced by the metadata ---------+
 
 ``maximal`` is what the high watermark waits for: with the newcomers, as the controller may have let them in already;
-a shrink counts once it is committed (KIP-497, kafka-behaviour C1). All values; nothing here has a clock or waits.
+a shrink counts once it is committed (KIP-497, docs/kafka-semantics.md: Partition leaders). All values; nothing here
+has a clock or waits.
 """
 
 from __future__ import annotations
@@ -106,6 +107,6 @@ _REACTIONS: Final = {
 
 
 def reaction(error: ErrorCode) -> Reaction:
-    """The table of kafka-behaviour C5; what is not in it (a controller that is behind, an unknown failure) is sent
-    again."""
+    """The table of docs/kafka-semantics.md: AlterPartition; what is not in it (a controller that is behind, an unknown
+    failure) is sent again."""
     return _REACTIONS.get(error, Reaction.AGAIN)

@@ -1,4 +1,5 @@
-"""Sends a broker's AlterPartition requests: one under way at a time, with all partitions that wait in it (C5).
+"""Sends a broker's AlterPartition requests: one under way at a time, with all partitions that wait in it
+(docs/kafka-semantics.md: AlterPartition).
 
 Version 3 names each member's broker epoch (KIP-903); a controller that serves only version 2 gets the bare ISR. A
 request that fails as a whole is sent again after 50 ms, with the broker epoch of then; so is what an answer leaves out.

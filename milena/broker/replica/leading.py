@@ -2,7 +2,8 @@
 
 Lives as long as the leadership, over leader epochs. Everything is synchronous; proposals go out through
 ``broker.replica.isr_proposals`` and their answers come back to ``_altered``, which looks first whether they are still
-meant. Rules: kafka-behaviour C1 to C5; KIPs 497, 903, 966 (strict minimum ISR); document 003 for the broker epochs.
+meant. Rules: docs/kafka-semantics.md: Partition leaders, High watermark and acks, Follower fetch state, Expanding and
+shrinking the ISR, AlterPartition; KIPs 497, 903, 966 (strict minimum ISR); KIP-903 for the broker epochs.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class Leading:
 
         A node without a replica may have it in newer metadata: UNKNOWN_LEADER_EPOCH where its request named a leader
         epoch, else NOT_LEADER_OR_FOLLOWER. That also for a broker epoch older than the metadata's or than the one
-        already seen (document 003; Kafka compares with its metadata alone)."""
+        already seen (KIP-903; Kafka compares with its metadata alone)."""
         state = self.followers.get(node)
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if named_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -268,7 +269,7 @@ class Leading:
             self._altered(pending, proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
     def _altered(self, pending: Pending, proposal: Proposal, answer: Altered | ErrorCode) -> None:
-        """What to do about the controller's answer (C5)."""
+        """What to do about the controller's answer (docs/kafka-semantics.md: AlterPartition)."""
         if self.isr is not pending:
             return
         if isinstance(answer, Altered):

@@ -1,4 +1,4 @@
-"""Who asks for an offset, and what he may see of it (ListOffsets; kafka-behaviour A17)."""
+"""Who asks for an offset, and what he may see of it (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
 
 from __future__ import annotations
 

@@ -257,9 +257,9 @@ class Partition:
         visited: Visited | None = None,
         state: ReplicaState | None = None,
     ) -> None:
-        """A follower has everything before ``offset`` and asks for more (C3). ``leader_log_end``: when it was read;
-        ``state``: what ``require_follower`` has just given.
-        Tells those who wait if that may move the high or the low watermark. Raises KafkaError, changing nothing:
+        """A follower has everything before ``offset`` and asks for more (docs/kafka-semantics.md: Follower fetch
+        state). ``leader_log_end``: when it was read; ``state``: what ``require_follower`` has just given. Tells those
+        who wait if that may move the high or the low watermark. Raises KafkaError, changing nothing:
         NOT_LEADER_OR_FOLLOWER for a broker epoch older than known, and for a node that is no replica unless its
         request named a leader epoch; UNKNOWN_LEADER_EPOCH then."""
         leading = self.leading
@@ -350,7 +350,8 @@ class Partition:
         follower: bool,
         only_leader: bool,
     ) -> ReadResult:
-        """Read from ``offset`` as far as this reader may (kafka-behaviour B4, F2). Raises KafkaError."""
+        """Read from ``offset`` as far as this reader may (docs/kafka-semantics.md: Diverging epochs, Fetch). Raises
+        KafkaError."""
         log = self.require(current_leader_epoch, leader=only_leader)
         high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         upper = log.log_end_offset if follower else stable if committed else high_watermark

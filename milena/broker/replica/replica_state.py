@@ -1,4 +1,4 @@
-"""What a leader knows of one follower, from its fetches (kafka-behaviour C3, KIP-903).
+"""What a leader knows of one follower, from its fetches (docs/kafka-semantics.md: Follower fetch state, KIP-903).
 
 Fetches of an incremental session name only what has changed, and partitions at rest are not walked. Each fetch is
 a visit of all of the session's partitions all the same: a follower that had everything when it was last looked at

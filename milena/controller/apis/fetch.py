@@ -1,4 +1,5 @@
-"""Fetch (key 1), versions 4-18, of the metadata log by observers (KIP-595, KIP-630; kafka-behaviour D4).
+"""Fetch (key 1), versions 4-18, of the metadata log by observers (KIP-595, KIP-630; docs/kafka-semantics.md: Fetches
+of observers).
 
 Every answer names this leader and its epoch, without which Kafka's brokers drop it; v17 and later its address too. An
 answer without news waits until a commit or the request's maximum. Differs from Kafka: records are given when they are

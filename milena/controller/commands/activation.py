@@ -1,4 +1,5 @@
-"""What a controller writes when it begins to lead: the first records of a new cluster, its own registration (D1)."""
+"""What a controller writes when it begins to lead: the first records of a new cluster, its own registration
+(docs/kafka-semantics.md: Framing of the metadata log)."""
 
 from __future__ import annotations
 

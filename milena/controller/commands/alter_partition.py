@@ -1,4 +1,5 @@
-"""AlterPartition: a leader asks for another ISR of its partitions (KIP-497, KIP-841, KIP-903; kafka-behaviour C5).
+"""AlterPartition: a leader asks for another ISR of its partitions (KIP-497, KIP-841, KIP-903; docs/kafka-semantics.md:
+AlterPartition).
 
 The checks and their order are Kafka's. Epochs above the controller's mean that the leader knows a newer controller
 (KAFKA-14154). Every member of the new ISR must be registered, active, and of the incarnation that the leader saw

@@ -1,4 +1,4 @@
-"""Registration of brokers (kafka-behaviour C6, KIP-631, KIP-858, KIP-966).
+"""Registration of brokers (docs/kafka-semantics.md: Broker lifecycle, KIP-631, KIP-858, KIP-966).
 
 A broker's epoch is the offset of the RegisterBroker record of its incarnation. While an incarnation has a session, no
 other may take its id.

@@ -1,4 +1,4 @@
-"""Broker heartbeats: fencing, unfencing and controlled shutdown (kafka-behaviour C6).
+"""Broker heartbeats: fencing, unfencing and controlled shutdown (docs/kafka-semantics.md: Broker lifecycle).
 
     FENCED --caught up, wants no fence--> UNFENCED --leads and wants shutdown--> CONTROLLED_SHUTDOWN
        ^                                  |      \\                                |

@@ -1,4 +1,5 @@
-"""Elections that somebody asks for, and those that the controller holds by itself (KIP-460; kafka-behaviour C7).
+"""Elections that somebody asks for, and those that the controller holds by itself (KIP-460; docs/kafka-semantics.md:
+Partition changes).
 
 Each returns partition changes; a partition for which nothing can be done is left as it is.
 """

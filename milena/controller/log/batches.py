@@ -1,4 +1,5 @@
-"""Metadata records as batches of the metadata log (kafka-behaviour D1): uncompressed, without keys or a producer."""
+"""Metadata records as batches of the metadata log (docs/kafka-semantics.md: Framing of the metadata log):
+uncompressed, without keys or a producer."""
 
 from __future__ import annotations
 

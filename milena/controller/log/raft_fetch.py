@@ -1,4 +1,5 @@
-"""What the leader of the metadata log answers to a Fetch (kafka-behaviour D4): pure decisions on offsets and epochs.
+"""What the leader of the metadata log answers to a Fetch (docs/kafka-semantics.md: Fetches of observers): pure
+decisions on offsets and epochs.
 
 Given are only records that are committed. Kafka gives uncommitted ones too; with a single voter nothing is gained by
 that, and an observer never has what a crash of the controller can take back.

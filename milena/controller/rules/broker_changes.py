@@ -1,7 +1,8 @@
 """What happens to partitions when a broker comes, goes, stops, or loses a log directory.
 
 Each function returns records; the broker's own change is among them where Kafka has it. Without ELR a partition
-whose last in-sync replica goes keeps its ISR and has no leader until that broker is back (kafka-behaviour C6, C7).
+whose last in-sync replica goes keeps its ISR and has no leader until that broker is back (docs/kafka-semantics.md:
+Broker lifecycle, Partition changes).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Candidates:
     last_known: NodeId | None = None
 
     def elect(self, election: Election, acceptable: Acceptable) -> Elected:
-        """Choose by Kafka's order of preference (kafka-behaviour C7)."""
+        """Choose by Kafka's order of preference (docs/kafka-semantics.md: Partition changes)."""
         clean = self.isr or self.elr
         if election is Election.PREFERRED:
             order = [self.replicas[0], self.leader, *self.replicas[1:]]

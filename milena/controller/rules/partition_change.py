@@ -1,7 +1,7 @@
 """How a partition's registration changes: target ISR, replicas and directories in, one PartitionChange record out.
 
-The steps and their order are Kafka's (kafka-behaviour C7). A record bumps the partition epoch; one that names a
-leader, even the same, bumps the leader epoch too.
+The steps and their order are Kafka's (docs/kafka-semantics.md: Partition changes). A record bumps the partition epoch;
+one that names a leader, even the same, bumps the leader epoch too.
 """
 
 from __future__ import annotations

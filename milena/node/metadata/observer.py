@@ -1,4 +1,5 @@
-"""A broker's copy of the metadata log: fetched from the quorum's leader, kept on disk, replayed (kafka-behaviour D4).
+"""A broker's copy of the metadata log: fetched from the quorum's leader, kept on disk, replayed
+(docs/kafka-semantics.md: Fetches of observers).
 
 ::
 

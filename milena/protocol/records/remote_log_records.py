@@ -1,4 +1,5 @@
-"""Records of ``__remote_log_metadata``: segments of the tier, and what becomes of them (kafka-behaviour A10).
+"""Records of ``__remote_log_metadata``: segments of the tier, and what becomes of them (docs/kafka-semantics.md:
+Remote segment records).
 
 A value is uvarint frame version (1), uvarint type, uvarint version, and the fields in flexible form. The keys are null.
 """

@@ -1,4 +1,4 @@
-"""The producers of a partition at one offset, as a file (kafka-behaviour B7).
+"""The producers of a partition at one offset, as a file (docs/kafka-semantics.md: Checkpoint files).
 
 Version int16 (1), CRC-32C uint32 of what follows it, number of entries int32, and for each producer: id int64,
 epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first

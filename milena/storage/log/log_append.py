@@ -1,4 +1,5 @@
-"""Appending to a log, as its leader or as a follower (kafka-behaviour F3, F4, B5)."""
+"""Appending to a log, as its leader or as a follower (docs/kafka-semantics.md: Produce, Idempotence, Truncation by
+followers)."""
 
 from __future__ import annotations
 

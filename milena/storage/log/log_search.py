@@ -1,4 +1,4 @@
-"""Finding records by timestamp (ListOffsets; kafka-behaviour A17)."""
+"""Finding records by timestamp (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
 
 from __future__ import annotations
 

@@ -289,7 +289,8 @@ class PartitionLog:
         return aborted_between(self, start, upper)
 
     def leader_epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset | None]:
-        """Where ``epoch``, or the next smaller one known, ends (B2); both None where nothing can be said."""
+        """Where ``epoch``, or the next smaller one known, ends (docs/kafka-semantics.md: End offset for a leader
+        epoch); both None where nothing can be said."""
         return self.epochs.end_offset_for(epoch, log_end=self.log_end_offset) or (None, None)
 
     # Moving the bounds

@@ -1,4 +1,4 @@
-"""Which old segments may go: by log start, by size, by time, in this order (kafka-behaviour A16).
+"""Which old segments may go: by log start, by size, by time, in this order (docs/kafka-semantics.md: Local retention).
 
 A segment goes only below the high watermark, and never before an older one. Where segments go on to the tier, it must
 be there already, ``local.retention.*`` rules, and the log still begins where it began: in the tier.

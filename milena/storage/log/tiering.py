@@ -1,4 +1,4 @@
-"""What the remote tier changes for a log (KIP-405; kafka-behaviour A1, A16).
+"""What the remote tier changes for a log (KIP-405; docs/kafka-semantics.md: Tiered topics, Local retention).
 
 A tiered log begins in the tier: its ``log_start_offset`` lies there, ``local_log_start_offset`` is that of the first
 record on this disk. Local segments go once they are copied, and only move the latter.
@@ -92,7 +92,8 @@ def start_in_tier(
     log: PartitionLog, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], snapshot: bytes
 ) -> None:
     """Remove everything local: the log goes on at ``offset``, and what is before it, from ``log_start`` on, is in the
-    tier (A15). ``epochs`` are those of the whole log, ``snapshot`` the producers' at ``offset``.
+    tier (docs/kafka-semantics.md: Followers that begin in the tier). ``epochs`` are those of the whole log,
+    ``snapshot`` the producers' at ``offset``.
 
     Raises CorruptSnapshot, changing nothing, and KafkaError.
     """

@@ -1,4 +1,4 @@
-"""Cutting a log at its end or its start (kafka-behaviour B1, B5)."""
+"""Cutting a log at its end or its start (docs/kafka-semantics.md: Leader epoch cache, Truncation by followers)."""
 
 from __future__ import annotations
 

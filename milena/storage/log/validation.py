@@ -1,4 +1,4 @@
-"""A leader's checks of what it is asked to append, and what it writes into a batch (kafka-behaviour F3).
+"""A leader's checks of what it is asked to append, and what it writes into a batch (docs/kafka-semantics.md: Produce).
 
 As Kafka's ``LogValidator``: every record of every batch is looked at, compressed or not, and the batch's largest
 timestamp is that of its records. The work is cut into steps, since a batch may grow to any size when it is opened;

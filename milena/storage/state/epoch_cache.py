@@ -1,4 +1,5 @@
-"""Which leader epoch began at which offset (KIP-101, KIP-279; kafka-behaviour B1 and B2).
+"""Which leader epoch began at which offset (KIP-101, KIP-279; docs/kafka-semantics.md: Leader epoch cache, End offset
+for a leader epoch).
 
 A sorted list of (epoch, start offset), strictly increasing in both. It answers how far a given epoch reached, which is
 what leaders and followers compare to find where their logs part.

@@ -1,4 +1,5 @@
-"""What a partition knows of its producers: sequences, epochs and open transactions (kafka-behaviour F4, KIP-98).
+"""What a partition knows of its producers: sequences, epochs and open transactions (docs/kafka-semantics.md:
+Idempotence, KIP-98).
 
 For each producer id: its epoch, its last five batches, which a retry may repeat, and the start of an open transaction.
 From the open transactions follows the first unstable offset. Pure: what must outlive the process is written as a

@@ -1,4 +1,5 @@
-"""The producers at an offset that lies in the tier, from the snapshots there (kafka-behaviour A15).
+"""The producers at an offset that lies in the tier, from the snapshots there (docs/kafka-semantics.md: Followers that
+begin in the tier).
 
 Each segment comes with the snapshot of its end. A leader may have begun its own segments elsewhere than those before
 it did: then the batches in between are read.

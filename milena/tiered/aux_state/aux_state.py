@@ -1,7 +1,8 @@
-"""What a follower takes from the tier to begin at its leader's first local record (KIP-405; kafka-behaviour A15).
+"""What a follower takes from the tier to begin at its leader's first local record (KIP-405; docs/kafka-semantics.md:
+Followers that begin in the tier).
 
 The leader epochs come from the checkpoint of the segment that holds that very record where the tier has it, else of
-the segment before it (document 000; Kafka takes the latter always). The producers are those at the end of the
+the segment before it (KIP-405; Kafka takes the latter always). The producers are those at the end of the
 segment before it. Both are checked: a follower with wrong ones would agree with its leader where it must not.
 """
 
@@ -84,7 +85,8 @@ def newest(
 
 
 async def epoch_before(start: LocalStart, ask: AskEndOfEpoch) -> LeaderEpoch:
-    """The epoch of the record before the leader's first local one (A15.2).
+    """The epoch of the record before the leader's first local one (docs/kafka-semantics.md: Followers that begin in
+    the tier).
 
     An epoch that is not known stays so, and is no epoch 0 (KAFKA-20770). Raises RemoteResourceNotFound then.
     """

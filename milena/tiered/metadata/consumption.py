@@ -1,4 +1,5 @@
-"""Reads the metadata topic for the partitions that are assigned to this broker (kafka-behaviour A9.3).
+"""Reads the metadata topic for the partitions that are assigned to this broker (docs/kafka-semantics.md: The metadata
+topic).
 
 Two tasks: one finds out where each metadata partition begins and ends, loads snapshots, and makes the consumer go
 there; the other reads. Neither ends with an error of a partition: it is tried again, with a growing pause, while the

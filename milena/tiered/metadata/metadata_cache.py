@@ -1,4 +1,5 @@
-"""What one broker knows of one partition's segments in the tier (kafka-behaviour A8, A9.4).
+"""What one broker knows of one partition's segments in the tier (docs/kafka-semantics.md: Segment states, The metadata
+topic).
 
 Kafka keeps one segment for each leader epoch and start offset, so that after unclean elections a segment of another
 lineage hides one of ours. Here all of them are kept, and a look-up chooses by the leader's own epochs. What is found
@@ -122,8 +123,9 @@ class RemoteLogMetadataCache:
         log_end: Offset,
         without: Container[UUID] = (),
     ) -> ServedSegment | None:
-        """What serves ``offset``: of several segments the one on the lineage as a whole (A6), or else the one that
-        serves most behind it. None where the tier does not have the leader's record, but in segments ``without``."""
+        """What serves ``offset``: of several segments the one on the lineage as a whole (docs/kafka-semantics.md:
+        Segments within the leader epochs), or else the one that serves most behind it. None where the tier does not
+        have the leader's record, but in segments ``without``."""
         index = epoch_at(offset, leader_epochs)
         if index is None or offset >= log_end:
             return None
@@ -159,14 +161,16 @@ class RemoteLogMetadataCache:
     def next_with_txn_index(
         self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
     ) -> ServedSegment | None:
-        """The first segment that serves ``offset`` or what comes after it and has aborted transactions (A14)."""
+        """The first segment that serves ``offset`` or what comes after it and has aborted transactions
+        (docs/kafka-semantics.md: Aborted transactions)."""
         every = self.served(offset, leader_epochs=leader_epochs, log_end=log_end)
         return next((one for one in every if not one.segment.txn_index_empty), None)
 
     def with_timestamp(
         self, timestamp: int, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
     ) -> Iterator[ServedSegment]:
-        """Those that serve ``offset`` or what comes after it and have a record of ``timestamp`` (ms) or later (A17)."""
+        """Those that serve ``offset`` or what comes after it and have a record of ``timestamp`` (ms) or later
+        (docs/kafka-semantics.md: Special timestamps)."""
         every = self.served(offset, leader_epochs=leader_epochs, log_end=log_end)
         return (one for one in every if one.segment.max_timestamp_ms >= timestamp)
 

@@ -1,4 +1,4 @@
-"""Where a partition's records lie in ``__remote_log_metadata`` (kafka-behaviour A9.1)."""
+"""Where a partition's records lie in ``__remote_log_metadata`` (docs/kafka-semantics.md: The metadata topic)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The topic ``__remote_log_metadata`` itself: who needs it first creates it (kafka-behaviour A9)."""
+"""The topic ``__remote_log_metadata`` itself: who needs it first creates it (docs/kafka-semantics.md: The metadata
+topic)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata to the values of its records, and back (kafka-behaviour A10)."""
+"""Metadata to the values of its records, and back (docs/kafka-semantics.md: Remote segment records)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of remote segments in the topic ``__remote_log_metadata`` (kafka-behaviour A9, A9.2).
+"""Metadata of remote segments in the topic ``__remote_log_metadata`` (docs/kafka-semantics.md: The metadata topic).
 
 Nothing is done before the first partition is assigned: the topic is then found or created, and a producer and a
 consumer begin. What is published counts once this broker's own consumer has read it.

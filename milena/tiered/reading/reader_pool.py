@@ -1,4 +1,5 @@
-"""The readers of a broker's tier: so many reads at a time, so many more that wait, no more (kafka-behaviour A2, A12).
+"""The readers of a broker's tier: so many reads at a time, so many more that wait, no more (docs/kafka-semantics.md:
+Tasks of the tier, Remote fetches).
 
 Who asks for what is being read already shares that read: a client that tries again after its time was up takes no
 second place from others, and comes to a slow store's answer in the end.

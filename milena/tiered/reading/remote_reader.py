@@ -1,4 +1,5 @@
-"""Reading a log below its first local record: Kafka's RemoteLogReader (kafka-behaviour A12, A14).
+"""Reading a log below its first local record: Kafka's RemoteLogReader (docs/kafka-semantics.md: Remote fetches,
+Aborted transactions).
 
 A segment serves the offsets that it holds in the epoch that the reader's log gives to them, and no further than that
 epoch lasts there. An epoch begins where its leader's log ended, so at the border of a batch in every copy, and what is

@@ -1,4 +1,4 @@
-"""Finding a record by its time in both tiers (ListOffsets; kafka-behaviour A17)."""
+"""Finding a record by its time in both tiers (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
 
 from __future__ import annotations
 

@@ -207,7 +207,8 @@ class SegmentReader:
         return BatchView(memoryview(window.pread(header.size, header.position)))
 
     async def offset_after(self, segment: RemoteLogSegmentMetadata, position: int) -> Offset:
-        """An offset that no batch before ``position`` has, as small as the index lets one say (A14)."""
+        """An offset that no batch before ``position`` has, as small as the index lets one say
+        (docs/kafka-semantics.md: Aborted transactions)."""
         indexes = await self.indexes(segment)
         found = None if indexes is None else indexes.offsets.first_after_position(position)
         return Offset(segment.end_offset + 1 if found is None else found)

@@ -1,4 +1,4 @@
-"""Which local segments are to be copied to the tier (kafka-behaviour A3)."""
+"""Which local segments are to be copied to the tier (docs/kafka-semantics.md: Copy eligibility)."""
 
 from __future__ import annotations
 

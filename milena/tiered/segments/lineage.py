@@ -1,4 +1,5 @@
-"""Which segments of the tier, and which of their offsets, belong to a leader's log (kafka-behaviour A6).
+"""Which segments of the tier, and which of their offsets, belong to a leader's log (docs/kafka-semantics.md: Segments
+within the leader epochs).
 
 A leader epoch has one leader, so two logs that hold an offset in the same epoch hold the same record there. After an
 unclean election a segment may agree with the leader's log in some of its offsets only: those are read, and whether the

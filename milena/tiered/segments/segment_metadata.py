@@ -1,4 +1,5 @@
-"""What is known of a segment in the tier, and the states it goes through (KIP-405; kafka-behaviour A8).
+"""What is known of a segment in the tier, and the states it goes through (KIP-405; docs/kafka-semantics.md: Segment
+states).
 
 ::
 

@@ -1,4 +1,5 @@
-"""What the tier holds of a log, told from the log's leader epochs (kafka-behaviour A3, A5)."""
+"""What the tier holds of a log, told from the log's leader epochs (docs/kafka-semantics.md: Copy eligibility,
+Highest remote offset)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a broker counts of its tier: the remote part of Kafka's BrokerTopicMetrics (kafka-behaviour A19)."""
+"""What a broker counts of its tier: the remote part of Kafka's BrokerTopicMetrics (docs/kafka-semantics.md:
+Metrics)."""
 
 from __future__ import annotations
 

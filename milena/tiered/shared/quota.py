@@ -1,4 +1,4 @@
-"""How fast a broker may copy to, or read from, the tier (KIP-956; kafka-behaviour A11).
+"""How fast a broker may copy to, or read from, the tier (KIP-956; docs/kafka-semantics.md: Quotas).
 
 The rate is what was recorded in the last ``windows`` windows over the time since the oldest of them began, which counts
 as one whole window at least. Pure: times are given, in ms.

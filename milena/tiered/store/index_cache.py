@@ -1,4 +1,5 @@
-"""Indexes of remote segments, kept on the broker's disk: Kafka's RemoteIndexCache (kafka-behaviour A13).
+"""Indexes of remote segments, kept on the broker's disk: Kafka's RemoteIndexCache (docs/kafka-semantics.md: The index
+cache).
 
 Files ``<start offset>_<segment id>`` with ``.index``, ``.timeindex`` and ``.txnindex``, in the first log directory's
 ``remote-log-index-cache``. The sets least recently used go when their total size is over the limit, or after a time

@@ -1,4 +1,5 @@
-"""The tier in a folder, with the names and contents of Kafka's LocalTieredStorage (kafka-behaviour A20).
+"""The tier in a folder, with the names and contents of Kafka's LocalTieredStorage (docs/kafka-semantics.md: Layout of
+the folder tier).
 
 Segments are written beside Kafka's part of the folder, synced, and renamed into it, the log last: Kafka's class takes
 every file below its part for a segment's. Unlike there, a copy may be repeated, a fetch reads no further than its end,

@@ -1,4 +1,5 @@
-"""The indexes of one remote segment, as files of the index cache: names, checks, look-ups (kafka-behaviour A13)."""
+"""The indexes of one remote segment, as files of the index cache: names, checks, look-ups (docs/kafka-semantics.md:
+The index cache)."""
 
 from __future__ import annotations
 

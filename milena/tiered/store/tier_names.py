@@ -1,4 +1,5 @@
-"""How objects in the tier are named: as Kafka's LocalTieredStorage does (kafka-behaviour A20).
+"""How objects in the tier are named: as Kafka's LocalTieredStorage does (docs/kafka-semantics.md: Layout of the folder
+tier).
 
 ``kafka-tiered-storage/<topic>-<partition>-<topic id>/<20 digits of the start offset>-<segment id><suffix>``, ids as 22
 characters of URL-safe base64. Names only; both adapters use them.

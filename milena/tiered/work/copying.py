@@ -1,4 +1,5 @@
-"""Copying a leader's closed segments to the tier, oldest first (kafka-behaviour A3, A4).
+"""Copying a leader's closed segments to the tier, oldest first (docs/kafka-semantics.md: Copy eligibility, Copying a
+segment).
 
 A segment is announced (COPY_SEGMENT_STARTED), copied, and confirmed (COPY_SEGMENT_FINISHED); each step is awaited
 before the next. A copy that fails is tried again under another id; what it left in the tier is deleted, or, where not

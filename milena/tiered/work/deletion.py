@@ -1,4 +1,5 @@
-"""Taking one segment out of the tier: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED (A7.8).
+"""Taking one segment out of the tier: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED
+(docs/kafka-semantics.md: Expiration).
 
 What fails in between stays DELETE_SEGMENT_STARTED, is read no more, and is deleted again by the next round.
 """

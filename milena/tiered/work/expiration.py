@@ -1,4 +1,5 @@
-"""Deleting what has expired in the tier, and everything of a partition that goes (kafka-behaviour A2, A7)."""
+"""Deleting what has expired in the tier, and everything of a partition that goes (docs/kafka-semantics.md: Tasks of
+the tier, Expiration)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a broker shows of the partitions that it leads in the tier (kafka-behaviour A19); read when somebody asks."""
+"""What a broker shows of the partitions that it leads in the tier (docs/kafka-semantics.md: Metrics); read when
+somebody asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which segments leave the tier (kafka-behaviour A7): decided for all of a partition at once, carried out later.
+"""Which segments leave the tier (docs/kafka-semantics.md: Expiration): decided for all of a partition at once, carried
+out later.
 
 First the log start moves up, then the segments below it are deleted; a crash in between leaves segments that the next
 leader finds below the log start.

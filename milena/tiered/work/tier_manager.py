@@ -1,4 +1,5 @@
-"""Who works for which replica on the tier: Kafka's RemoteLogManager (KIP-405; kafka-behaviour A2).
+"""Who works for which replica on the tier: Kafka's RemoteLogManager (KIP-405; docs/kafka-semantics.md: Tasks of the
+tier).
 
 A leader of a tiered partition has two tasks, copying and expiration, a follower one, that learns what is copied. Each
 runs at once (tests may put that off) and then again a fixed time after its last end. So many of a kind run at a time as

@@ -129,7 +129,7 @@ class TestExpanding:
 
 
 class TestStaleIncarnations:
-    """Document 003: no effect but the error, whether the metadata or an earlier fetch shows that it is over."""
+    """KIP-903: no effect but the error, whether the metadata or an earlier fetch shows that it is over."""
 
     def test_older_than_registered(self, bench: Bench) -> None:
         partition = led(bench, (1,))

@@ -1,4 +1,5 @@
-"""AlterPartition: every check in Kafka's order (kafka-behaviour C5), and what a taken proposal changes."""
+"""AlterPartition: every check in Kafka's order (docs/kafka-semantics.md: AlterPartition), and what a taken proposal
+changes."""
 
 from __future__ import annotations
 

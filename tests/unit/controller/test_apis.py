@@ -18,7 +18,7 @@ from tests.unit.controller.cluster import CLUSTER_ID, directory
 from tests.unit.controller.simulated import HOST, PORT, Site, scenario
 
 ANONYMOUS = bytes.fromhex("000005557365720a414e4f4e594d4f55530000")
-"""User:ANONYMOUS as Kafka serializes it (vector of kafka-behaviour G1)."""
+"""User:ANONYMOUS as Kafka serializes it (vector of docs/kafka-semantics.md: Test vectors)."""
 METADATA = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
 TOPIC = {"name": "t", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
 

@@ -1,4 +1,4 @@
-"""Elections that are asked for, and the controller's own (kafka-behaviour C7)."""
+"""Elections that are asked for, and the controller's own (docs/kafka-semantics.md: Partition changes)."""
 
 from __future__ import annotations
 

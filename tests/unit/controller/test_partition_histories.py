@@ -172,7 +172,8 @@ def test_after_any_history(elr: bool, unclean: bool, steps: list[tuple[str, Any]
 
 @dataclass
 class Model:
-    """One partition on brokers 1, 2, 3, by the words of kafka-behaviour C5 to C7."""
+    """One partition on brokers 1, 2, 3, by the words of docs/kafka-semantics.md: AlterPartition, Broker lifecycle,
+    Partition changes."""
 
     isr: list[int] = field(default_factory=lambda: list(REPLICAS))
     leader: int = 1

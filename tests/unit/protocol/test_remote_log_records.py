@@ -1,4 +1,5 @@
-"""Records of __remote_log_metadata: Kafka's bytes (kafka-behaviour G1), and records that nobody here can read."""
+"""Records of __remote_log_metadata: Kafka's bytes (docs/kafka-semantics.md: Test vectors), and records that nobody
+here can read."""
 
 from __future__ import annotations
 

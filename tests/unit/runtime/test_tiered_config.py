@@ -1,4 +1,5 @@
-"""Keys of tiered storage: what a broker and a topic may be configured with (kafka-behaviour A18)."""
+"""Keys of tiered storage: what a broker and a topic may be configured with (docs/kafka-semantics.md: Enabling and
+disabling)."""
 
 from __future__ import annotations
 

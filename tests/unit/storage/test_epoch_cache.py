@@ -1,4 +1,5 @@
-"""Leader epochs: who wrote which offsets (kafka-behaviour B1, B2)."""
+"""Leader epochs: who wrote which offsets (docs/kafka-semantics.md: Leader epoch cache, End offset for a leader
+epoch)."""
 
 from __future__ import annotations
 

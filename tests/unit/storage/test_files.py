@@ -1,4 +1,4 @@
-"""Small files and names, as Kafka has them (kafka-behaviour B7)."""
+"""Small files and names, as Kafka has them (docs/kafka-semantics.md: Checkpoint files)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers, as a partition sees them (kafka-behaviour F4)."""
+"""Idempotent and transactional producers, as a partition sees them (docs/kafka-semantics.md: Idempotence)."""
 
 from __future__ import annotations
 

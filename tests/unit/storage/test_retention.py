@@ -1,4 +1,4 @@
-"""Which segments go, and when (kafka-behaviour A16 without a tier)."""
+"""Which segments go, and when (docs/kafka-semantics.md: Local retention without a tier)."""
 
 from __future__ import annotations
 

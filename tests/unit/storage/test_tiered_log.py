@@ -1,4 +1,5 @@
-"""A log with a remote tier: where it begins, what goes from the local disk, what a restart leaves (A1, A16)."""
+"""A log with a remote tier: where it begins, what goes from the local disk, what a restart leaves
+(docs/kafka-semantics.md: Tiered topics, Local retention)."""
 
 from __future__ import annotations
 
@@ -220,7 +221,8 @@ def test_a_lost_snapshot_of_the_producers_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_follower_begins_where_the_tier_ends(tmp_path: Path) -> None:
-    """As its leader was at that offset: epochs and producers; the next append follows on (A15)."""
+    """As its leader was at that offset: epochs and producers; the next append follows on (docs/kafka-semantics.md:
+    Followers that begin in the tier)."""
     _, leader = tiered(tmp_path / "leader", 3)
     append(leader, b"value", producer=(7, 0, 0), epoch=3)
     leader.roll()

@@ -1,4 +1,5 @@
-"""A log is cut at its end, as a follower's is when it has diverged (kafka-behaviour B1, B5)."""
+"""A log is cut at its end, as a follower's is when it has diverged (docs/kafka-semantics.md: Leader epoch cache,
+Truncation by followers)."""
 
 from __future__ import annotations
 

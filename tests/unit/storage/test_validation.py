@@ -1,4 +1,4 @@
-"""What a leader refuses, and what it changes in a batch (kafka-behaviour F3)."""
+"""What a leader refuses, and what it changes in a batch (docs/kafka-semantics.md: Produce)."""
 
 from __future__ import annotations
 

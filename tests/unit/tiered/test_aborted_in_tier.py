@@ -1,5 +1,5 @@
 """Aborted transactions of what lies in the tier, where segments are another lineage's in part, and the log goes on
-meanwhile (kafka-behaviour A14)."""
+meanwhile (docs/kafka-semantics.md: Aborted transactions)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a follower takes from the tier is what its leader had at that offset, or an error (A15)."""
+"""What a follower takes from the tier is what its leader had at that offset, or an error (docs/kafka-semantics.md:
+Followers that begin in the tier)."""
 
 from __future__ import annotations
 

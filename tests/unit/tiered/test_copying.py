@@ -1,4 +1,5 @@
-"""Copying segments, step by step, with every step failing or losing its leader (kafka-behaviour A4)."""
+"""Copying segments, step by step, with every step failing or losing its leader (docs/kafka-semantics.md: Copying a
+segment)."""
 
 from __future__ import annotations
 
@@ -204,7 +205,7 @@ def test_a_leader_that_was_elected_anew_meanwhile_is_another_one() -> None:
 
 
 def test_a_copy_whose_offsets_expire_meanwhile_is_not_deleted_under_its_hands() -> None:
-    """Kafka's ``segmentIdsBeingCopied`` (A4)."""
+    """Kafka's ``segmentIdsBeingCopied`` (docs/kafka-semantics.md: Copying a segment)."""
 
     async def scenario(bench: Bench) -> None:
         role = bench.role()

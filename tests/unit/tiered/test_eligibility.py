@@ -1,4 +1,4 @@
-"""Which local segments are copied (kafka-behaviour A3)."""
+"""Which local segments are copied (docs/kafka-semantics.md: Copy eligibility)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A pass over what has expired, and the deletion of all that a partition has in the tier (kafka-behaviour A7)."""
+"""A pass over what has expired, and the deletion of all that a partition has in the tier (docs/kafka-semantics.md:
+Expiration)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The gauges of partitions that are led here, by Kafka's names (kafka-behaviour A18, A19)."""
+"""The gauges of partitions that are led here, by Kafka's names (docs/kafka-semantics.md: Enabling and disabling,
+Metrics)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index cache: what it fetches, keeps, drops, and finds again (kafka-behaviour A13)."""
+"""The index cache: what it fetches, keeps, drops, and finds again (docs/kafka-semantics.md: The index cache)."""
 
 from __future__ import annotations
 

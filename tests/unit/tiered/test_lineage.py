@@ -1,4 +1,5 @@
-"""What of the tier belongs to a leader's log: the rules of kafka-behaviour A6, and which offsets are served."""
+"""What of the tier belongs to a leader's log: the rules of docs/kafka-semantics.md: Segments within the leader
+epochs, and which offsets are served."""
 
 from __future__ import annotations
 

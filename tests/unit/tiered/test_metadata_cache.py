@@ -1,4 +1,5 @@
-"""The segments of a partition: states, look-ups, arrival in any order (kafka-behaviour A8, A9.4 and what differs)."""
+"""The segments of a partition: states, look-ups, arrival in any order (docs/kafka-semantics.md: Segment states, The
+metadata topic and what differs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where metadata records go: the numbers of Kafka 4.3.1 (kafka-behaviour G1)."""
+"""Where metadata records go: the numbers of Kafka 4.3.1 (docs/kafka-semantics.md: Test vectors)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas of copying and reading (kafka-behaviour A11)."""
+"""Quotas of copying and reading (docs/kafka-semantics.md: Quotas)."""
 
 from __future__ import annotations
 

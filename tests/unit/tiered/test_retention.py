@@ -1,4 +1,5 @@
-"""Which segments leave the tier: the rules of kafka-behaviour A7, one by one, and beside a dumb oracle."""
+"""Which segments leave the tier: the rules of docs/kafka-semantics.md: Expiration, one by one, and beside a dumb
+oracle."""
 
 from __future__ import annotations
 

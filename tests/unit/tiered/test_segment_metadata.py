@@ -1,4 +1,4 @@
-"""What is known of a segment, and the states that may follow each other (kafka-behaviour A8)."""
+"""What is known of a segment, and the states that may follow each other (docs/kafka-semantics.md: Segment states)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who works for which replica, and when that begins and ends (kafka-behaviour A2, A18)."""
+"""Who works for which replica, and when that begins and ends (docs/kafka-semantics.md: Tasks of the tier, Enabling
+and disabling)."""
 
 from __future__ import annotations
 

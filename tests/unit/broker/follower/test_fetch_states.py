@@ -19,7 +19,8 @@ from milena.storage.state.epoch_cache import LeaderEpochCache
 
 
 def oracle(state: FetchState, event: Event) -> Step | None:
-    """What kafka-behaviour B5, B6 and A15 say, without a table; None for what cannot happen."""
+    """What docs/kafka-semantics.md: Truncation by followers, Offset out of range, Followers that begin in the tier
+    say, without a table; None for what cannot happen."""
     if state is FetchState.FAILED:
         return None
     if event in (Event.FENCED, Event.BROKEN):

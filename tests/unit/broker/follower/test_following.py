@@ -157,7 +157,7 @@ def test_errors_change_nothing_here(bench: Bench, error: ErrorCode, event: Event
 
 
 def test_the_end_of_the_newest_epoch_is_asked_until_both_logs_know_one(bench: Bench) -> None:
-    """Document 001, scenario 3: the leader knows neither of the follower's last two epochs."""
+    """KIP-279, scenario 3: the leader knows neither of the follower's last two epochs."""
     one = follow(bench, (0, 5), (1, 5), (3, 5), high_watermark=2, epoch=5)
     assert one.state is FetchState.TRUNCATING
     assert one.take_epoch_end(LeaderEpoch(3), 0, 2, 12) is Event.EPOCHS_OPEN

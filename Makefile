@@ -8,11 +8,11 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check format test sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel clean
+.PHONY: help setup up down check format test test-fast coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-14s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-14s %s\n' "$$name" "$$text"; done
 
 setup: $(READY) ## make .venv with the command at .venv/bin/milena
 
@@ -40,8 +40,16 @@ format: $(READY) ## format and mend what ruff can
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
 
-test: check ## check, then unit, contract, simulation and wire tests; ORDER=default for another order of the tests
+test: check ## check, then (about 15 minutes on two cores) unit, contract, simulation and wire tests; ORDER=default for another order of the tests
 	@$(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
+
+test-fast: $(READY) ## unit and contract tests alone, about 90 seconds: for the change at hand
+	@$(PYTEST) tests/architecture tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
+
+coverage: $(READY) ## branches that the unit, contract and simulation tests reach, by module, and what they miss
+	@$(BIN)/python -m coverage run -m pytest tests/unit tests/contract tests/simulation -q --randomly-seed=$(ORDER) --deselect \
+	  tests/simulation/test_seeded_cluster.py::test_promises_are_kept $(ARGS)
+	@$(BIN)/python -m coverage report
 
 sim: $(READY) ## the simulated cluster with one seed, and its trace: make sim SEED=7
 	@$(BIN)/milena sim --seed $(or $(SEED),0) $(ARGS)

@@ -42,7 +42,8 @@ def test_sizes_around_the_block_borders_come_back(codec: Codec) -> None:
     ("codec", "levels"), [(Codec.GZIP, (1, 9)), (Codec.LZ4, (1, 9, 17)), (Codec.ZSTD, (-5, 1, 22))]
 )
 def test_every_level_is_readable_and_a_higher_one_is_no_longer(codec: Codec, levels: tuple[int, ...]) -> None:
-    data = b"".join(b"%d:%d;" % (n, n * n) for n in range(20_000))
+    count = 2_000 if codec is Codec.ZSTD else 20_000  # zstd's highest level takes 19 s for ten times as much
+    data = b"".join(b"%d:%d;" % (n, n * n) for n in range(count))
     compressed = [compress(codec, data, level) for level in levels]
     assert all(decompress(codec, stream, LIMIT) == data for stream in compressed)
     assert len(compressed[-1]) <= len(compressed[0])

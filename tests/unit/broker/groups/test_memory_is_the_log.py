@@ -241,4 +241,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=examples(150), stateful_step_count=30, phases=PHASES)
+TestInterleavings.settings = settings(max_examples=examples(60), stateful_step_count=30, phases=PHASES)

@@ -35,17 +35,22 @@ class Hosted:
         self._listen()
 
     def _listen(self) -> None:
-        """Hear of every partition that is added, and of everything that ``changed`` tells of it."""
+        """Hear of every partition that is added, and of everything that it tells those who wait for it."""
         add = self.broker.partitions.add
 
         def adding(partition: Partition) -> None:
-            changed = partition.changed
+            changed, watermark_moved = partition.changed, partition.watermark_moved
 
             def changing() -> None:
                 self.touched[partition] = None
                 changed()
 
+            def moving() -> None:
+                self.touched[partition] = None
+                watermark_moved()
+
             partition.changed = changing  # type: ignore[method-assign]
+            partition.watermark_moved = moving  # type: ignore[method-assign]
             add(partition)
 
         self.broker.partitions.add = adding  # type: ignore[method-assign]

@@ -1,8 +1,8 @@
 """Looks at a simulated cluster after every event, at what the event touched, and at the end at everything.
 
-The product knows nothing of it. A partition tells those who wait for it by ``changed`` that something moved; that call
-is heard here. What moves without it (a log that is cut) is found at one of the next looks, since one replica in turn is
-looked at after every few events. Images are looked at when their offsets have moved.
+The product knows nothing of it. A partition tells those who wait for it by ``changed`` and ``watermark_moved`` that
+something moved; these calls are heard here. What moves without them (a log that is cut) is found at one of the next
+looks, since one replica in turn is looked at after every few events. Images are looked at when their offsets moved.
 """
 
 from __future__ import annotations

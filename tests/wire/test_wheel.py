@@ -1,4 +1,4 @@
-"""The wheel in an empty environment, beside a project that has a ``storage.py`` and a ``runtime.py`` of its own."""
+"""The wheel in an empty environment, beside a project that has packages called storage, broker and node of its own."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = {
-    "storage.py": "raise RuntimeError('the project is imported in place of a room of Milena')\n",
-    "runtime.py": "raise RuntimeError('the project is imported in place of a room of Milena')\n",
-    "node.py": "VALUE = 'of the project'\n",
+    "storage/__init__.py": "VALUE = 'of the project'\n",
+    "broker/__init__.py": "VALUE = 'of the project'\n",
+    "node/__init__.py": "VALUE = 'of the project'\n",
+    "node/server.py": "VALUE = 'of the project'\n",
+    "runtime.py": "VALUE = 'of the project'\n",
     "pytest.ini": "[pytest]\nmilena_brokers = 2\n",
     "test_project.py": """
 import socket
 import subprocess
 import sys
 
-import node
+import broker
+import node.server
+import runtime
+import storage
 
 
 def test_a_cluster_beside_the_project(milena_cluster):
-    assert node.VALUE == "of the project"
+    assert all(one.VALUE == "of the project" for one in (broker, node, node.server, runtime, storage))
     assert len(milena_cluster.bootstrap.split(",")) == 2
     for address in milena_cluster.bootstrap.split(","):
         host, _, port = address.rpartition(":")
@@ -49,6 +54,12 @@ def run(*command: str, cwd: Path, stdin: str = "", variables: Mapping[str, str] 
     return done.stdout
 
 
+def write_project(folder: Path) -> None:
+    for name, content in PROJECT.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ``bin`` folder of an environment that has the wheel, what it depends on, and pytest."""
@@ -62,14 +73,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_serves_a_foreign_project(environment: Path, tmp_path: Path) -> None:
-    for name, content in PROJECT.items():
-        (tmp_path / name).write_text(content)
+    write_project(tmp_path)
     assert "2 passed" in run(str(environment / "python"), "-m", "pytest", "-q", "-W", "error", cwd=tmp_path)
 
 
 def test_the_wheels_command_runs_where_the_names_of_its_rooms_are_taken(environment: Path, tmp_path: Path) -> None:
-    for name, content in PROJECT.items():
-        (tmp_path / name).write_text(content)
+    write_project(tmp_path)
 
     def milena(*words: str, stdin: str = "") -> str:
         """The project is on the path, as with PYTHONPATH=. and as in its own test runs."""

@@ -25,7 +25,7 @@ class KafkaFramer(FrameDecoder):
             raise FrameError(str(error)) from error
 
 
-class Reader(Protocol):
+class FrameReader(Protocol):
     """Whose frames a ``TurnFramer`` cuts."""
 
     def read_begins(self) -> None: ...
@@ -40,7 +40,7 @@ class TurnFramer(KafkaFramer):
 
     __slots__ = ("_reader",)
 
-    def __init__(self, buffers: ReceiveBuffers, max_size: int, reader: Reader) -> None:
+    def __init__(self, buffers: ReceiveBuffers, max_size: int, reader: FrameReader) -> None:
         super().__init__(buffers, max_size, reader.cut_off)
         self._reader = reader
 

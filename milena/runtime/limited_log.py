@@ -17,7 +17,7 @@ KINDS: Final = 1000
 """Kinds that are told apart; beyond them all is one."""
 
 
-class _Window:
+class _EventWindow:
     __slots__ = ("began", "left_out", "said")
 
     def __init__(self, began: float) -> None:
@@ -35,7 +35,7 @@ class LimitedLog:
     def __init__(self, log: FilteringBoundLogger, monotonic: Callable[[], float]) -> None:
         self._log = log
         self._monotonic = monotonic
-        self._windows: dict[tuple[str, str], _Window] = {}
+        self._windows: dict[tuple[str, str], _EventWindow] = {}
 
     def info(self, event: str, *, kind: str = "", **fields: object) -> None:
         """``kind``: what else tells events of this text apart, such as the API; not a client's string."""
@@ -54,7 +54,7 @@ class LimitedLog:
         left_out = 0
         if window is None or now - window.began >= INTERVAL:
             left_out = 0 if window is None else window.left_out
-            window = self._windows[key] = _Window(now)
+            window = self._windows[key] = _EventWindow(now)
         if window.said >= BURST:
             window.left_out += 1
             return

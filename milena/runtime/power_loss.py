@@ -96,7 +96,7 @@ class LossyFile(RealFile):
         self._kept.was_synced(size)
 
 
-class Change(NamedTuple):
+class UndoableChange(NamedTuple):
     """A change of a folder's entries, and how it is taken back."""
 
     folder: str
@@ -114,7 +114,7 @@ class LossyDisk(RealDisk):
         self._spare = spare
         self._spares = 0
         self._kept: dict[tuple[int, int], Kept] = {}
-        self._changes: list[Change] = []
+        self._changes: list[UndoableChange] = []
         self._lock = Lock()
         self._failing: list[str] = []
         super().remove_tree(spare)
@@ -225,4 +225,4 @@ class LossyDisk(RealDisk):
 
     def _note(self, path: str, undo: Callable[[], object], aside: str | None = None) -> None:
         with self._lock:
-            self._changes.append(Change(os.path.dirname(path), undo, aside))
+            self._changes.append(UndoableChange(os.path.dirname(path), undo, aside))

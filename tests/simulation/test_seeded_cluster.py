@@ -19,11 +19,11 @@ from typing import TypeGuard, cast
 
 import pytest
 
-from milena.lab.histories.events import Event, Outcome, Poll, Send
+from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
 from milena.lab.histories.group_events import (
     GroupDelete,
-    Heartbeat,
     Join,
+    MemberHeartbeat,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -38,7 +38,7 @@ AT_ONCE = 10
 REGRESSIONS: tuple[int, ...] = (329, 335, 420)
 """Seeds beyond the first ones that have found something."""
 ALL = (*range(SEEDS), *REGRESSIONS)
-OF_GROUPS: tuple[type[Event], ...] = (Join, Sync, Heartbeat, OffsetCommit, OffsetFetch, OffsetDelete, GroupDelete)
+OF_GROUPS: tuple[type[Event], ...] = (Join, Sync, MemberHeartbeat, OffsetCommit, OffsetFetch, OffsetDelete, GroupDelete)
 ROOT = Path(__file__).parents[2]
 HISTORY_SECONDS = 600
 """For the ten seeds of one test; on a busy machine each may take a minute."""
@@ -63,7 +63,7 @@ def judge(seed: int) -> str:
 
 def count(kind: type[Event], history: list[Event]) -> int:
     """How many were answered, and not refused."""
-    return sum(isinstance(event, kind) and getattr(event, "outcome", None) is Outcome.OK for event in history)
+    return sum(isinstance(event, kind) and getattr(event, "outcome", None) is RequestOutcome.OK for event in history)
 
 
 @pytest.fixture(scope="module")

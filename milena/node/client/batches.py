@@ -13,7 +13,7 @@ from milena.protocol.types import ProducerEpoch, ProducerId
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProducerIdAndEpoch:
     """An idempotent producer as brokers know it."""
 
     producer_id: ProducerId
@@ -29,11 +29,11 @@ class Produced:
     partition: int
     offset: int
     timestamp: int
-    identity: Identity | None = None
+    identity: ProducerIdAndEpoch | None = None
 
 
 @dataclass(slots=True)
-class Batch:
+class PendingBatch:
     """Records of one partition that are sent together. ``deadline`` is monotonic seconds."""
 
     deadline: float
@@ -42,14 +42,14 @@ class Batch:
     waiting: list[asyncio.Future[Produced]] = field(default_factory=list)
     uncertain: bool = False
     """An attempt was made whose outcome nobody knows."""
-    identity: Identity | None = None
+    identity: ProducerIdAndEpoch | None = None
     """Under which it is encoded."""
 
     @property
     def size(self) -> int:
         return self.builder.size
 
-    def encode(self, codec: Codec, identity: Identity | None, sequence: int) -> bytes:
+    def encode(self, codec: Codec, identity: ProducerIdAndEpoch | None, sequence: int) -> bytes:
         self.identity = identity
         if identity is None:
             return self.builder.build(codec=codec)
@@ -76,8 +76,8 @@ class Lane:
 
     topic: str
     partition: int
-    batches: deque[Batch] = field(default_factory=deque)
-    identity: Identity | None = None
+    batches: deque[PendingBatch] = field(default_factory=deque)
+    identity: ProducerIdAndEpoch | None = None
     sequence: int = 0
     sending: bool = False
 
@@ -98,7 +98,7 @@ class Lane:
         batch = self.batches[-1] if len(self.batches) > closed else None
         begun = batch is None or not batch.builder.room_for(key, value, limit - extra)
         if batch is None or begun:
-            batch = Batch(deadline)
+            batch = PendingBatch(deadline)
             self.batches.append(batch)
         batch.builder.append(timestamp=timestamp, key=key, value=value, headers=headers)
         future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()

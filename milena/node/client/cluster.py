@@ -27,7 +27,7 @@ class BrokerView:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionView:
+class PartitionInfo:
     """One partition as Metadata described it. ``leader`` is -1 where there is none."""
 
     error: int
@@ -46,7 +46,7 @@ class TopicView:
     id: UUID | None
     error: int
     internal: bool
-    partitions: Mapping[int, PartitionView]
+    partitions: Mapping[int, PartitionInfo]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Cluster:
         """The next look at this topic asks the cluster."""
         self._topics.pop(name, None)
 
-    async def leader(self, topic: str, partition: int) -> tuple[Channel, PartitionView, TopicView]:
+    async def leader(self, topic: str, partition: int) -> tuple[Channel, PartitionInfo, TopicView]:
         """The channel to a partition's leader. Raises KafkaError LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION."""
         view = await self.topic(topic)
         found = view.partitions.get(partition)
@@ -228,7 +228,7 @@ def _view(response: Any) -> ClusterView:
         if topic.name is None:
             continue
         partitions = {
-            int(partition.partition_index): PartitionView(
+            int(partition.partition_index): PartitionInfo(
                 int(partition.error_code),
                 int(partition.leader_id),
                 int(messages.get(partition, "leader_epoch", -1)),

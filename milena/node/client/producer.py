@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from milena.node.client.batches import Batch, Identity, Lane, Produced
+from milena.node.client.batches import Lane, PendingBatch, Produced, ProducerIdAndEpoch
 from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError, Unreachable
 from milena.protocol.api_keys import ApiKey
@@ -52,7 +52,7 @@ class OutcomeUnknown(KafkaError):
     """The records may be in the log or not: the last attempts were not answered, and the time is up. ``identity`` is
     what an idempotent producer had when it sent them; it goes on under another one."""
 
-    identity: Identity | None = None
+    identity: ProducerIdAndEpoch | None = None
 
 
 class Producer:
@@ -82,7 +82,7 @@ class Producer:
         self._tasks = cluster.runtime.new_tasks("producer")
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._sticky: dict[str, int] = {}
-        self._identity: Identity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
         self._identifying = asyncio.Lock()
         self._buffered = 0
         self._progress = asyncio.Event()
@@ -195,7 +195,7 @@ class Producer:
             self._progress.set()
         lane.sending = False
 
-    async def _deliver(self, lane: Lane, batch: Batch) -> None:
+    async def _deliver(self, lane: Lane, batch: PendingBatch) -> None:
         """Try until it is in the log, refused for good, or out of time. Never raises what concerns the batch alone."""
         attempt = 0
         data: bytes | None = None
@@ -231,7 +231,7 @@ class Producer:
     def _may_retry(self, error: Exception) -> bool:
         return not isinstance(error, KafkaError) or retriable(error.code)
 
-    def _give_up(self, lane: Lane, batch: Batch, error: Exception) -> None:
+    def _give_up(self, lane: Lane, batch: PendingBatch, error: Exception) -> None:
         code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
         if batch.uncertain or code in REFUSED_SEQUENCE:
             # What the broker has of this lane is not known: numbers begin anew under another id.
@@ -245,14 +245,14 @@ class Producer:
         else:
             batch.fail(error if isinstance(error, KafkaError) else KafkaError(code, str(error)))
 
-    async def _encode(self, lane: Lane, batch: Batch) -> bytes:
+    async def _encode(self, lane: Lane, batch: PendingBatch) -> bytes:
         if self._idempotent:
             identity = await self._identify()
             if lane.identity != identity:
                 lane.identity, lane.sequence = identity, 0
         return batch.encode(self._codec, lane.identity, lane.sequence)
 
-    async def _identify(self) -> Identity:
+    async def _identify(self) -> ProducerIdAndEpoch:
         async with self._identifying:
             if self._identity is None:
                 response = await self._cluster.ask_any(
@@ -264,7 +264,7 @@ class Producer:
                 )
                 if response.error_code:
                     raise KafkaError(ErrorCode(response.error_code))
-                self._identity = Identity(
+                self._identity = ProducerIdAndEpoch(
                     ProducerId(int(response.producer_id)), ProducerEpoch(int(response.producer_epoch))
                 )
             return self._identity

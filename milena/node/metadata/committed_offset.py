@@ -17,7 +17,7 @@ FILE_NAME: Final = "committed-offset"
 _DIGITS: Final = 20
 
 
-class CommittedOffset:
+class CommittedOffsetFile:
     """Owner of the file in ``folder``. What cannot be written is left: the offset is a lower bound."""
 
     def __init__(self, disk: Disk, folder: str) -> None:

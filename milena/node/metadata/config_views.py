@@ -37,7 +37,7 @@ CONFIGURED = frozenset(
 """Types of resources that have a configuration."""
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Kafka's ConfigSource."""
 
     UNKNOWN = 0
@@ -70,7 +70,7 @@ class ConfigView:
         if resource_type == BROKER_LOGGER_RESOURCE:
             self._require_own_id(name, "")
             levels = self._wanted(current_levels().items())
-            return [_plain(key, level, Source.DYNAMIC_BROKER_LOGGER) for key, level in levels]
+            return [_plain(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER) for key, level in levels]
         if resource_type not in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
         if not name:
@@ -82,9 +82,9 @@ class ConfigView:
         entries = []
         for name, one in self._wanted(GROUP_KEYS.items()):
             default, value = _kept(one.key, own)
-            synonyms = [_synonym(one.synonym or name, default, Source.DEFAULT)]
+            synonyms = [_synonym(one.synonym or name, default, ConfigSource.DEFAULT)]
             if name in own:
-                synonyms.insert(0, _synonym(name, value, Source.GROUP))
+                synonyms.insert(0, _synonym(name, value, ConfigSource.GROUP))
             entries.append(self._entry(name, one.key, value, synonyms, read_only=False))
         return entries
 
@@ -92,7 +92,7 @@ class ConfigView:
         entries = []
         for name, key in self._wanted(METRICS_KEYS.items()):
             _, value = _kept(key, own)
-            synonyms = [_synonym(name, value, Source.CLIENT_METRICS)] if name in own else []
+            synonyms = [_synonym(name, value, ConfigSource.CLIENT_METRICS)] if name in own else []
             entries.append(self._entry(name, key, value, synonyms, read_only=False))
         return entries
 
@@ -114,7 +114,7 @@ class ConfigView:
             named = BROKER_SYNONYMS.get(key_name)
             synonyms = self._synonyms(named[0][0]) if named else []
             if key_name in own:
-                synonyms.insert(0, _synonym(key_name, value, Source.TOPIC))
+                synonyms.insert(0, _synonym(key_name, value, ConfigSource.TOPIC))
             entries.append(self._entry(key_name, key, value, synonyms, read_only=False))
         return entries
 
@@ -125,7 +125,7 @@ class ConfigView:
                     key_name,
                     DYNAMIC_KEYS.get(key_name),
                     value,
-                    [one for one in self._synonyms(key_name) if one["source"] == Source.DYNAMIC_DEFAULT_BROKER],
+                    [one for one in self._synonyms(key_name) if one["source"] == ConfigSource.DYNAMIC_DEFAULT_BROKER],
                     read_only=not _is_dynamic(key_name),
                 )
                 for key_name, value in self._wanted(self.config.dynamic_default.items())
@@ -164,11 +164,11 @@ class ConfigView:
         """A broker key's values in the order in which they count, from its own name on."""
         names = _family(name)
         config = self.config
-        levels: list[tuple[Source, Callable[[str], str | None]]] = [
-            (Source.DYNAMIC_BROKER, config.dynamic_broker.get),
-            (Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_default.get),
-            (Source.STATIC_BROKER, config.originals.get),
-            (Source.DEFAULT, lambda key: render(defaults().get(key)) if key in KEYS else None),
+        levels: list[tuple[ConfigSource, Callable[[str], str | None]]] = [
+            (ConfigSource.DYNAMIC_BROKER, config.dynamic_broker.get),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.dynamic_default.get),
+            (ConfigSource.STATIC_BROKER, config.originals.get),
+            (ConfigSource.DEFAULT, lambda key: render(defaults().get(key)) if key in KEYS else None),
         ]
         found = [
             _synonym(key, None if _is_sensitive(key) else value, source)
@@ -187,7 +187,7 @@ class ConfigView:
             "name": name,
             "value": None if sensitive else value,
             "read_only": read_only,
-            "config_source": int(synonyms[0]["source"] if synonyms else Source.DEFAULT),
+            "config_source": int(synonyms[0]["source"] if synonyms else ConfigSource.DEFAULT),
             "is_sensitive": sensitive,
             "synonyms": synonyms if self.synonyms else [],
             "config_type": 0 if key is None else key.type.value,
@@ -206,11 +206,11 @@ def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
         return default, own[key.name]
 
 
-def _synonym(name: str, value: str | None, source: Source) -> dict[str, Any]:
+def _synonym(name: str, value: str | None, source: ConfigSource) -> dict[str, Any]:
     return {"name": name, "value": value, "source": int(source)}
 
 
-def _plain(name: str, value: str, source: Source) -> dict[str, Any]:
+def _plain(name: str, value: str, source: ConfigSource) -> dict[str, Any]:
     """An entry that has no default behind it."""
     return {
         "name": name,

@@ -64,7 +64,7 @@ class MetadataLoader:
         self._subscribers.append(subscriber)
 
     def load_snapshot(self) -> None:
-        """Start from the latest snapshot, where that is ahead of the image. Raises CorruptSnapshot."""
+        """Start from the latest snapshot, where that is ahead of the image. Raises CorruptMetadataSnapshot."""
         latest = self._snapshots.latest()
         if latest is None or latest.end_offset <= self.next_offset:
             return

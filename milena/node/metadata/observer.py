@@ -20,16 +20,16 @@ from typing import Final
 from uuid import UUID
 
 from milena.node.links.outgoing import Channel, ChannelError
-from milena.node.metadata.committed_offset import CommittedOffset
+from milena.node.metadata.committed_offset import CommittedOffsetFile
 from milena.node.metadata.loader import MetadataLoader
 from milena.node.metadata.raft_fetch import (
     Diverged,
+    FetchRefused,
     NeedsSnapshot,
     NewLeader,
     Outcome,
     Quorum,
     Records,
-    Refused,
     Stale,
     decide,
     fetch_request,
@@ -100,7 +100,7 @@ class Observer:
         self._next_address = 0
         self._endpoints: dict[int, tuple[str, int]] = dict(options.voters)
         self._channel: Channel | None = None
-        self._committed = CommittedOffset(runtime.disk, log.folder)
+        self._committed = CommittedOffsetFile(runtime.disk, log.folder)
         self._known = Offset(-1)
         """What was committed when this node ran last, as far as it is known."""
         self.current_at = -inf
@@ -184,7 +184,7 @@ class Observer:
                 if self._failures >= STALE_AT_MOST:
                     self._is_ahead(epoch, None)
                 await self._try_elsewhere(f"epoch {epoch} is behind ours")
-            case Refused(code):
+            case FetchRefused(code):
                 await self._try_elsewhere(error_name(code))
             case NeedsSnapshot():
                 raise AssertionError("a snapshot was asked for and fetched already")
@@ -228,7 +228,7 @@ class Observer:
     async def _fetch_snapshot(self, channel: Channel, needed: NeedsSnapshot) -> Outcome | None:
         """Fetch, then start the log and the image over from it; None when that is done, or is to be tried again."""
         if needed.snapshot.end_offset < max(self._loader.high_watermark, 1) or needed.snapshot.epoch < 0:
-            return Refused(ErrorCode.SNAPSHOT_NOT_FOUND)
+            return FetchRefused(ErrorCode.SNAPSHOT_NOT_FOUND)
         self._logger.info("fetching a snapshot", end_offset=needed.snapshot.end_offset, epoch=needed.snapshot.epoch)
         try:
             outcome = await fetch_snapshot(

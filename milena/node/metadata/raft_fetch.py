@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from milena.node.metadata.snapshots import SnapshotId
+from milena.node.metadata.snapshots import MetadataSnapshotId
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
@@ -44,7 +44,7 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FetchRefused:
     """An error. Trying again, perhaps elsewhere, is all that can be done."""
 
     code: int
@@ -70,10 +70,10 @@ class Diverged:
 class NeedsSnapshot:
     """The leader's log no longer has what we lack."""
 
-    snapshot: SnapshotId
+    snapshot: MetadataSnapshotId
 
 
-Outcome: TypeAlias = NewLeader | Stale | Refused | Records | Diverged | NeedsSnapshot
+Outcome: TypeAlias = NewLeader | Stale | FetchRefused | Records | Diverged | NeedsSnapshot
 
 
 def fetch_request(
@@ -101,18 +101,18 @@ def fetch_request(
 def decide(quorum: Quorum, response: FetchResponse) -> Outcome:
     """What to do about ``response``, fetched under ``quorum``."""
     if response.error_code:
-        return Refused(response.error_code)
+        return FetchRefused(response.error_code)
     partition = _only_partition(response)
     if partition is None:
-        return Refused(ErrorCode.INVALID_REQUEST)
+        return FetchRefused(ErrorCode.INVALID_REQUEST)
     changed = leader_change(quorum, partition.current_leader or NO_LEADER_KNOWN, response.node_endpoints)
     if changed is not None:
         return changed
     if partition.error_code:
-        return Refused(partition.error_code)
+        return FetchRefused(partition.error_code)
     if partition.snapshot_id is not None:
         end_offset, epoch = partition.snapshot_id
-        return NeedsSnapshot(SnapshotId(Offset(end_offset), LeaderEpoch(epoch)))
+        return NeedsSnapshot(MetadataSnapshotId(Offset(end_offset), LeaderEpoch(epoch)))
     if partition.diverging_epoch is not None:
         diverging = partition.diverging_epoch
         return Diverged(epoch=LeaderEpoch(diverging.epoch), end_offset=Offset(diverging.end_offset))

@@ -31,12 +31,12 @@ BATCH_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
-class CorruptSnapshot(ValueError):
+class CorruptMetadataSnapshot(ValueError):
     """A snapshot file that is damaged or incomplete; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SnapshotId:
+class MetadataSnapshotId:
     """``end_offset`` is the first offset that the snapshot does not stand for; ``epoch`` that of the record before."""
 
     end_offset: Offset
@@ -47,14 +47,14 @@ class SnapshotId:
         return f"{self.end_offset:020d}-{self.epoch:010d}{SUFFIX}"
 
 
-BOOTSTRAP_ID: Final = SnapshotId(Offset(0), LeaderEpoch(0))
+BOOTSTRAP_ID: Final = MetadataSnapshotId(Offset(0), LeaderEpoch(0))
 """What formatting writes; it is loaded, and never replicated."""
 
 
-def parse_file_name(name: str) -> SnapshotId | None:
+def parse_file_name(name: str) -> MetadataSnapshotId | None:
     """None for other files."""
     match = _NAME.fullmatch(name)
-    return None if match is None else SnapshotId(Offset(int(match[1])), LeaderEpoch(int(match[2])))
+    return None if match is None else MetadataSnapshotId(Offset(int(match[1])), LeaderEpoch(int(match[2])))
 
 
 class SnapshotStore:
@@ -63,7 +63,7 @@ class SnapshotStore:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
-        self._ids: list[SnapshotId] = []
+        self._ids: list[MetadataSnapshotId] = []
 
     def open(self) -> None:
         """Look at what is there and remove what was never finished. Raises OSError."""
@@ -75,29 +75,29 @@ class SnapshotStore:
                 self._disk.remove(f"{self._folder}/{name}")
 
     @property
-    def ids(self) -> list[SnapshotId]:
+    def ids(self) -> list[MetadataSnapshotId]:
         return list(self._ids)
 
-    def latest(self) -> SnapshotId | None:
+    def latest(self) -> MetadataSnapshotId | None:
         return self._ids[-1] if self._ids else None
 
-    def earliest(self) -> SnapshotId | None:
+    def earliest(self) -> MetadataSnapshotId | None:
         return self._ids[0] if self._ids else None
 
-    def __contains__(self, snapshot: SnapshotId) -> bool:
+    def __contains__(self, snapshot: MetadataSnapshotId) -> bool:
         return snapshot in self._ids
 
-    def size(self, snapshot: SnapshotId) -> int:
+    def size(self, snapshot: MetadataSnapshotId) -> int:
         return self._disk.size(self._path(snapshot))
 
-    def modified_ms(self, snapshot: SnapshotId) -> int:
+    def modified_ms(self, snapshot: MetadataSnapshotId) -> int:
         return self._disk.modified_ms(self._path(snapshot))
 
-    def read(self, snapshot: SnapshotId) -> bytes:
+    def read(self, snapshot: MetadataSnapshotId) -> bytes:
         """The whole file. Raises FileNotFoundError."""
         return self._disk.read(self._path(snapshot))
 
-    def read_at(self, snapshot: SnapshotId, position: int, length: int) -> bytes:
+    def read_at(self, snapshot: MetadataSnapshotId, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position`` (FetchSnapshot). Raises FileNotFoundError."""
         file = self._disk.open(self._path(snapshot), read_only=True)
         try:
@@ -105,14 +105,14 @@ class SnapshotStore:
         finally:
             file.close()
 
-    def create(self, snapshot: SnapshotId) -> PartialSnapshot:
+    def create(self, snapshot: MetadataSnapshotId) -> PartialSnapshot:
         """Begin to write a snapshot, anew where a part of it is there."""
         path = self._path(snapshot)
         part = path + ".part"
         self._disk.remove(part)
         return PartialSnapshot(self, snapshot, self._disk.open(part, create=True))
 
-    def write(self, snapshot: SnapshotId, batches: Iterable[bytes]) -> None:
+    def write(self, snapshot: MetadataSnapshotId, batches: Iterable[bytes]) -> None:
         """Write a whole snapshot. Raises OSError; nothing is left then."""
         partial = self.create(snapshot)
         try:
@@ -123,18 +123,18 @@ class SnapshotStore:
             partial.abandon()
             raise
 
-    def delete_before(self, snapshot: SnapshotId) -> None:
+    def delete_before(self, snapshot: MetadataSnapshotId) -> None:
         """Remove those that end before ``snapshot`` does."""
         for old in [old for old in self._ids if old < snapshot]:
             self._disk.remove(self._path(old))
             self._ids.remove(old)
 
-    def set_aside(self, snapshot: SnapshotId) -> None:
+    def set_aside(self, snapshot: MetadataSnapshotId) -> None:
         """It cannot be used: it stays under another name. Raises OSError."""
         self._disk.rename(self._path(snapshot), self._path(snapshot) + SET_ASIDE)
         self._ids.remove(snapshot)
 
-    def finished(self, snapshot: SnapshotId) -> None:
+    def finished(self, snapshot: MetadataSnapshotId) -> None:
         """The part of this snapshot is complete: give it its name."""
         path = self._path(snapshot)
         self._disk.rename(path + ".part", path)
@@ -142,17 +142,17 @@ class SnapshotStore:
             self._ids.append(snapshot)
             self._ids.sort()
 
-    def abandoned(self, snapshot: SnapshotId) -> None:
+    def abandoned(self, snapshot: MetadataSnapshotId) -> None:
         self._disk.remove(self._path(snapshot) + ".part")
 
-    def _path(self, snapshot: SnapshotId) -> str:
+    def _path(self, snapshot: MetadataSnapshotId) -> str:
         return f"{self._folder}/{snapshot.file_name}"
 
 
 class PartialSnapshot:
     """A snapshot that is being written. ``finish`` or ``abandon`` ends it."""
 
-    def __init__(self, store: SnapshotStore, snapshot: SnapshotId, file: File) -> None:
+    def __init__(self, store: SnapshotStore, snapshot: MetadataSnapshotId, file: File) -> None:
         self.id = snapshot
         self._store = store
         self._file = file
@@ -165,7 +165,7 @@ class PartialSnapshot:
         self._file.append([data])
 
     def check(self) -> None:
-        """Whether what was written makes an image. Raises CorruptSnapshot, ReplayError."""
+        """Whether what was written makes an image. Raises CorruptMetadataSnapshot, ReplayError."""
         image_of(self.id, self._file.pread(self._file.size, 0))
 
     def finish(self) -> None:
@@ -213,28 +213,28 @@ def image_batches(image: MetadataImage, now_ms: int) -> Iterator[bytes]:
     )
 
 
-def image_id(image: MetadataImage) -> SnapshotId:
+def image_id(image: MetadataImage) -> MetadataSnapshotId:
     """The id of a snapshot taken of ``image``."""
-    return SnapshotId(Offset(image.offset + 1), image.epoch)
+    return MetadataSnapshotId(Offset(image.offset + 1), image.epoch)
 
 
-def load_image(store: SnapshotStore, snapshot: SnapshotId) -> MetadataImage:
-    """The image that a snapshot holds. Raises CorruptSnapshot, and ReplayError for records that contradict."""
+def load_image(store: SnapshotStore, snapshot: MetadataSnapshotId) -> MetadataImage:
+    """The image that a snapshot holds. Raises CorruptMetadataSnapshot, and ReplayError for records that contradict."""
     return image_of(snapshot, store.read(snapshot))
 
 
-def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[SnapshotId, str]]:
+def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[MetadataSnapshotId, str]]:
     """The image of the latest snapshot that is sound, and why each one after it is not."""
-    damaged: dict[SnapshotId, str] = {}
+    damaged: dict[MetadataSnapshotId, str] = {}
     for snapshot in reversed(store.ids):
         try:
             return load_image(store, snapshot), damaged
-        except ValueError as error:  # CorruptSnapshot, and ReplayError
+        except ValueError as error:  # CorruptMetadataSnapshot, and ReplayError
             damaged[snapshot] = str(error)
     return None, damaged
 
 
-def image_of(snapshot: SnapshotId, data: bytes) -> MetadataImage:
+def image_of(snapshot: MetadataSnapshotId, data: bytes) -> MetadataImage:
     """The image that the bytes of a snapshot hold. Raises as ``load_image``."""
     image = MetadataImage()
     replayer = Replayer(image)
@@ -246,7 +246,7 @@ def image_of(snapshot: SnapshotId, data: bytes) -> MetadataImage:
             elif isinstance(found, MetadataRecord):
                 replayer.replay(found, offset=image.offset, epoch=image.epoch, timestamp_ms=-1)
     except (CorruptBatch, DecodeError) as error:
-        raise CorruptSnapshot(f"snapshot {snapshot.file_name}: {error}") from error
+        raise CorruptMetadataSnapshot(f"snapshot {snapshot.file_name}: {error}") from error
     replayer.passed(offset=Offset(snapshot.end_offset - 1), epoch=snapshot.epoch, timestamp_ms=last_timestamp)
     return image
 

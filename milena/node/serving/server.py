@@ -35,7 +35,7 @@ UNSENT_BYTES: Final = 512 << 20
 MAX_SWEEP_INTERVAL: Final = 30.0
 
 
-class Endpoint(Protocol):
+class ListenAddress(Protocol):
     """Where to listen (``config`` parses them)."""
 
     @property
@@ -84,7 +84,7 @@ class Server:
         *,
         node_id: int,
         role: Role,
-        endpoints: Sequence[Endpoint],
+        endpoints: Sequence[ListenAddress],
         apis: ApiTable,
         limits: ServerLimits,
         metrics: Metrics,

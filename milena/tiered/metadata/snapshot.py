@@ -38,7 +38,7 @@ _SEGMENT: Final = Struct(">16sqqiqqibbhi")
 _EPOCH: Final = Struct(">iq")
 
 
-class CorruptSnapshot(ValueError):
+class CorruptRemoteLogSnapshot(ValueError):
     """A file that cannot be read as the snapshot of this partition."""
 
 
@@ -90,17 +90,17 @@ def encode_snapshot(partition: TopicIdPartition, snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
-    """Raises CorruptSnapshot."""
+    """Raises CorruptRemoteLogSnapshot."""
     try:
         version, crc = _PREFIX.unpack_from(data)
         if version != _VERSION:
-            raise CorruptSnapshot(f"version {version} is not {_VERSION}")
+            raise CorruptRemoteLogSnapshot(f"version {version} is not {_VERSION}")
         body = data[_PREFIX.size :]
         if crc32c(body) != crc:
-            raise CorruptSnapshot(f"the checksum is not {crc}")
+            raise CorruptRemoteLogSnapshot(f"the checksum is not {crc}")
         topic_id, of_topic, number, next_offset, epochs, segments = _HEADER.unpack_from(body)
         if of_topic != partition.topic_id.bytes or number != partition.partition:
-            raise CorruptSnapshot(f"it is of partition {number} of topic {UUID(bytes=of_topic)}")
+            raise CorruptRemoteLogSnapshot(f"it is of partition {number} of topic {UUID(bytes=of_topic)}")
         end = _HEADER.size + epochs * _EPOCH.size
         highest = {LeaderEpoch(epoch): Offset(at) for epoch, at in _EPOCH.iter_unpack(body[_HEADER.size : end])}
         return Snapshot(
@@ -110,7 +110,7 @@ def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
             highest,
         )
     except StructError as reason:
-        raise CorruptSnapshot(f"{len(data)} bytes are no snapshot") from reason
+        raise CorruptRemoteLogSnapshot(f"{len(data)} bytes are no snapshot") from reason
 
 
 def _segments(body: bytes, position: int, count: int, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:

@@ -8,7 +8,7 @@ from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.tiered.metadata.snapshot import (
     FILE_NAME,
-    CorruptSnapshot,
+    CorruptRemoteLogSnapshot,
     Snapshot,
     decode_snapshot,
     encode_snapshot,
@@ -34,7 +34,7 @@ class SnapshotFiles:
             return await self._disk.offload(self._read, path, partition)
         except FileNotFoundError:
             return None
-        except (OSError, CorruptSnapshot) as error:
+        except (OSError, CorruptRemoteLogSnapshot) as error:
             self._log.warning("snapshot of remote log metadata cannot be read", path=path, error=str(error))
             return None
 

@@ -20,7 +20,7 @@ from milena.tiered.store.remote_storage import cancelled_calls
 _POOL: Final = "kafka_log_remote_remotestoragethreadpool"
 
 
-class Reader(Protocol):
+class RemoteReadWaiter(Protocol):
     """Who waits for a read."""
 
     def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
@@ -32,7 +32,7 @@ class _Reading:
     __slots__ = ("readers", "started", "task")
 
     def __init__(self) -> None:
-        self.readers: dict[Reader, None] = {}
+        self.readers: dict[RemoteReadWaiter, None] = {}
         self.started = False
         self.task: TaskHandle | None = None
 
@@ -57,7 +57,7 @@ class ReaderPool:
     def waiting(self) -> int:
         return sum(not one.started for one in self._readings.values())
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[Any]], reader: Reader) -> None:
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[Any]], reader: RemoteReadWaiter) -> None:
         """Do ``work``, unless the same ``key`` is being worked on, and tell ``reader`` what came of it, never at once.
 
         Raises KafkaError UNKNOWN_SERVER_ERROR where too much waits already, REPLICA_NOT_AVAILABLE after ``stop``.
@@ -75,7 +75,7 @@ class ReaderPool:
             reading.task = self._tasks.spawn(self._run(key, reading, work), name="remote read")
         reading.readers[reader] = None
 
-    def leave(self, key: Hashable, reader: Reader) -> None:
+    def leave(self, key: Hashable, reader: RemoteReadWaiter) -> None:
         """``reader`` waits no more. A read that nobody waits for is not begun; one that was goes on."""
         reading = self._readings.get(key)
         if reading is None or reading.readers.pop(reader, self) is self or reading.readers or reading.started:

@@ -37,7 +37,7 @@ MOST_SCANNED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SegmentWindow:
     """Bytes ``[start, end)`` of a stored log that can be had without waiting."""
 
     start: int
@@ -105,7 +105,7 @@ class SegmentReader:
         """An offset, and the position of its batch, of segments whose indexes are of no use."""
         self._log = get_logger("remote-log-reader")
 
-    async def window(self, segment: RemoteLogSegmentMetadata, start: int, length: int) -> Window:
+    async def window(self, segment: RemoteLogSegmentMetadata, start: int, length: int) -> SegmentWindow:
         wanted = max(length, HEADER_SIZE)
         found = await self._storage.fetch(segment, start, start + wanted - 1)
         if found.length < min(wanted, segment.size - start):
@@ -113,7 +113,7 @@ class SegmentReader:
                 f"the log of segment {segment.id} ends at {start + found.length}, its metadata says {segment.size}"
             )
         source = found.file if found.file is not None else memoryview(await found.read())
-        return Window(start, start + found.length, source)
+        return SegmentWindow(start, start + found.length, source)
 
     async def indexes(self, segment: RemoteLogSegmentMetadata) -> SegmentIndexes | None:
         """None where those in the store are missing or damaged. To be used before the next await."""
@@ -133,7 +133,7 @@ class SegmentReader:
 
     async def find(
         self, segment: RemoteLogSegmentMetadata, offset: Offset, wanted: int = 0
-    ) -> tuple[Window, ScannedBatch] | None:
+    ) -> tuple[SegmentWindow, ScannedBatch] | None:
         """The first batch that ends at ``offset`` or later, and a window with its header and, as far as they are there,
         ``wanted`` bytes from it on. None where the segment has no such batch. Holes, as compaction leaves them, are
         told from damage by their neighbours."""
@@ -244,7 +244,7 @@ class SegmentReader:
             self._scanned.popitem(last=False)
 
 
-def _following(segment: RemoteLogSegmentMetadata, window: Window, batch: ScannedBatch) -> ScannedBatch | None:
+def _following(segment: RemoteLogSegmentMetadata, window: SegmentWindow, batch: ScannedBatch) -> ScannedBatch | None:
     """The batch after ``batch``, if its header lies in the window."""
     after = batch.position + batch.size
     return None if after >= segment.size or after + HEADER_SIZE > window.end else next(window.headers(after), None)

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from milena.protocol.types import Offset
 
 
-class Candidate(NamedTuple):
+class CandidateSegment(NamedTuple):
     """A closed segment from ``base`` to the offset before ``end``."""
 
     base: Offset
     end: Offset
 
 
-def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, stable: Offset) -> list[Candidate]:
+def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, stable: Offset) -> list[CandidateSegment]:
     """Segments to copy, oldest first. ``bases``: those of all local segments, the active one last.
 
     ``copied``: the last offset in the tier, -1 for none. A segment counts when the one after it begins at the last
@@ -30,5 +30,5 @@ def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, st
     for index in range(first, len(bases) - 1):
         if bases[index + 1] > stable:
             break
-        found.append(Candidate(bases[index], bases[index + 1]))
+        found.append(CandidateSegment(bases[index], bases[index + 1]))
     return found

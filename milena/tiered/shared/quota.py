@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Window:
+class _Sample:
     begun_ms: int
     total: int = 0
 
@@ -25,13 +25,13 @@ class RateQuota:
         self.limit = limit
         self.windows = windows
         self.window_ms = window_seconds * 1000
-        self._windows: deque[_Window] = deque()
+        self._windows: deque[_Sample] = deque()
 
     def record(self, amount: int, now_ms: int) -> None:
         """``amount`` bytes were taken."""
         self._forget(now_ms)
         if not self._windows or now_ms - self._windows[-1].begun_ms >= self.window_ms:
-            self._windows.append(_Window(now_ms))
+            self._windows.append(_Sample(now_ms))
         self._windows[-1].total += amount
 
     def rate(self, now_ms: int) -> float:

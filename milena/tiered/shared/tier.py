@@ -25,7 +25,7 @@ FAILURES = (RemoteStorageError, RemoteLogMetadataError, KafkaError, CorruptBatch
 """What a round of work may end with; the next one begins anew."""
 
 
-class Replica(Protocol):
+class HostedReplica(Protocol):
     """A hosted replica; ``broker.replica.partition.Partition`` is one."""
 
     @property
@@ -70,7 +70,7 @@ class Tier:
     in_session: Callable[[], bool]
     """Whether this broker's session with the controller cannot have run out: else others may lead and decide."""
 
-    def report(self, what: str, replica: Replica, error: Exception) -> None:
+    def report(self, what: str, replica: HostedReplica, error: Exception) -> None:
         """Log that a round of work has failed."""
         fields = {"topic": replica.topic, "partition": replica.index, "reason": str(error)}
         if isinstance(error, RemoteLogMetadataError):

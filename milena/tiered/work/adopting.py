@@ -22,7 +22,7 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, Re
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import LOG_SUFFIX
 from milena.tiered.work.deletion import update_of
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 
@@ -34,7 +34,7 @@ def first_served(cache: RemoteLogMetadataCache, log: PartitionLog) -> Offset | N
     return None if first is None else first.first
 
 
-async def adopt(tier: Tier, role: Role, log: PartitionLog) -> None:
+async def adopt(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
     """What serves an offset of this leader's log that is neither local nor served by what the metadata knows is told of
     there. Who awaits this looks whether the role still holds. Raises RemoteStorageError, RemoteLogMetadataError: then
     nothing is known, and the log's start must stay."""
@@ -47,7 +47,7 @@ async def adopt(tier: Tier, role: Role, log: PartitionLog) -> None:
             await _tell(tier, role, segment)
 
 
-def _is_lacking(role: Role, cache: RemoteLogMetadataCache, log: PartitionLog) -> bool:
+def _is_lacking(role: ReplicaRole, cache: RemoteLogMetadataCache, log: PartitionLog) -> bool:
     """At the beginning of a leadership all of the log is looked at, then only its start."""
     at, end = log.log_start_offset, log.local_log_start_offset
     if at >= end:
@@ -62,7 +62,7 @@ def _is_lacking(role: Role, cache: RemoteLogMetadataCache, log: PartitionLog) ->
     return at < end
 
 
-async def _unknown(tier: Tier, role: Role, log: PartitionLog) -> Sequence[RemoteLogSegmentMetadata]:
+async def _unknown(tier: Tier, role: ReplicaRole, log: PartitionLog) -> Sequence[RemoteLogSegmentMetadata]:
     """What of the tier serves more than the metadata's segments do, as it is after its copy."""
     cache = tier.metadata.cache(role.partition)
     settled = _settled(cache)
@@ -96,7 +96,7 @@ def _settled(cache: RemoteLogMetadataCache) -> set[UUID]:
     return {one.id for one in cache.segments() if one.state is not _STARTED}
 
 
-async def _tell(tier: Tier, role: Role, segment: RemoteLogSegmentMetadata) -> None:
+async def _tell(tier: Tier, role: ReplicaRole, segment: RemoteLogSegmentMetadata) -> None:
     began = replace(segment, state=_STARTED, broker_id=tier.node_id, event_timestamp_ms=tier.runtime.clock.time_ms())
     if tier.metadata.cache(role.partition).get(segment.id) is None:
         await tier.metadata.add(began)

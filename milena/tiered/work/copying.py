@@ -21,7 +21,7 @@ from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.segment import Segment
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.segments.eligibility import Candidate, candidates
+from milena.tiered.segments.eligibility import CandidateSegment, candidates
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -32,7 +32,7 @@ from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
 from milena.tiered.work.adopting import adopt, first_served
 from milena.tiered.work.deletion import delete_segment, update_of
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
 QUOTA_STEP: Final = 1.0
 """Seconds after which a copy that the quota holds back looks again."""
@@ -59,7 +59,7 @@ class Prepared:
     files: SegmentFiles
 
 
-async def copy_round(tier: Tier, role: Role) -> None:
+async def copy_round(tier: Tier, role: ReplicaRole) -> None:
     """Copy what can be copied now. Raises what is in ``tier.FAILURES``."""
     log = role.log
     if log is None or not role.may_copy or not tiering.is_copied(log) or not tier.metadata.is_ready(role.partition):
@@ -93,7 +93,7 @@ async def copy_round(tier: Tier, role: Role) -> None:
                 return
 
 
-async def catch_up(tier: Tier, role: Role, log: PartitionLog) -> bool:
+async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
     """Take from the metadata what this log may not know: where it begins in the tier, and how far it is copied. False
     where the role has ended meanwhile.
 
@@ -138,7 +138,7 @@ def _pass_deleted(cache: RemoteLogMetadataCache, log: PartitionLog) -> None:
         tiering.update_log_start(log, first)
 
 
-def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
+def _find_log_start(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
     start = remote_log_start(tier.metadata.cache(role.partition), log.epochs)
     if start is None:
         earliest = log.epochs.earliest
@@ -165,14 +165,14 @@ def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:
     return any(one.end_offset < offset or one.epochs[0].start < offset for one in cache.segments())
 
 
-def _segment_at(log: PartitionLog, candidate: Candidate) -> Segment | None:
+def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | None:
     index = log.segments.floor_index(candidate.base)
     if index < 0 or log.segments[index].base_offset != candidate.base or index + 1 >= len(log.segments):
         return None
     return log.segments[index] if log.segments[index + 1].base_offset == candidate.end else None
 
 
-async def _check_place(tier: Tier, role: Role) -> None:
+async def _check_place(tier: Tier, role: ReplicaRole) -> None:
     try:
         await tier.storage.check()
     except RemoteStorageError:
@@ -180,13 +180,13 @@ async def _check_place(tier: Tier, role: Role) -> None:
         raise
 
 
-async def _wait_for_quota(tier: Tier, role: Role) -> None:
+async def _wait_for_quota(tier: Tier, role: ReplicaRole) -> None:
     while not role.ended and (excess := tier.copy_quota.throttle_ms(tier.runtime.clock.time_ms())) > 0:
         tier.meters.copy_throttle_time.record(excess)
         await role.pause(QUOTA_STEP)
 
 
-def prepare(tier: Tier, role: Role, log: PartitionLog, segment: Segment, end: Offset) -> Prepared:
+def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, end: Offset) -> Prepared:
     """The closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError, KafkaError where no epoch of it is
     known."""
     disk = log.context.disk
@@ -220,7 +220,7 @@ def prepare(tier: Tier, role: Role, log: PartitionLog, segment: Segment, end: Of
     return Prepared(metadata, files)
 
 
-async def copy_segment(tier: Tier, role: Role, log: PartitionLog, prepared: Prepared) -> None:
+async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepared: Prepared) -> None:
     """Carry one segment over. Raises what is in ``tier.FAILURES``; then, or where the role has ended meanwhile, what
     was copied is deleted again."""
     metadata = prepared.metadata
@@ -264,7 +264,7 @@ async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
 
 
 async def _discard(
-    tier: Tier, role: Role, metadata: RemoteLogSegmentMetadata, custom_metadata: bytes | None = None
+    tier: Tier, role: ReplicaRole, metadata: RemoteLogSegmentMetadata, custom_metadata: bytes | None = None
 ) -> None:
     """Delete what a copy left in the tier. Where that fails too, it stays to be deleted when its offsets expire."""
     try:

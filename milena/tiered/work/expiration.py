@@ -13,13 +13,13 @@ from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.copying import catch_up
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.retention import LogView, abandoned, decide
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
 SWEEP_INTERVAL: Final = 3600.0
 """Seconds between two looks for what failed copies have left."""
 
 
-async def expire_round(tier: Tier, role: Role) -> None:
+async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     """One pass of a leader, which may have been deposed without knowing it: nothing goes, and the log start stays (it
     may lead again), once its session with the controller can have run out. Raises what is in ``tier.FAILURES``."""
     log = role.log
@@ -46,7 +46,7 @@ async def expire_round(tier: Tier, role: Role) -> None:
             await _sweep(tier, role)
 
 
-async def _end_abandoned(tier: Tier, role: Role, log: PartitionLog) -> None:
+async def _end_abandoned(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
     found = abandoned(
         tier.metadata.cache(role.partition).segments(),
         copied=log.highest_offset_in_remote_storage,
@@ -56,7 +56,7 @@ async def _end_abandoned(tier: Tier, role: Role, log: PartitionLog) -> None:
     await _delete_all(tier, role, log, found)
 
 
-async def _sweep(tier: Tier, role: Role) -> None:
+async def _sweep(tier: Tier, role: ReplicaRole) -> None:
     """Remove what copies left that no record tells of, as those do that end after the segment was deleted."""
     known = {segment.id for segment in tier.metadata.cache(role.partition).segments()} | role.copying
     for orphan in await tier.storage.sweep_orphans(role.partition, known):
@@ -80,7 +80,9 @@ def view_of(log: PartitionLog) -> LogView:
     )
 
 
-async def _delete_all(tier: Tier, role: Role, log: PartitionLog, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
+async def _delete_all(
+    tier: Tier, role: ReplicaRole, log: PartitionLog, segments: Sequence[RemoteLogSegmentMetadata]
+) -> None:
     figures = role.figures
     figures.delete_segments, figures.delete_bytes = len(segments), sum(segment.size for segment in segments)
     for segment in segments:
@@ -101,7 +103,7 @@ async def _delete_all(tier: Tier, role: Role, log: PartitionLog, segments: Seque
         )
 
 
-async def follow_round(tier: Tier, role: Role) -> None:
+async def follow_round(tier: Tier, role: ReplicaRole) -> None:
     """A follower learns how far the leader has copied: so far its own segments may go. Raises what is in
     ``tier.FAILURES``."""
     log = role.log
@@ -111,7 +113,7 @@ async def follow_round(tier: Tier, role: Role) -> None:
 
 async def erase(
     tier: Tier,
-    role: Role,
+    role: ReplicaRole,
     segments: Sequence[RemoteLogSegmentMetadata],
     still_wanted: Callable[[], bool] = lambda: True,
     may_delete: Callable[[], bool] = lambda: True,

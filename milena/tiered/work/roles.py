@@ -9,15 +9,15 @@ from milena.runtime.clock import Clock
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.shared.copy_attempts import CopyAttempts
-from milena.tiered.shared.tier import Replica
+from milena.tiered.shared.tier import HostedReplica
 from milena.tiered.store.remote_storage import RemoteStorageError
 from milena.tiered.work.retention import Validity
 
 
-class Role:
+class ReplicaRole:
     """A leader or follower of a tiered partition. After every await of its work: does it still hold?"""
 
-    def __init__(self, replica: Replica, clock: Clock) -> None:
+    def __init__(self, replica: HostedReplica, clock: Clock) -> None:
         self.replica = replica
         self.partition = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
         self.leads = replica.is_leader

@@ -25,14 +25,14 @@ from milena.tiered.segments.segment_metadata import (
     TopicIdPartition,
 )
 from milena.tiered.shared.pool import Pool
-from milena.tiered.shared.tier import FAILURES, Replica, Tier
+from milena.tiered.shared.tier import FAILURES, HostedReplica, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, cancelled_calls
 from milena.tiered.work.copying import INTERVAL, copy_round
 from milena.tiered.work.expiration import erase, expire_round, follow_round
 from milena.tiered.work.gauges import TierGauges
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
-Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]
+Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
 NOT_READY_PAUSE: Final = 1.0
 """Seconds after which it is looked again whether the metadata is known."""
 INITIAL_DELAY: Final = "internal.remote.log.manager.task.initial.delay.ms"
@@ -63,8 +63,8 @@ class RemoteLogManager:
         self.following = self._pool("remote.log.manager.follower.thread.pool.size")
         self._gauges = TierGauges(metrics, (self.copying, self.expiring, self.following))
         self._tasks: Tasks = tier.runtime.new_tasks("remote log manager")
-        self._roles: dict[TopicIdPartition, Role] = {}
-        self._jobs: dict[Role, Sequence[Job]] = {}
+        self._roles: dict[TopicIdPartition, ReplicaRole] = {}
+        self._jobs: dict[ReplicaRole, Sequence[Job]] = {}
         self._erasing: dict[TopicIdPartition, bool] = {}
         """What is being deleted from the tier, and whether the topic is gone."""
         self._stopped = False
@@ -128,13 +128,13 @@ class RemoteLogManager:
 
     # -- roles
 
-    def __iter__(self) -> Iterator[Role]:
+    def __iter__(self) -> Iterator[ReplicaRole]:
         return iter(list(self._roles.values()))
 
-    def role_of(self, replica: Replica) -> Role | None:
+    def role_of(self, replica: HostedReplica) -> ReplicaRole | None:
         return self._roles.get(TopicIdPartition(replica.topic_id, replica.topic, replica.index))
 
-    def take_up(self, replica: Replica) -> None:
+    def take_up(self, replica: HostedReplica) -> None:
         """The role of ``replica`` or its configuration may have changed: do what it asks for now. Idempotent."""
         if self._stopped:
             return
@@ -150,11 +150,11 @@ class RemoteLogManager:
         if role is not None:
             self._end(role)
         if log is not None and log.remote_enabled:
-            self._begin(Role(replica, self.tier.runtime.clock))
+            self._begin(ReplicaRole(replica, self.tier.runtime.clock))
         elif role is not None:
             self._forget(role.partition)
 
-    def drop(self, replica: Replica, *, erase_remote: bool = False) -> None:
+    def drop(self, replica: HostedReplica, *, erase_remote: bool = False) -> None:
         """The replica leaves this broker. ``erase_remote``: and everything of it leaves the tier."""
         role = self.role_of(replica)
         if role is not None and not self._stopped:
@@ -165,7 +165,7 @@ class RemoteLogManager:
         elif not erase_remote:
             self.tier.given_up.forget(partition)
 
-    def _begin(self, role: Role) -> None:
+    def _begin(self, role: ReplicaRole) -> None:
         self._roles[role.partition] = role
         assigned = [role.partition]
         self.tier.metadata.assign(assigned if role.leads else (), () if role.leads else assigned)
@@ -176,18 +176,18 @@ class RemoteLogManager:
             role.task_began()
             self._tasks.spawn(self._repeat(role, job), name=f"{job.name} {role.replica.topic}-{role.replica.index}")
 
-    def _jobs_of(self, role: Role) -> Sequence[Job]:
+    def _jobs_of(self, role: ReplicaRole) -> Sequence[Job]:
         if role.leads:
             return (Job("copy", self.copying, copy_round), Job("expire", self.expiring, expire_round))
         return (Job("follow", self.following, follow_round),)
 
-    def _end(self, role: Role) -> None:
+    def _end(self, role: ReplicaRole) -> None:
         role.end()
         self._gauges.hide(role)
         del self._roles[role.partition]
         del self._jobs[role]
 
-    def _leave(self, role: Role, *, erase_remote: bool) -> None:
+    def _leave(self, role: ReplicaRole, *, erase_remote: bool) -> None:
         self._end(role)
         if erase_remote:
             self._erasing[role.partition] = False
@@ -201,7 +201,7 @@ class RemoteLogManager:
         if not any(other.topic == partition.topic for other in self._roles):
             self.tier.meters.forget(partition.topic)
 
-    def _switched_off(self, role: Role, log: PartitionLog) -> None:
+    def _switched_off(self, role: ReplicaRole, log: PartitionLog) -> None:
         """The topic is tiered no more (KIP-950): the log begins with its first local record, and the leader deletes
         what is in the tier."""
         leads = role.replica.is_leader
@@ -215,7 +215,7 @@ class RemoteLogManager:
                 return  # it went with its directory
         self._leave(role, erase_remote=leads and log.config.remote_log_delete_on_disable)
 
-    def _begin_with_local(self, replica: Replica, log: PartitionLog) -> None:
+    def _begin_with_local(self, replica: HostedReplica, log: PartitionLog) -> None:
         """What was in the tier is no part of this leader's log any more."""
         try:
             log.increment_log_start(log.local_log_start_offset)
@@ -224,7 +224,7 @@ class RemoteLogManager:
 
     # -- work
 
-    async def ready(self, role: Role) -> None:
+    async def ready(self, role: ReplicaRole) -> None:
         """Until the metadata of its partition is known. Raises MetadataNotReady where that takes too long."""
         partition = role.partition
         if not await self.tier.metadata.wait_ready(partition, self._interval):
@@ -232,7 +232,7 @@ class RemoteLogManager:
                 f"the remote log metadata of {partition.topic}-{partition.partition} is not read yet"
             )
 
-    async def run_now(self, replica: Replica) -> None:
+    async def run_now(self, replica: HostedReplica) -> None:
         """One round of each of its jobs, at once. Raises what the round raises."""
         role = self.role_of(replica)
         if role is None:
@@ -248,7 +248,7 @@ class RemoteLogManager:
     def _interval(self) -> float:
         return float(self.tier.get(INTERVAL)) / 1000
 
-    async def _repeat(self, role: Role, job: Job) -> None:
+    async def _repeat(self, role: ReplicaRole, job: Job) -> None:
         try:
             if delay := self.tier.get(INITIAL_DELAY):
                 await role.pause(delay / 1000)
@@ -262,14 +262,14 @@ class RemoteLogManager:
         finally:
             role.task_ended()
 
-    async def _once(self, role: Role, job: Job) -> None:
+    async def _once(self, role: ReplicaRole, job: Job) -> None:
         try:
             with cancelled_calls():
                 await job.work(self.tier, role)
         except FAILURES as error:
             self.tier.report(f"remote log: {job.name} failed", role.replica, error)
 
-    async def _erase(self, role: Role) -> None:
+    async def _erase(self, role: ReplicaRole) -> None:
         """Delete what the tier has of a partition now. Where it is tiered again meanwhile, what is not announced to be
         deleted stays: brokers may have deleted their own copies of it since."""
         await role.idle()

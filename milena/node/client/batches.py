@@ -1,4 +1,4 @@
-"""A partition's batches on their way out: records collect in the last one while the first is being sent."""
+"""A partition's batches before they are sent: records collect in the last one while the first is in flight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milena.protocol.types import ProducerEpoch, ProducerId
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
-    """An idempotent producer as brokers know it."""
+    """The producer id and epoch of an idempotent producer."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
@@ -22,8 +22,8 @@ class ProducerIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Where a record went. ``offset`` is -1 where the broker did not say (acks=0). ``timestamp`` is ms. ``identity`` is
-    what an idempotent producer had when it was sent."""
+    """The position of a produced record. ``offset`` is -1 if the broker did not return it (acks=0). ``timestamp`` is
+    ms. ``identity`` is the producer id and epoch that it was sent with."""
 
     topic: str
     partition: int
@@ -41,9 +41,9 @@ class PendingBatch:
     timestamps: list[int] = field(default_factory=list)
     waiting: list[asyncio.Future[Produced]] = field(default_factory=list)
     uncertain: bool = False
-    """An attempt was made whose outcome nobody knows."""
+    """An attempt was made whose outcome is unknown."""
     identity: ProducerIdAndEpoch | None = None
-    """Under which it is encoded."""
+    """The producer id and epoch that it is encoded with."""
 
     @property
     def size(self) -> int:
@@ -72,7 +72,7 @@ class PendingBatch:
 
 @dataclass(slots=True)
 class Lane:
-    """One partition's queue. ``sequence`` counts under ``identity``; one batch at a time is under way."""
+    """One partition's queue of batches. ``sequence`` counts under ``identity``; one batch at a time is in flight."""
 
     topic: str
     partition: int
@@ -91,9 +91,9 @@ class Lane:
         limit: int,
         deadline: float,
     ) -> tuple[asyncio.Future[Produced], bool]:
-        """The record's future, and whether a new batch was begun for it. ``limit``: bytes of a batch, uncompressed."""
+        """The record's future, and whether a new batch was started for it. ``limit``: uncompressed bytes of a batch."""
         extra = sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)
-        # The first batch is no longer open once it is being sent.
+        # The first batch is closed to new records once it is being sent.
         closed = 1 if self.sending else 0
         batch = self.batches[-1] if len(self.batches) > closed else None
         begun = batch is None or not batch.builder.room_for(key, value, limit - extra)

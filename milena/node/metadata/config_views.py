@@ -1,7 +1,7 @@
-"""What DescribeConfigs shows: each key's value, where it comes from, and what it would be otherwise.
+"""The entries of DescribeConfigs: each key's value, its source, and its synonyms.
 
 Follows Kafka's ConfigHelper: a value's source is that of its first synonym, and a value without synonyms is a default.
-Pure functions over the configuration of this node and the metadata image.
+Pure functions of this node's configuration and the metadata image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from milena.runtime.numbers import whole
 CONFIGURED = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
-"""Types of resources that have a configuration."""
+"""The resource types that have a configuration."""
 
 
 class ConfigSource(IntEnum):
@@ -53,7 +53,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigView:
-    """One request's way of looking. ``keys`` None shows all."""
+    """The options of one request. ``keys`` None selects all."""
 
     config: NodeConfig
     image: MetadataImage
@@ -62,7 +62,7 @@ class ConfigView:
     documentation: bool
 
     def describe(self, resource_type: int, name: str) -> list[dict[str, Any]]:
-        """The entries of one resource. Raises KafkaError where it does not exist or is not this node's to tell."""
+        """The entries of one resource. Raises KafkaError if it does not exist or another node must describe it."""
         if resource_type == TOPIC_RESOURCE:
             return self._topic(name)
         if resource_type == BROKER_RESOURCE:
@@ -105,7 +105,7 @@ class ConfigView:
         return self.topic_entries(self.image.config(TOPIC_RESOURCE, name))
 
     def topic_entries(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The entries of a topic with the configuration ``own``, which need not exist (yet)."""
+        """The entries of a topic with the configuration ``own``; the topic need not exist."""
         entries = []
         for key_name, key in self._wanted(TOPIC_KEYS.items()):
             if key_name.startswith("internal.") and key_name not in own:
@@ -161,7 +161,7 @@ class ConfigView:
         return sorted(item for item in items if self.keys is None or item[0] in self.keys)
 
     def _synonyms(self, name: str) -> list[dict[str, Any]]:
-        """A broker key's values in the order in which they count, from its own name on."""
+        """A broker key's values in order of precedence, starting with its own name."""
         names = _family(name)
         config = self.config
         levels: list[tuple[ConfigSource, Callable[[str], str | None]]] = [
@@ -196,7 +196,7 @@ class ConfigView:
 
 
 def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The default and the value of a key of groups or client metrics; what cannot be read is shown as it is."""
+    """The default and the value of a key of groups or client metrics; an unreadable value is shown as it is."""
     default = None if isinstance(key.default, Required) else render(key.default)
     if key.name not in own:
         return default, default
@@ -211,7 +211,7 @@ def _synonym(name: str, value: str | None, source: ConfigSource) -> dict[str, An
 
 
 def _plain(name: str, value: str, source: ConfigSource) -> dict[str, Any]:
-    """An entry that has no default behind it."""
+    """An entry without a default."""
     return {
         "name": name,
         "value": value,
@@ -225,7 +225,7 @@ def _plain(name: str, value: str, source: ConfigSource) -> dict[str, Any]:
 
 
 def _family(name: str) -> tuple[str, ...]:
-    """The keys of which the first that is set counts, ``name`` among them."""
+    """The keys of which the first one that is set applies, including ``name``."""
     for first, others in SYNONYMS.items():
         if name == first or name in others:
             return (first, *others)
@@ -238,13 +238,13 @@ def _is_dynamic(name: str) -> bool:
 
 
 def _is_sensitive(name: str) -> bool:
-    """Kafka hides what it does not know, since it may be a secret."""
+    """Whether to hide the value. Kafka hides unknown keys, since they may be secrets."""
     key = DYNAMIC_KEYS.get(name)
     return key is None or key.sensitive
 
 
 def all_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The results of one request. As in Kafka's ConfigHelper, a type that has no configuration fails all of them."""
+    """The results of one request. As in Kafka's ConfigHelper, a type without configuration fails all of them."""
     strange = next((one["resource_type"] for one in results if one["resource_type"] not in CONFIGURED), None)
     if strange is None:
         return results

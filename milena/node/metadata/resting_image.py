@@ -1,6 +1,6 @@
-"""The metadata that a stopped node's folder holds, read without a node. Nothing there is changed.
+"""The metadata in a stopped node's folder, read without a node. Nothing there is changed.
 
-What was not committed is in it too, if it lies at the end of the log: nobody says here where that begins.
+Uncommitted records at the end of the log are included: the log alone does not say where they begin.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fetching a snapshot of the metadata log, piece by piece (FetchSnapshot, KIP-630)."""
+"""Fetching a snapshot of the metadata log in chunks (FetchSnapshot, KIP-630)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ async def fetch_snapshot(
     node_id: NodeId,
     cluster_id: str | None,
 ) -> NewLeader | Stale | FetchRefused | None:
-    """Fetch ``snapshot`` into ``store``; None when it is there, else why not, and nothing is left of it.
+    """Fetch ``snapshot`` into ``store``; None on success, else the reason; a partial file is then deleted.
 
-    Raises what a channel raises, and OSError.
+    Raises the errors of a channel, and OSError.
     """
     partial = store.create(snapshot)
     finished = False
@@ -46,7 +46,7 @@ async def fetch_snapshot(
             if partial.size == piece.size:
                 try:
                     partial.check()
-                except ValueError as error:  # damaged batches and records that contradict each other are of this kind
+                except ValueError as error:  # including damaged batches and contradictory records
                     get_logger("observer").error("a fetched snapshot cannot be used", reason=str(error))
                     return FetchRefused(ErrorCode.CORRUPT_MESSAGE)
                 partial.finish()
@@ -77,7 +77,7 @@ def _request(
 def _problem(
     response: Any, partial: PartialSnapshot, snapshot: MetadataSnapshotId, quorum: Quorum
 ) -> NewLeader | Stale | FetchRefused | None:
-    """Why this piece cannot be taken."""
+    """The reason why this chunk cannot be used; None if it can."""
     if response.error_code:
         return FetchRefused(int(response.error_code))
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:

@@ -1,8 +1,8 @@
-"""Snapshots of the metadata log: their names, their files, their content (KIP-630).
+"""Snapshots of the metadata log: names, files, content (KIP-630).
 
-A snapshot ``<end offset>-<epoch>.checkpoint`` stands for every record below its end offset. It is a log of its own:
-a control batch with SnapshotHeader, batches of metadata records, a control batch with SnapshotFooter. While it is
-written or fetched it is called ``.checkpoint.part``; it gets its name when all of it is synced.
+A snapshot ``<end offset>-<epoch>.checkpoint`` replaces every record below its end offset. It is a log of its own: a
+control batch with SnapshotHeader, batches of metadata records, a control batch with SnapshotFooter. While it is written
+or fetched it is named ``.checkpoint.part``; it gets its final name once it is synced.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class CorruptMetadataSnapshot(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class MetadataSnapshotId:
-    """``end_offset`` is the first offset that the snapshot does not stand for; ``epoch`` that of the record before."""
+    """``end_offset`` is the first offset that the snapshot does not include; ``epoch`` is that of the record before
+    it."""
 
     end_offset: Offset
     epoch: LeaderEpoch
@@ -48,7 +49,7 @@ class MetadataSnapshotId:
 
 
 BOOTSTRAP_ID: Final = MetadataSnapshotId(Offset(0), LeaderEpoch(0))
-"""What formatting writes; it is loaded, and never replicated."""
+"""The snapshot that formatting writes; it is loaded, and never replicated."""
 
 
 def parse_file_name(name: str) -> MetadataSnapshotId | None:
@@ -66,7 +67,7 @@ class SnapshotStore:
         self._ids: list[MetadataSnapshotId] = []
 
     def open(self) -> None:
-        """Look at what is there and remove what was never finished. Raises OSError."""
+        """List the snapshots and remove unfinished ones. Raises OSError."""
         self._disk.make_folders(self._folder)
         names = self._disk.list(self._folder)
         self._ids = sorted(found for name in names if (found := parse_file_name(name)) is not None)
@@ -106,14 +107,14 @@ class SnapshotStore:
             file.close()
 
     def create(self, snapshot: MetadataSnapshotId) -> PartialSnapshot:
-        """Begin to write a snapshot, anew where a part of it is there."""
+        """Start writing a snapshot; an existing part of it is discarded."""
         path = self._path(snapshot)
         part = path + ".part"
         self._disk.remove(part)
         return PartialSnapshot(self, snapshot, self._disk.open(part, create=True))
 
     def write(self, snapshot: MetadataSnapshotId, batches: Iterable[bytes]) -> None:
-        """Write a whole snapshot. Raises OSError; nothing is left then."""
+        """Write a whole snapshot. After an OSError no part of it is left."""
         partial = self.create(snapshot)
         try:
             for batch in batches:
@@ -124,18 +125,18 @@ class SnapshotStore:
             raise
 
     def delete_before(self, snapshot: MetadataSnapshotId) -> None:
-        """Remove those that end before ``snapshot`` does."""
+        """Remove the snapshots that end before ``snapshot``."""
         for old in [old for old in self._ids if old < snapshot]:
             self._disk.remove(self._path(old))
             self._ids.remove(old)
 
     def set_aside(self, snapshot: MetadataSnapshotId) -> None:
-        """It cannot be used: it stays under another name. Raises OSError."""
+        """Rename a snapshot that cannot be used, so that it is ignored. Raises OSError."""
         self._disk.rename(self._path(snapshot), self._path(snapshot) + SET_ASIDE)
         self._ids.remove(snapshot)
 
     def finished(self, snapshot: MetadataSnapshotId) -> None:
-        """The part of this snapshot is complete: give it its name."""
+        """The part file is complete: give it its final name."""
         path = self._path(snapshot)
         self._disk.rename(path + ".part", path)
         if snapshot not in self._ids:
@@ -165,7 +166,7 @@ class PartialSnapshot:
         self._file.append([data])
 
     def check(self) -> None:
-        """Whether what was written makes an image. Raises CorruptMetadataSnapshot, ReplayError."""
+        """Verify that the written bytes make an image. Raises CorruptMetadataSnapshot, ReplayError."""
         image_of(self.id, self._file.pread(self._file.size, 0))
 
     def finish(self) -> None:
@@ -174,8 +175,8 @@ class PartialSnapshot:
         self._store.finished(self.id)
 
     def abandon(self) -> None:
-        """Never raises: an error here would take the place of what ended the work, a cancellation among it. What a
-        failing disk keeps goes at the next start."""
+        """Never raises: an error here would replace the one that ended the work, for example a cancellation. Files that
+        a failing disk does not remove are removed at the next start."""
         with contextlib.suppress(OSError):
             self._file.close()
             self._store.abandoned(self.id)
@@ -184,7 +185,7 @@ class PartialSnapshot:
 def snapshot_batches(
     records: Iterable[MetadataRecord], epoch: LeaderEpoch, *, metadata_version: int, last_timestamp: int, now_ms: int
 ) -> Iterator[bytes]:
-    """The batches of a snapshot. ``last_timestamp`` (ms) is that of the last record it stands for."""
+    """The batches of a snapshot. ``last_timestamp`` (ms) is that of the last record it includes."""
     header = SnapshotHeader(last_contained_log_timestamp=last_timestamp)
     yield control_batch([header], timestamp=now_ms, base_offset=Offset(0), leader_epoch=epoch)
     next_offset = 1
@@ -203,7 +204,7 @@ def snapshot_batches(
 
 
 def image_batches(image: MetadataImage, now_ms: int) -> Iterator[bytes]:
-    """The batches of a snapshot of ``image``, whose records are taken at this call."""
+    """The batches of a snapshot of ``image``, whose records are collected by this call."""
     return snapshot_batches(
         list(to_records(image)),
         image.epoch,
@@ -214,17 +215,17 @@ def image_batches(image: MetadataImage, now_ms: int) -> Iterator[bytes]:
 
 
 def image_id(image: MetadataImage) -> MetadataSnapshotId:
-    """The id of a snapshot taken of ``image``."""
+    """The id of a snapshot of ``image`` taken now."""
     return MetadataSnapshotId(Offset(image.offset + 1), image.epoch)
 
 
 def load_image(store: SnapshotStore, snapshot: MetadataSnapshotId) -> MetadataImage:
-    """The image that a snapshot holds. Raises CorruptMetadataSnapshot, and ReplayError for records that contradict."""
+    """The image in a snapshot. Raises CorruptMetadataSnapshot, and ReplayError if its records are contradictory."""
     return image_of(snapshot, store.read(snapshot))
 
 
 def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[MetadataSnapshotId, str]]:
-    """The image of the latest snapshot that is sound, and why each one after it is not."""
+    """The image of the latest valid snapshot, and the reason why each later one is invalid."""
     damaged: dict[MetadataSnapshotId, str] = {}
     for snapshot in reversed(store.ids):
         try:
@@ -235,7 +236,7 @@ def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[Metada
 
 
 def image_of(snapshot: MetadataSnapshotId, data: bytes) -> MetadataImage:
-    """The image that the bytes of a snapshot hold. Raises as ``load_image``."""
+    """The image in the bytes of a snapshot. Raises as ``load_image``."""
     image = MetadataImage()
     replayer = Replayer(image)
     last_timestamp = -1
@@ -254,7 +255,7 @@ def image_of(snapshot: MetadataSnapshotId, data: bytes) -> MetadataImage:
 def read_records(data: memoryview) -> Iterator[object]:
     """Every record of a snapshot or bootstrap file: control records as they are, metadata records decoded.
 
-    Raises CorruptBatch where a batch is damaged, the footer is missing, or bytes are left over.
+    Raises CorruptBatch if a batch is damaged, the footer is missing, or bytes are left over.
     """
     position = 0
     finished = False

@@ -1,5 +1,5 @@
-"""What a broker shows of the partitions that it leads in the tier (docs/kafka-semantics.md: Metrics); read when
-somebody asks."""
+"""Gauges of the partitions that a broker leads in the tier (docs/kafka-semantics.md: Metrics); computed when they are
+read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MANAGER: Final = "kafka_log_remote_remotelogmanager"
 
 
 def waiting_segments(role: ReplicaRole) -> list[Segment]:
-    """Closed segments that are not in the tier; none where nothing is copied."""
+    """Closed segments that are not in the tier; empty if nothing is copied."""
     log = role.log
     return tiering.only_local(log)[:-1] if log is not None and tiering.is_copied(log) else []
 
@@ -43,7 +43,7 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[ReplicaRole], float]], ...]] = (
     ("remotelogsizebytes", "Bytes in the tier.", lambda role: role.figures.remote_size),
     (
         "remotelogsizecomputationtime",
-        "Milliseconds that the last look for expired segments took.",
+        "Duration of the last search for expired segments, in milliseconds.",
         lambda role: role.figures.computation_ms,
     ),
 )
@@ -51,7 +51,7 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[ReplicaRole], float]], ...]] = (
 
 
 class TierGauges:
-    """Puts the gauges of led partitions into the registry, and takes them out again."""
+    """Registers the gauges of led partitions, and removes them."""
 
     def __init__(self, metrics: Metrics, pools: tuple[Pool, ...]) -> None:
         self._metrics = metrics
@@ -59,7 +59,7 @@ class TierGauges:
         metrics.gauge(
             f"{_MANAGER}_remotelogmanagertasksavgidlepercent",
             lambda: sum(pool.idle_share for pool in pools) / len(pools),
-            "Share of the places for work on the tier that are free, 0 to 1.",
+            "Share of the tier's task threads that are idle, 0 to 1.",
         )
 
     def show(self, role: ReplicaRole) -> None:
@@ -75,7 +75,7 @@ class TierGauges:
         self._metrics.gauge(
             f"{_MANAGER}_retentionsizeinpercent",
             lambda: _share(role, role.figures.retained_size, local=False),
-            "Size of the log, with the tier, in percent of retention.bytes.",
+            "Size of the log, including the tier, in percent of retention.bytes.",
             **labels,
         )
         self._metrics.gauge(

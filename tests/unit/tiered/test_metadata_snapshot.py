@@ -44,7 +44,7 @@ def test_all_segments_share_one_partition() -> None:
 
 @pytest.mark.parametrize("other", [TopicIdPartition(UUID(int=78), "t", 0), TopicIdPartition(UUID(int=77), "t", 1)])
 def test_the_snapshot_of_another_partition_is_refused(other: TopicIdPartition) -> None:
-    with pytest.raises(CorruptRemoteLogSnapshot, match="it is of partition 0"):
+    with pytest.raises(CorruptRemoteLogSnapshot, match="it belongs to partition 0"):
         decode_snapshot(encode_snapshot(PARTITION, snapshot()), other)
 
 

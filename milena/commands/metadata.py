@@ -12,8 +12,8 @@ from milena.command_line.options import CommandLine, Option, Positional, Values,
 
 if TYPE_CHECKING:
     from milena.commands.metadata_repair import Mended
-    from milena.node.metadata.committed_offset import CommittedOffset
-    from milena.node.metadata.snapshots import SnapshotId
+    from milena.node.metadata.committed_offset import CommittedOffsetFile
+    from milena.node.metadata.snapshots import MetadataSnapshotId
     from milena.protocol.types import Offset
     from milena.runtime.disk import Disk
     from milena.storage.log.survey import Survey
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check(values: Values) -> int:
     from milena.controller.log.log_damage import MetadataLost, judge
-    from milena.node.metadata.committed_offset import CommittedOffset
+    from milena.node.metadata.committed_offset import CommittedOffsetFile
     from milena.protocol.types import Offset
     from milena.runtime.files import RealDisk
 
@@ -85,7 +85,7 @@ def _check(values: Values) -> int:
     if latest is not None:
         print(f"snapshot: {latest.file_name}, for what is before offset {latest.end_offset}")
     try:
-        judge(found, folder, _end_of(latest), _committed(CommittedOffset(disk, folder), damaged) or Offset(0))
+        judge(found, folder, _end_of(latest), _committed(CommittedOffsetFile(disk, folder), damaged) or Offset(0))
     except MetadataLost as lost:
         print(lost)
         return 1
@@ -94,7 +94,7 @@ def _check(values: Values) -> int:
 
 def _repair(values: Values) -> int:
     from milena.commands.metadata_repair import OtherLog, mend
-    from milena.node.metadata.committed_offset import CommittedOffset
+    from milena.node.metadata.committed_offset import CommittedOffsetFile
     from milena.runtime.files import RealDisk
     from milena.storage.log.segment_swap import finish_swap, swap_segments
     from milena.storage.log.survey import survey
@@ -115,7 +115,7 @@ def _repair(values: Values) -> int:
                     break
         except OtherLog as other:
             raise UserError(str(other)) from None
-        committed = CommittedOffset(disk, folder)
+        committed = CommittedOffsetFile(disk, folder)
         if not values.cut:
             _check_whole(mended, _committed(committed, damaged))
         if latest is None and mended.start > 0:
@@ -133,12 +133,14 @@ def _repair(values: Values) -> int:
     return 0
 
 
-def _committed(known: CommittedOffset, damaged: Sequence[SnapshotId]) -> Offset | None:
+def _committed(known: CommittedOffsetFile, damaged: Sequence[MetadataSnapshotId]) -> Offset | None:
     """What is before it was committed, as far as that is known: a snapshot that cannot be used says so too."""
     return max((end for end in (known.read(), *map(_end_of, damaged)) if end is not None), default=None)
 
 
-def _give_up(disk: Disk, folder: str, end: Offset, known: CommittedOffset, damaged: Sequence[SnapshotId]) -> None:
+def _give_up(
+    disk: Disk, folder: str, end: Offset, known: CommittedOffsetFile, damaged: Sequence[MetadataSnapshotId]
+) -> None:
     """A controller would refuse to start without what is said to be committed behind ``end``."""
     from milena.node.metadata.snapshots import SET_ASIDE
 
@@ -220,11 +222,11 @@ def _same_cluster(disk: Disk, folder: str, copy: str) -> None:
         raise UserError(f"{copy} is of cluster {ids[1]}, not {ids[0]}")
 
 
-def _look(disk: Disk, folder: str) -> tuple[Survey, SnapshotId | None, list[SnapshotId]]:
+def _look(disk: Disk, folder: str) -> tuple[Survey, MetadataSnapshotId | None, list[MetadataSnapshotId]]:
     """The log from its latest sound snapshot on, that, and the damaged ones after it."""
     from milena.storage.log.survey import survey
 
-    damaged: list[SnapshotId] = []
+    damaged: list[MetadataSnapshotId] = []
     latest = None
     for snapshot in reversed(_snapshots(disk, folder)):
         if _is_sound(disk, folder, snapshot):
@@ -234,13 +236,13 @@ def _look(disk: Disk, folder: str) -> tuple[Survey, SnapshotId | None, list[Snap
     return survey(disk, folder, since=_end_of(latest)), latest, damaged
 
 
-def _snapshots(disk: Disk, folder: str) -> list[SnapshotId]:
+def _snapshots(disk: Disk, folder: str) -> list[MetadataSnapshotId]:
     from milena.node.metadata.snapshots import parse_file_name
 
     return sorted(found for name in disk.list(folder) if (found := parse_file_name(name)) is not None)
 
 
-def _is_sound(disk: Disk, folder: str, snapshot: SnapshotId) -> bool:
+def _is_sound(disk: Disk, folder: str, snapshot: MetadataSnapshotId) -> bool:
     from milena.node.metadata.snapshots import image_of
 
     try:
@@ -251,13 +253,13 @@ def _is_sound(disk: Disk, folder: str, snapshot: SnapshotId) -> bool:
     return True
 
 
-def _end_of(snapshot: SnapshotId | None) -> Offset:
+def _end_of(snapshot: MetadataSnapshotId | None) -> Offset:
     from milena.protocol.types import Offset
 
     return Offset(0) if snapshot is None else snapshot.end_offset
 
 
-def _starts(found: Survey, latest: SnapshotId | None) -> list[Offset]:
+def _starts(found: Survey, latest: MetadataSnapshotId | None) -> list[Offset]:
     """Where the mended log may begin: with what no snapshot covers, or before it; the first with which anything is
     found counts."""
     from milena.protocol.types import Offset

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     from milena.runtime.lean_import import lean_import
 
     with lean_import():
-        from milena.commands.serving import Serving
+        from milena.commands.serving import NodeProcess
         from milena.config.values import ConfigError
         from milena.runtime.logging import configure
         from milena.runtime.process import run_node
@@ -68,12 +68,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         configure(level=values.log_level)
         config = read_config(values, use_environment=cluster is None)
-        serving = Serving(config, values, cluster, is_child=is_child)
+        process = NodeProcess(config, values, cluster, is_child=is_child)
     except ConfigError as error:
         raise UserError(str(error)) from None
     except ValueError as error:
         raise UserError(f"--log-level: {error}") from None
-    return run_node(serving.run)
+    return run_node(process.run)
 
 
 def read_config(values: Values, *, use_environment: bool) -> NodeConfig:

@@ -1,4 +1,4 @@
-"""What a node's process does from start to end: its roles in order, the control page, and telling who wants to know."""
+"""The process of one node from start to end: its roles in order, the control page, and status reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BROKERS_FIRST: Final = 5.0
 """Seconds that a controller gives the brokers when the whole cluster ends; less than runtime.process.ORPHAN_GRACE."""
 
 
-class Serving:
+class NodeProcess:
     """One node. ``run`` is the main coroutine of its process."""
 
     def __init__(self, config: NodeConfig, values: Values, cluster: ClusterDir | None, *, is_child: bool) -> None:

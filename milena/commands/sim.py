@@ -1,4 +1,4 @@
-"""`milena sim`: a whole cluster in one process, on a simulated clock, network and disk, under load and faults."""
+"""`milena sim`: a whole cluster in one process, with simulated clock, network and disk, under load and faults."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from milena.lab.world.trace import quiet_logs, show_logs
 SWITCH = {None: None, "on": True, "off": False}
 SIM = CommandLine(
     "sim",
-    "Run a controller and three to five brokers under load and faults, in virtual time, and judge what happened.\n"
-    "The seed decides everything: the same seed gives the same trace, in any process on any machine. The trace goes\n"
-    "to standard output; it ends with the verdict and a digest. The exit code is 1 where something was wrong.",
+    "Run a controller and three to five brokers under load and faults, in virtual time, and check the results.\n"
+    "The seed determines everything: the same seed gives the same trace, in any process on any machine. The trace\n"
+    "goes to standard output; it ends with the verdict and a digest. The exit code is 1 if there is a violation.",
     options=[
-        Option("--seed", "which run", "N", default=0, convert=int),
-        Option("--steps", "faults of nodes in the run; faults of links come on top", "M", default=STEPS, convert=int),
-        Option("--faults", f"only these kinds, with commas: {', '.join(KINDS)}", "KINDS"),
-        Option("--tier", "whether topics are tiered: on or off; without it odd seeds have a tier", "ON"),
-        Option("--groups", "whether there are more groups than one: on or off; without it two seeds of four", "ON"),
-        Option("--history", "write what the clients saw to FILE, one JSON object per line", "FILE"),
+        Option("--seed", "the seed of the run", "N", default=0, convert=int),
+        Option("--steps", "number of node faults in the run; link faults are added", "M", default=STEPS, convert=int),
+        Option("--faults", f"only these kinds of faults, separated by commas: {', '.join(KINDS)}", "KINDS"),
+        Option("--tier", "tiered topics: on or off; by default odd seeds have them", "ON"),
+        Option("--groups", "more than one consumer group: on or off; by default in two seeds of four", "ON"),
+        Option("--history", "write the history of client operations to FILE, one JSON object per line", "FILE"),
         Option(
             "--soak",
-            "run seeds for so long, or until one fails, without traces: at random, or from --seed on",
+            "run seeds for this time, or until one fails, without traces: random ones, or from --seed on",
             "SECONDS",
             convert=float,
         ),
@@ -47,7 +47,7 @@ SIM = CommandLine(
 
 
 class Has(NamedTuple):
-    """What a run has; None where its seed decides. As text: the options."""
+    """The optional parts of a run; None if its seed determines them. As text: the options."""
 
     tier: bool | None
     groups: bool | None
@@ -69,29 +69,32 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError(str(error)) from None
     for name, value in (("--tier", options.tier), ("--groups", options.groups)):
         if value not in SWITCH:
-            raise UsageError(f"{name} {value}: it is on or off")
+            raise UsageError(f"{name} {value}: must be on or off")
     has = Has(SWITCH[options.tier], SWITCH[options.groups])
     if options.steps < 0 or options.seed < 0:
-        raise UsageError("--seed and --steps are not negative")
+        raise UsageError("--seed and --steps must not be negative")
     if options.soak is not None:
         quiet_logs()
         return _soak(options.soak, options.steps, kinds, has, options.seed if "seed" in options.given else None)
     if options.history is not None:
-        _save(options.history, [])  # a path that cannot be written is named before the run
+        _save(options.history, [])  # an unwritable path is reported before the run
     show_logs(_print)
     report = _run(options.seed, options.steps, kinds, has, _print)
     if report is None:
         return 1
     if options.history is not None:
         _save(options.history, report.history)
-    print(f"seed {options.seed}: {'wrong' if report.violations else 'right'}, digest {report.digest}")
+    verdict = (
+        f"failed, {_counted(len(report.violations), 'violation')}" if report.violations else "passed, no violations"
+    )
+    print(f"seed {options.seed}: {verdict}, digest {report.digest}")
     return 1 if report.violations else 0
 
 
 def _run(
     seed: int, steps: int, kinds: Sequence[str], has: Has, listener: Callable[[str], object] | None
 ) -> Report | None:
-    """None where the run broke off; what was wrong is printed."""
+    """Run one seed and print its violations; None if the run was aborted."""
     try:
         report = run_seed(seed, steps=steps, faults=kinds, tier=has.tier, groups=has.groups, listener=listener)
     except Exception:
@@ -102,6 +105,10 @@ def _run(
     return report
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _soak(seconds: float, steps: int, kinds: Sequence[str], has: Has, first: int | None) -> int:
     began = time.monotonic()
     count, simulated = 0, 0.0
@@ -110,11 +117,12 @@ def _soak(seconds: float, steps: int, kinds: Sequence[str], has: Has, first: int
         report = _run(seed, steps, kinds, has, None)
         if report is None or report.violations:
             faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kinds)}"
-            print(f"see it with: milena sim --seed {seed} --steps {steps}{faults}{has}")
+            print(f"to reproduce: milena sim --seed {seed} --steps {steps}{faults}{has}")
             return 1
         count += 1
         simulated += report.seconds
-    print(f"{count} seeds right, {simulated / 3600:.2f} simulated hours, {simulated / passed:.1f} of them per hour")
+    rate = f"{simulated / 3600:.2f} simulated hours, {simulated / passed:.1f} of them per hour"
+    print(f"{_counted(count, 'seed')} passed, {rate}")
     return 0
 
 

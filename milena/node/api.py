@@ -1,10 +1,10 @@
-"""What an API module sees: the request's context, and the table that finds the module.
+"""The interface of API modules: the context of a request, and the table that maps API keys to modules.
 
 An API module (``milena/broker/apis/*.py``, ``milena/controller/apis/*.py``, one per API key) has ``handle(node, ctx,
 request)``.
 
 * By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, or an
-  awaitable of them, or None where it has answered through ``ctx`` or will do so later.
+  awaitable of them, or None if it has answered through ``ctx`` or will do so later.
 * With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
   call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
 * An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
@@ -36,7 +36,7 @@ Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who sent a request, as authorizers name it."""
+    """The sender of a request, as authorizers name it."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 @dataclass(slots=True)
 class Caller:
-    """One client connection as requests see it. The software fields are filled by ApiVersions v3 and later."""
+    """One client connection as its requests see it. ApiVersions v3 and later set the software fields."""
 
     listener_name: str
     client_host: str
@@ -60,18 +60,18 @@ class Caller:
     _tell: list[Callable[[], None]] = field(default_factory=list)
 
     def when_gone(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` when the connection has ended."""
+        """Call ``tell`` when the connection has been closed."""
         self._tell.append(tell)
 
     def gone(self) -> None:
-        """The connection has ended."""
+        """The connection was closed."""
         for tell in self._tell:
             tell()
         self._tell.clear()
 
 
 class Answers(Protocol):
-    """Where answered requests go: a connection's slot queue, or the capture of an embedded request."""
+    """Receives answered requests: a connection's slot queue, or the capture of an embedded request."""
 
     @property
     def closed(self) -> bool: ...
@@ -79,7 +79,7 @@ class Answers(Protocol):
     def answered(self, ctx: RequestContext) -> None: ...
 
     def hold(self, ctx: RequestContext) -> None:
-        """Let what follows on the connection wait until ``release``, or until this request is answered."""
+        """Make later requests of the connection wait until ``release``, or until this request is answered."""
         ...
 
     def release(self, ctx: RequestContext) -> None: ...
@@ -98,7 +98,7 @@ class ApiModule:
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """One served (API key, version): its module's callables and its meters. ``name`` is Kafka's (``ListOffsets``)."""
+    """One served (API key, version): its module's callables and its metrics. ``name`` is Kafka's (``ListOffsets``)."""
 
     name: str
     handle: Handle
@@ -109,7 +109,7 @@ class ServedApi:
 
 
 class RequestContext:
-    """One request on its way, and the slot that its answer fills. ``received_at`` is monotonic seconds."""
+    """One request in progress, and the slot for its answer. ``received_at`` is monotonic seconds."""
 
     __slots__ = ("answers", "api", "caller", "forget", "header", "parts", "received_at", "request")
 
@@ -121,13 +121,13 @@ class RequestContext:
         self.caller = caller
         self.received_at = received_at
         self.parts: list[Part] | None = None
-        """The framed response, once there; an empty list for none."""
+        """The framed response once it exists; an empty list for a request without a response."""
         self.request: Any = None
-        """The decoded request of a cold API."""
+        """The decoded request of an API without ``RAW``."""
         self.answers = answers
-        """Where the answer goes. A rule may stand in between."""
+        """Receives the answer. A rule may intercept it."""
         self.forget: Callable[[], object] | None = None
-        """Called where the connection ends before the answer, so that nothing waits for who has gone."""
+        """Called if the connection is closed before the answer, so that waits of a closed connection are dropped."""
 
     @property
     def listener_name(self) -> str:
@@ -151,7 +151,7 @@ class RequestContext:
 
     @property
     def closed(self) -> bool:
-        """The client is gone: whoever waits on its behalf may forget it."""
+        """Whether the client has disconnected: whoever waits on its behalf may drop the wait."""
         return self.answers.closed
 
     @property
@@ -161,7 +161,7 @@ class RequestContext:
     def respond(self, parts: Sequence[SizedPart | Part]) -> None:
         """Answer with the response's body; length and response header are added here.
 
-        A part that is not in memory must be a FileRange; the codecs, which know no files, only say that it has a size.
+        A part that is not in memory must be a FileRange; the codecs, which know no files, require only its size.
         """
         header = self.header
         head = response_header(header.api_key, header.api_version, header.correlation_id)
@@ -172,7 +172,7 @@ class RequestContext:
         self.fill(framed)
 
     def respond_fields(self, **fields: Any) -> None:
-        """Answer with a message built from plain fields."""
+        """Answer with a message built from plain field values."""
         self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
 
     def no_response(self) -> None:
@@ -180,25 +180,25 @@ class RequestContext:
         self.fill([])
 
     def hold(self) -> None:
-        """This request takes effect later: what follows on its connection waits until it is released or answered."""
+        """This request takes effect later: later requests of its connection wait until it is released or answered."""
         self.answers.hold(self)
 
     def release(self) -> None:
-        """The request has taken effect, though its answer may wait."""
+        """The request has taken effect, though its answer may still be outstanding."""
         self.answers.release(self)
 
     def disconnect(self, reason: str) -> None:
-        """Close the connection instead of an answer."""
+        """Close the connection instead of answering."""
         self.answers.close(reason)
 
     def lost(self) -> None:
-        """Nobody will answer any more: something failed while the request waited. The connection is closed, so that
-        its client does not wait on."""
+        """The request will not be answered: something failed while it waited. Close the connection, so that the client
+        does not wait until its time-out."""
         if not self.answered and not self.closed:
             self.disconnect(f"a {self.api.name} request failed while it waited")
 
     def answering(self, step: Callable[P, None]) -> Callable[P, None]:
-        """``step``, which answers later. Where it fails the request is lost; the error goes on to the caller."""
+        """Wrap ``step``, which answers later. If it fails, the request is lost; the error is raised to the caller."""
 
         def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
@@ -210,7 +210,7 @@ class RequestContext:
         return guarded
 
     def fill(self, parts: list[Part]) -> None:
-        """Take the framed response, an empty list for none."""
+        """Set the framed response; an empty list for none."""
         assert self.parts is None, f"request {self.header} was answered twice"
         self.parts = parts
         self.answers.answered(self)
@@ -223,7 +223,7 @@ class ApiTable:
     """
 
     def __init__(self, role_package: str, modules: Mapping[ApiKey, str], hot: Sequence[ApiKey] = ()) -> None:
-        """``hot`` keys are those that ``preload`` imports."""
+        """``preload`` imports the modules of the ``hot`` keys."""
         self._hot = hot
         self._names = {
             int(key): name if "." in name else f"{role_package}.{name}" for key, name in sorted(modules.items())
@@ -234,11 +234,11 @@ class ApiTable:
         return key in self._names
 
     def missing(self, role: Role) -> list[str]:
-        """Names of APIs that the registry offers for ``role`` and that have no module here."""
+        """The names of APIs that the registry lists for ``role`` and that have no module here."""
         return [key.name for key in served(role) if key not in self._names]
 
     def get(self, key: int) -> ApiModule:
-        """Raises KeyError for a key without a module."""
+        """Raises KeyError if the key has no module."""
         found = self._loaded.get(key)
         if found is None:
             module = importlib.import_module(self._names[key])

@@ -1,4 +1,4 @@
-"""Kafka's frame decoder in the form of the network port."""
+"""Kafka's frame decoder behind the network port's interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milena.runtime.network import FrameError
 
 
 class KafkaFramer(FrameDecoder):
-    """Raises the port's FrameError for bytes that are no frames."""
+    """Raises the port's FrameError for invalid frames."""
 
     __slots__ = ()
 
@@ -25,8 +25,8 @@ class KafkaFramer(FrameDecoder):
             raise FrameError(str(error)) from error
 
 
-class Reader(Protocol):
-    """Whose frames a ``TurnFramer`` cuts."""
+class FrameReader(Protocol):
+    """The connection whose frames a ``TurnFramer`` splits."""
 
     def read_begins(self) -> None: ...
 
@@ -36,11 +36,11 @@ class Reader(Protocol):
 
 
 class TurnFramer(KafkaFramer):
-    """Tells its reader when frames that came in one read begin and end. One that came alone is not worth it."""
+    """Tells its reader when several frames of one read begin and end. A frame that arrives alone skips both calls."""
 
     __slots__ = ("_reader",)
 
-    def __init__(self, buffers: ReceiveBuffers, max_size: int, reader: Reader) -> None:
+    def __init__(self, buffers: ReceiveBuffers, max_size: int, reader: FrameReader) -> None:
         super().__init__(buffers, max_size, reader.cut_off)
         self._reader = reader
 

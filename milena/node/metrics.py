@@ -1,9 +1,9 @@
 """The registry of a node's metrics and its Prometheus text.
 
-Names follow what jmx_exporter makes of Kafka's MBeans: domain, type and name in lower case joined by underscores
+Names follow jmx_exporter's form of Kafka's MBeans: domain, type and name in lower case joined by underscores
 (``kafka_server_brokertopicmetrics_messagesinpersec_total``), the remaining key properties as labels. A counter is one
-attribute on a slotted object: hot paths keep the object and add to it. Gauges are read when somebody asks; what there
-is of each of thousands of things is one function that goes through them.
+attribute on a slotted object: hot paths keep the object and add to it. Gauges are read when they are rendered; gauges
+with thousands of series are one function that yields all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Timing:
 
 Source: TypeAlias = Counter | Timing | Callable[[], float]
 Each: TypeAlias = Callable[[], Iterable[tuple[Mapping[str, str], float]]]
-"""Labels and value of each thing that there is at the moment."""
+"""Labels and value of each current series."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _Family:
     each: Each | None = None
 
     def now(self) -> dict[Labels, Source]:
-        """The series as they are at the moment."""
+        """The current series."""
         if self.each is None:
             return self.series
         return {_key(labels): _constant(value) for labels, value in self.each()}
@@ -68,7 +68,7 @@ class Metrics:
         self._families: dict[str, _Family] = {}
 
     def counter(self, name: str, help_text: str = "", **labels: str) -> Counter:
-        """The counter of this name and these labels, made on first use. ``name`` ends in ``_total``."""
+        """The counter with this name and these labels, created on first use. ``name`` ends in ``_total``."""
         series = self._family(name, "counter", help_text).series
         found = series.setdefault(_key(labels), Counter())
         assert isinstance(found, Counter)
@@ -85,23 +85,23 @@ class Metrics:
         self._family(name, "gauge", help_text).series[_key(labels)] = read
 
     def gauge_of_each(self, name: str, each: Each, help_text: str = "") -> None:
-        """A gauge whose series come and go with what they are about."""
+        """A gauge whose series appear and disappear with the objects that they describe."""
         self._family(name, "gauge", help_text).each = each
 
     def remove(self, name: str, **labels: str) -> None:
-        """Forget one series; missing is no error."""
+        """Remove one series; does nothing if it does not exist."""
         family = self._families.get(name)
         if family is not None:
             family.series.pop(_key(labels), None)
 
     def remove_where(self, label: str, value: str) -> None:
-        """Forget every series with this label, as when a topic has gone."""
+        """Remove every series with this label, for example of a deleted topic."""
         for family in self._families.values():
             for key in [key for key in family.series if (label, value) in key]:
                 del family.series[key]
 
     def value(self, name: str, **labels: str) -> float:
-        """The current value (of a timing: its count). Raises KeyError where there is none."""
+        """The current value (of a timing: its count). Raises KeyError if there is none."""
         source = self._families[name].now()[_key(labels)]
         match source:
             case Counter():

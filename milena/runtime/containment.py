@@ -1,6 +1,6 @@
-"""Errors that nobody foresaw, in what came from the network: they fail one request, connection, partition or step of a
-task, never the node. Each is counted; the log has one of each place in a while, with its traceback.
-"""
+"""Containment of unexpected errors: an error caused by network input fails one request, connection, partition or step
+of a task, never the node. Each error is counted; the log reports each place at most once per interval, with the
+traceback."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from milena.runtime.clock import Clock
 from milena.runtime.logging import get_logger
 
 LOG_INTERVAL: Final = 10.0
-"""Seconds between two reports of the same place: what a peer can cause must not fill the log."""
+"""Seconds between two log events of the same place: a peer that causes errors must not fill the log."""
 FIRST_PAUSE: Final = 0.1
 LAST_PAUSE: Final = 5.0
 
 
 class Containment:
-    """One for each node. ``unforeseen`` hears of each error instead of the log: the simulation ends the node, so that
-    a test that provokes one fails. (Errors of the system are foreseen there: its disks have faults.)"""
+    """One per node. ``unforeseen`` receives each error instead of the log: the simulation passes a function that ends
+    the node, so that a test that provokes an error fails. (OSError is expected there: its disks have faults.)"""
 
     def __init__(self, clock: Clock, unforeseen: Callable[[str, BaseException], object] | None = None) -> None:
         self.count = 0
@@ -30,7 +30,7 @@ class Containment:
         self._log = get_logger("process")
 
     async def keep(self, place: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Do ``work`` until it returns: after an error again, with growing pauses."""
+        """Run ``work`` until it returns; after an error run it again, after growing pauses."""
         failures = 0
         while True:
             began = self._clock.monotonic()
@@ -44,7 +44,8 @@ class Containment:
             await self._clock.sleep(min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LAST_PAUSE))
 
     def note(self, place: str, error: BaseException, **context: Any) -> None:
-        """``error`` was contained at ``place``, a name from the code; ``context`` says what has failed with it."""
+        """Report that ``error`` was contained at ``place``, a name from the code; ``context`` says what failed with
+        it."""
         self.count += 1
         of_the_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
         if self._unforeseen is not None and not of_the_system:

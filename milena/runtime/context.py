@@ -1,4 +1,4 @@
-"""The ports of one node, bundled. A process has one; a simulation has one for each node."""
+"""The ports of one node in one object. A process has one; a simulation has one per node."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from milena.runtime.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Everything a node may know of the world outside of it."""
+    """Everything that a node can reach outside of itself."""
 
     clock: Clock
     random: Randomness
     network: Network
     disk: Disk
     tier_disk: Disk
-    """Where a tier's folder lies. Its work has threads of its own, so that a folder that hangs holds up no log; in the
-    simulation all nodes see the same files there."""
+    """The disk of the remote log directory (the tier's folder). It has its own threads, so that a hanging folder does
+    not block the local logs; in the simulation all nodes see the same files there."""
     new_tasks: Callable[[str], Tasks]
-    """Makes a task scope with a name. The node stops its scopes in order."""
+    """Creates a task scope with a name. The node stops its scopes in order."""
     contained: Containment
-    """Where errors go that fail one request, connection, partition or step and nothing else."""
+    """Receives errors that fail one request, connection, partition or step and nothing else."""
     fatal: Callable[[str, BaseException | None], None]
-    """Ends the node at once: a broken invariant. (process: log and exit; simulation: the node dies)"""
+    """Ends the node immediately after a broken invariant (process: log and exit; simulation: the node dies)."""

@@ -1,4 +1,4 @@
-"""How many descriptors this process has and may have."""
+"""The number of file descriptors that this process has open and may open."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ if TYPE_CHECKING:
 KEPT_SHARE: Final = 4
 MOST_KEPT: Final = 64
 LOOK_INTERVAL: Final = 10.0
-"""Seconds between two looks at how many are open."""
+"""Seconds between two checks of the number of open descriptors."""
 SAY_INTERVAL: Final = 300.0
 NEAR: Final = 0.8
-"""The share of the limit from which on it is said."""
+"""The share of the limit from which a warning is logged."""
 
 
 def limit() -> int:
-    """How many may be open (``ulimit -n``)."""
+    """The maximum number of open descriptors (``ulimit -n``)."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
 
 def kept() -> int:
-    """The last ones, which accepted connections leave to segments, to connections of our own and to imports."""
+    """The number of descriptors reserved for segments, outgoing connections and imports; accepted connections do not
+    use them."""
     return min(MOST_KEPT, limit() // KEPT_SHARE)
 
 
 def room_for_a_connection(fd: int, of_a_node: bool) -> bool:
-    """Whether one more connection may be accepted. ``fd``: any open one. The system gives out the lowest free number.
-    Nodes of the cluster may use half of what is kept: what clients do must not keep a broker from its controller.
+    """Whether one more connection may be accepted. ``fd``: any open descriptor; the system hands out the lowest free
+    number. Connections from nodes of the cluster may use half of the reserve, so that clients cannot cut a broker off
+    from its controller.
 
-    Raises OSError (EMFILE, ENFILE) where there is none at all.
+    Raises OSError (EMFILE, ENFILE) if no descriptor is left.
     """
     free = os.dup(fd)
     os.close(free)
@@ -43,7 +45,8 @@ def room_for_a_connection(fd: int, of_a_node: bool) -> bool:
 
 
 def open_now() -> int:
-    """How many are open; 0 if the system does not tell. To look takes a descriptor: without any, all are open."""
+    """The number of open descriptors; 0 if the system does not report it. The check itself needs a descriptor: without
+    any, all are open."""
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # without the one that lists
     except FileNotFoundError:
@@ -53,7 +56,8 @@ def open_now() -> int:
 
 
 class DescriptorWatch:
-    """Says, every few minutes, that the limit is near: before it is reached, and connections have to wait."""
+    """Warns every few minutes while the process is near the limit, before it is reached and connections have to
+    wait."""
 
     def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
         self._clock = clock
@@ -61,7 +65,7 @@ class DescriptorWatch:
         self._not_before = 0.0
 
     def start(self) -> None:
-        """For the rest of the process's life."""
+        """Run for the rest of the process's life."""
         self._look()
         self._clock.call_later(LOOK_INTERVAL, self.start)
 

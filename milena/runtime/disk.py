@@ -1,6 +1,6 @@
 """The disk port: files that know which of their bytes are synced.
 
-Short appends and page-cache reads are plain calls on the loop. What may block for long (fsync, recovery, copies,
+Short appends and page-cache reads are plain calls on the loop. Work that may block for long (fsync, recovery, copies,
 deletes) is plain synchronous code too, but runs in ``Disk.offload``: a worker thread in reality, inline after a
 virtual delay in the simulation. All errors are OSError with errno (ENOSPC, EIO, ...).
 """
@@ -16,7 +16,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Handle(Protocol):
-    """What keeps a file's bytes readable after ``File.close``, for as long as something refers to it."""
+    """Keeps a file's bytes readable after ``File.close``, as long as something refers to it."""
 
     def fileno(self) -> int:
         """The descriptor, for sendfile and mmap. Raises OSError in the simulation, which has none."""
@@ -27,7 +27,7 @@ class Handle(Protocol):
         ...
 
     def load(self, length: int, position: int) -> None:
-        """Bring bytes into memory, so that who reads or sends them next does not wait for the disk. May block."""
+        """Load bytes into the page cache, so that the next read or send does not wait for the disk. May block."""
         ...
 
 
@@ -48,13 +48,13 @@ class File(Protocol):
         ...
 
     def append(self, parts: Sequence[Bytes]) -> int:
-        """Write all parts at the end; returns the position of the first byte. On an error the file is cut back to
-        its former length as far as the disk lets us, and the OSError is raised."""
+        """Write all parts at the end; returns the position of the first byte. After an error the file is truncated to
+        its former length, as far as the disk permits, and the OSError is raised."""
         ...
 
     def append_from(self, source: File, length: int, position: int) -> int:
-        """Append up to ``length`` bytes of another file, which do not pass through this process where the system can do
-        without; returns how many, 0 at its end. Errors as in ``append``. May block."""
+        """Append up to ``length`` bytes of another file, inside the kernel if the system supports that; returns how
+        many, 0 at its end. Errors as in ``append``. May block."""
         ...
 
     def pread(self, length: int, position: int) -> bytes:
@@ -64,11 +64,11 @@ class File(Protocol):
     def pwrite(self, data: Bytes, position: int) -> None: ...
 
     def truncate(self, size: int) -> None:
-        """Cut, or extend with zeros."""
+        """Truncate, or extend with zeros."""
         ...
 
     def sync(self) -> None:
-        """fsync. May block: call through offload outside of start-up."""
+        """fsync. May block: call it through ``offload``, except during start-up."""
         ...
 
     def fileno(self) -> int:
@@ -76,12 +76,12 @@ class File(Protocol):
         ...
 
     def handle(self) -> Handle:
-        """The open descriptor. A ``FileRange`` takes it when it is made, so that a file may be closed or deleted while
-        a range of it waits to be sent."""
+        """The open descriptor. A ``FileRange`` takes it when it is created, so that a file may be closed or deleted
+        while a range of it waits to be sent."""
         ...
 
     def close(self) -> None:
-        """Idempotent. The descriptor is given back once no handle is referred to any more."""
+        """Idempotent. The descriptor is released with the last reference to its handle."""
         ...
 
 
@@ -95,7 +95,7 @@ class Disk(Protocol):
         ...
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Write ``path.tmp``, fsync it, rename it, fsync the folder (checkpoints)."""
+        """Write ``path.tmp``, fsync it, rename it, fsync the folder. For checkpoints."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -113,19 +113,19 @@ class Disk(Protocol):
     def rename(self, old: str, new: str, *, sync: bool = True) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; missing is no error."""
+        """Remove a file; does nothing if it does not exist."""
         ...
 
     def remove_tree(self, path: str) -> None: ...
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder. Raises OSError ENOTEMPTY where there is something in it, FileNotFoundError."""
+        """Remove an empty folder. Raises FileNotFoundError, and OSError ENOTEMPTY if it is not empty."""
         ...
 
     def sync_folder(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Callable[[], None]:
-        """flock ``path`` exclusively (creating it) and return the release. Raises BlockingIOError where it is held."""
+        """flock ``path`` exclusively (creating it) and return the release. Raises BlockingIOError if it is locked."""
         ...
 
     def usage(self, path: str) -> tuple[int, int]:
@@ -133,9 +133,9 @@ class Disk(Protocol):
         ...
 
     def map_read(self, file: File) -> memoryview:
-        """The file's current bytes, read-only, mapped where possible. Release with ``.release()``."""
+        """The file's current bytes, read-only, memory-mapped if possible. Release with ``.release()``."""
         ...
 
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work off the loop. Results and exceptions come back as they are."""
+        """Run blocking work off the loop. Results and exceptions are passed through."""
         ...

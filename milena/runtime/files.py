@@ -20,7 +20,7 @@ OFFLOAD_THREADS: Final = 4
 NOT_BY_SENDFILE: Final = frozenset(
     {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EXDEV, errno.ENOTSOCK}
 )
-"""A file system, or a system, that can read and write, but not so."""
+"""The error codes of a file system, or an operating system, that does not support this way of copying."""
 
 
 class RealHandle:
@@ -38,7 +38,7 @@ class RealHandle:
         return os.pread(self._fd, length, position)
 
     def load(self, length: int, position: int) -> None:
-        """By sending them nowhere: that costs half of what copying them does."""
+        """Send the bytes to /dev/null, which loads them for half the cost of copying them."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             end = position + length
@@ -95,7 +95,7 @@ class RealFile:
         fd, source_fd = self.fileno(), source.fileno()
         copied = 0
         try:
-            os.lseek(fd, start, os.SEEK_SET)  # sendfile writes where the descriptor stands; all else says where
+            os.lseek(fd, start, os.SEEK_SET)  # sendfile writes at the descriptor's position; all other calls pass one
             while copied < length and (sent := os.sendfile(fd, source_fd, position + copied, length - copied)):
                 copied += sent
         except OSError as error:
@@ -109,7 +109,7 @@ class RealFile:
         return copied
 
     def _write(self, data: Bytes, position: int) -> int:
-        """``pwrite`` until all is written, since a disk about to be full takes only a part at first."""
+        """``pwrite`` until everything is written: a disk that is nearly full accepts only a part at first."""
         fd = self.fileno()
         written = os.pwrite(fd, data, position)
         if written < len(data):
@@ -130,7 +130,7 @@ class RealFile:
         try:
             os.ftruncate(self.fileno(), size)
         except OSError:
-            # The disk is in trouble already, and the caller gets the first error. Later appends overwrite the rest.
+            # The disk has failed already, and the caller gets the first error. Later appends overwrite the rest.
             return
 
     def pread(self, length: int, position: int) -> bytes:
@@ -147,7 +147,7 @@ class RealFile:
         self._synced = min(self._synced, size)
 
     def sync(self) -> None:
-        # Appends may go on meanwhile on the loop; only what was there before is sure to be synced.
+        # The loop may append meanwhile; only what was written before is certainly synced.
         size = self._size
         os.fsync(self.fileno())
         self._synced = min(size, self._size)
@@ -263,7 +263,7 @@ class RealDisk:
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
 
     def close(self) -> None:
-        """Wait for the offloaded work under way and end the threads."""
+        """Wait for the offloaded work that is running and end the threads."""
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None

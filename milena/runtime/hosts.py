@@ -1,4 +1,5 @@
-"""Host names: which of them a look-up can find at all. Pure, so that a name is refused alike wherever it comes in."""
+"""Validation of host names: which of them a lookup can possibly find. Pure, so that every entry point rejects the same
+names."""
 
 from __future__ import annotations
 
@@ -6,27 +7,27 @@ import socket
 from typing import Final
 
 LONGEST_NAME: Final = 253
-"""Of a whole name and of one label: what DNS allows (RFC 1035)."""
+"""Maximum lengths of a name and of one label, as in DNS (RFC 1035)."""
 LONGEST_LABEL: Final = 63
 LAST_PORT: Final = 65_535
 _SHOWN: Final = 100
 
 
 def fault_of(host: str) -> str | None:
-    """Why no look-up can find ``host``; None where one may. Numeric addresses are fine, an IPv6 one with its scope."""
+    """Why no lookup can find ``host``; None if one may. Numeric addresses are valid, IPv6 ones with their scope."""
     if not host:
         return "it is empty"
     if not host.isprintable() or any(character.isspace() for character in host):
-        return "it has characters that no name has"
+        return "it has characters that are invalid in a host name"
     if is_numeric(host.partition("%")[0]):
         return None
     if ":" in host or "[" in host:
-        return "it is no IPv6 address"
+        return "it is not an IPv6 address"
     if not host.isascii():
         try:
             host = host.encode("idna").decode()
         except UnicodeError:
-            return "it has a label that is empty, too long or not to be encoded"
+            return "it has a label that is empty, too long or cannot be encoded"
     if len(host) > LONGEST_NAME:
         return f"it is longer than {LONGEST_NAME} characters"
     labels = host.removesuffix(".").split(".")
@@ -47,5 +48,5 @@ def is_numeric(host: str) -> bool:
 
 
 def shown(host: str) -> str:
-    """For messages: quoted, escaped, and cut where it is long."""
+    """For messages: quoted, escaped, and shortened if it is long."""
     return ascii(host) if len(host) <= _SHOWN else f"{host[:_SHOWN]!a}... ({len(host)} characters)"

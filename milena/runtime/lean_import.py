@@ -1,8 +1,8 @@
-"""Import a library without the optional extras it would pull in.
+"""Import a library without the optional extras that it would load.
 
-structlog imports rich and kio imports hypothesis wherever they happen to be installed; a node uses neither, and each
-costs more time and memory than the node itself. asyncio takes ssl along for its transports, which the network adapter
-does not use: 5 MiB and 5 ms (docs/performance.md). A module that speaks TLS imports ssl itself, later.
+structlog imports rich and kio imports hypothesis if they are installed; a node uses neither, and each costs more time
+and memory than the node itself. asyncio imports ssl for its transports, which the network adapter does not use: 5 MiB
+and 5 ms (docs/performance.md). A module that uses TLS imports ssl itself, later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXTRAS = ("rich", "colorama", "better_exceptions", "hypothesis", "twisted", "gre
 
 @contextmanager
 def lean_import() -> Iterator[None]:
-    """Hide the extras that are not loaded yet, for imports made inside of the block."""
+    """Hide the extras that are not loaded yet from imports inside the block."""
     hidden = [name for name in EXTRAS if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # Python's own mark for "not importable"

@@ -1,4 +1,5 @@
-"""Events that others can cause as often as they like: a few of each kind are said, the others are counted."""
+"""Rate-limited logging of events that peers can cause at will: the first of each kind are logged, the others
+counted."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ if TYPE_CHECKING:
 
 BURST: Final = 10
 INTERVAL: Final = 60.0
-"""At most BURST events of a kind in so many seconds."""
+"""At most BURST events of a kind in this many seconds."""
 KINDS: Final = 1000
-"""Kinds that are told apart; beyond them all is one."""
+"""The number of kinds that are distinguished; beyond it all others share one."""
 
 
-class _Window:
+class _EventWindow:
     __slots__ = ("began", "left_out", "said")
 
     def __init__(self, began: float) -> None:
@@ -27,18 +28,19 @@ class _Window:
 
 
 class LimitedLog:
-    """A logger for what clients cause. ``monotonic`` are the clock port's seconds.
+    """A logger for events that clients cause. ``monotonic`` returns the clock port's seconds.
 
-    The first event of a kind after some were left out says how many (``left_out``). Strings are cut and escaped.
+    The first event of a kind after suppressed ones reports their number (``left_out``). Strings are shortened and
+    escaped.
     """
 
     def __init__(self, log: FilteringBoundLogger, monotonic: Callable[[], float]) -> None:
         self._log = log
         self._monotonic = monotonic
-        self._windows: dict[tuple[str, str], _Window] = {}
+        self._windows: dict[tuple[str, str], _EventWindow] = {}
 
     def info(self, event: str, *, kind: str = "", **fields: object) -> None:
-        """``kind``: what else tells events of this text apart, such as the API; not a client's string."""
+        """``kind``: distinguishes events with the same text, for example by API; never a client's string."""
         self._say(self._log.info, event, kind, fields)
 
     def warning(self, event: str, *, kind: str = "", **fields: object) -> None:
@@ -54,7 +56,7 @@ class LimitedLog:
         left_out = 0
         if window is None or now - window.began >= INTERVAL:
             left_out = 0 if window is None else window.left_out
-            window = self._windows[key] = _Window(now)
+            window = self._windows[key] = _EventWindow(now)
         if window.said >= BURST:
             window.left_out += 1
             return

@@ -1,7 +1,7 @@
-"""The levels from which on the components of this process log: one for all, and others for some (KIP-412).
+"""The log levels of this process: one default, and overrides by component (KIP-412).
 
-The levels live where structlog keeps its configuration: as everything about logging they belong to the process, and end
-with it.
+The levels are part of structlog's configuration: like everything about logging they belong to the process, and end with
+it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ COMPONENTS: Final = (
     "storage",
     "tier",
 )
-"""What ``get_logger`` is called with."""
+"""The components: the first argument of ``get_logger``."""
 _METHODS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
 class Levels:
-    """A structlog processor: drops the events of components that are to say less than others."""
+    """A structlog processor: drops events below the level of their component."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -66,7 +66,7 @@ class Levels:
         return {ROOT: self.root, **{component: self.of(component) for component in COMPONENTS}}
 
     def set(self, component: str, level: str | None) -> None:
-        """None goes back to the level of all."""
+        """Set a level; None removes the component's own level, so that the default applies."""
         if component == ROOT:
             assert level is not None
             self.root = level
@@ -76,22 +76,22 @@ class Levels:
             self._own[component] = level
 
     def lowest(self) -> int:
-        """What any component says."""
+        """The lowest level of any component."""
         return max(NUMBERS["DEBUG"], min(NUMBERS[level] for level in (self.root, *self._own.values())))
 
 
 def current_levels() -> dict[str, str]:
-    """Level by component, and of ``root``."""
+    """The level of each component, and of ``root``."""
     return _present().all()
 
 
 def set_level(component: str, level: str | None) -> None:
-    """Let a component, or all (``root``), log from ``level`` on; None takes a component's own level back."""
+    """Set the level of a component, or the default (``root``); None removes a component's own level."""
     import structlog
 
     levels = _present()
     levels.set(component, level)
-    # Loggers look at the configuration with each event.
+    # Loggers read the configuration with each event.
     processors = structlog.get_config()["processors"]
     if levels not in processors:
         processors = [levels, *processors]

@@ -1,4 +1,4 @@
-"""Structured logging: one event per line, for people on a terminal and as JSON otherwise.
+"""Structured logging: one event per line, human-readable on a terminal and as JSON otherwise.
 
 Events are constant texts with key=value pairs: ``log.info("partition became leader", topic=..., leader_epoch=...)``.
 structlog is imported with the first logger, not with this module.
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "critical": "FATAL"}
-"""Our names of levels, and Kafka's."""
+"""Level names: ours, and Kafka's."""
 COLOURS: Final = {"debug": "\x1b[2m", "info": "", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[1;31m"}
 RESET: Final = "\x1b[0m"
 LONGEST_VALUE: Final = 2000
 LONGEST_TRACE: Final = 16_000
-"""Characters of one value, and of an exception's trace."""
+"""Maximum number of characters of a value, and of an exception's traceback."""
 
 
 def get_logger(component: str, **bound: object) -> FilteringBoundLogger:
-    """A logger whose events carry ``component`` and what else is bound (node, topic, partition, ...)."""
+    """A logger whose events carry ``component`` and the other bound values (node, topic, partition, ...)."""
     with lean_import():
         import structlog
     if not structlog.is_configured():
@@ -38,12 +38,12 @@ def get_logger(component: str, **bound: object) -> FilteringBoundLogger:
 
 
 def configure(stream: TextIO | None = None, *, level: str = "info", human: bool | None = None) -> None:
-    """Choose where events go (standard error), from which level on, and their form (human on a terminal).
+    """Choose the stream (standard error by default), the level, and the form (human-readable on a terminal).
 
-    Raises ValueError for an unknown level.
+    Raises ValueError if the level is unknown.
     """
     if level not in LEVELS:
-        raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
+        raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
     with lean_import():
         import structlog
     if human is None:
@@ -59,14 +59,14 @@ def configure(stream: TextIO | None = None, *, level: str = "info", human: bool 
             render_human if human else render_json,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(levels.lowest()),
-        # Standard error is looked up with each logger: tests and supervisors replace it.
+        # Standard error is looked up for each logger: tests and supervisors replace it.
         logger_factory=lambda *_: structlog.WriteLogger(stream or sys.stderr),
         cache_logger_on_first_use=False,
     )
 
 
 def cut(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: no value is longer than a line of a log should be. Some of them are what others sent."""
+    """A structlog processor: shortens long values, some of which come from peers."""
     for name, value in event.items():
         longest = LONGEST_TRACE if name == "exception" else LONGEST_VALUE
         if isinstance(value, str) and len(value) > longest:
@@ -75,10 +75,10 @@ def cut(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mutab
 
 
 def render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
-    """Time, level, component and event first, then the rest as it was given."""
+    """Time, level, component and event first, then the rest in the given order."""
     first = {key: event.pop(key) for key in ("timestamp", "level", "component", "event") if key in event}
     line = json.dumps({**first, **event}, default=str, ensure_ascii=False)
-    # What JSON leaves as it is and terminals obey, such as marks that turn the direction of writing.
+    # Characters that JSON does not escape and terminals act on, such as marks that change the direction of text.
     return line if line.isprintable() else json.dumps({**first, **event}, default=str)
 
 

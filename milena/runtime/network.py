@@ -15,8 +15,8 @@ from milena.runtime.hosts import shown
 class FileRange:
     """Bytes of a file that go to the socket without passing through Python.
 
-    The file must be open when the range is made; it may be closed or deleted afterwards: the range holds its handle.
-    If the file is shorter than ``position + length`` when it is sent, the connection is closed.
+    The file must be open when the range is created; it may be closed or deleted afterwards, since the range holds its
+    handle. If the file is shorter than ``position + length`` when it is sent, the connection is closed.
     """
 
     file: File
@@ -28,7 +28,7 @@ class FileRange:
         object.__setattr__(self, "handle", self.file.handle())
 
     def part(self, position: int, length: int) -> FileRange:
-        """Other bytes of the same file, which may be closed by now."""
+        """Another range of the same file, which may be closed by now."""
         part = object.__new__(FileRange)
         for name, value in (("file", self.file), ("position", position), ("length", length), ("handle", self.handle)):
             object.__setattr__(part, name, value)
@@ -39,36 +39,36 @@ Part: TypeAlias = bytes | bytearray | memoryview | FileRange
 
 
 HIGH_WATER: Final = 128 << 10
-"""Bytes. Once more than this are unsent, ``writable`` tells when they have gone."""
+"""Bytes. After more than this many were unsent, ``writable`` is called once they are sent."""
 
 
 class UnresolvedHost(OSError):
-    """The name of an address that cannot be looked up, whatever is wrong with it."""
+    """The host name of an address cannot be resolved, for whatever reason."""
 
     def __init__(self, host: str, why: str) -> None:
         super().__init__(errno.EADDRNOTAVAIL, f"cannot resolve {shown(host)}: {why}")
 
 
 class FrameError(Exception):
-    """The peer's bytes are no frames; the connection is closed."""
+    """The peer's bytes are not valid frames; the connection is closed."""
 
 
 class Framer(Protocol):
-    """Cuts a byte stream into frames, sans I/O (``protocol.requests.frames`` has Kafka's)."""
+    """Splits a byte stream into frames, sans I/O (``protocol.requests.frames`` implements Kafka's)."""
 
     def get_buffer(self) -> memoryview:
         """A writable, non-empty buffer for the next bytes. May be shared between connections."""
         ...
 
     def buffer_updated(self, count: int) -> Iterator[memoryview]:
-        """Yield each frame completed by ``count`` new bytes. A frame is valid until the iterator goes on.
+        """Yield each frame completed by ``count`` new bytes. A frame is valid until the iterator is advanced.
 
-        Raises FrameError where the bytes cannot be frames.
+        Raises FrameError if the bytes cannot be frames.
         """
         ...
 
     def closed(self) -> None:
-        """The connection is gone; give back what is held. Idempotent."""
+        """The connection is closed; release what is held. Idempotent."""
         ...
 
 
@@ -81,16 +81,16 @@ class Connection(Protocol):
         ...
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Queue parts in order. They leave at once, or at the end of the current read where one is being handled
-        (one send per wake-up). No effect on a closed connection."""
+        """Queue parts in order. They are sent immediately, or at the end of the current read if one is being handled
+        (one send per wake-up). Does nothing on a closed connection."""
         ...
 
     def unsent(self) -> int:
-        """Bytes queued and not yet taken by the kernel."""
+        """Bytes queued and not yet accepted by the kernel."""
         ...
 
     def unsent_in_memory(self) -> int:
-        """Those of them that are no ranges of files."""
+        """The part of ``unsent`` that is held in memory, without file ranges."""
         ...
 
     def pause_reading(self) -> None: ...
@@ -102,26 +102,26 @@ class Connection(Protocol):
         ...
 
     def abort(self) -> None:
-        """Close now; what is queued is lost."""
+        """Close immediately; what is queued is lost."""
         ...
 
 
 class ConnectionHandler(Protocol):
-    """What a connection tells its owner. All calls are synchronous and on the loop."""
+    """The callbacks of a connection to its owner. All calls are synchronous and on the loop."""
 
     def connection_made(self, connection: Connection) -> None: ...
 
     def frame_received(self, frame: memoryview) -> None:
-        """One whole frame without its length. The memory is reused afterwards: copy what outlives the call.
-        It is writable, so that a batch header can be changed in place."""
+        """One whole frame without its length. The memory is reused afterwards: copy what must outlive the call. It is
+        writable, so that a batch header can be changed in place."""
         ...
 
     def writable(self) -> None:
-        """The send queue has drained after ``unsent()`` was above HIGH_WATER."""
+        """The send queue was drained after ``unsent()`` had been above HIGH_WATER."""
         ...
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called exactly once after connection_made; ``error`` is None for an orderly end."""
+        """Called exactly once after connection_made; ``error`` is None if the connection was closed cleanly."""
         ...
 
 
@@ -133,7 +133,7 @@ class Listener(Protocol):
     def port(self) -> int: ...
 
     def close(self) -> None:
-        """Stop accepting. Accepted connections stay."""
+        """Stop accepting. Accepted connections stay open."""
         ...
 
 
@@ -143,14 +143,15 @@ class Network(Protocol):
     async def listen(
         self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
     ) -> Listener:
-        """Accept connections. Port 0 takes a free one. Raises OSError naming the address where it cannot bind.
+        """Accept connections. Port 0 takes a free one. Raises OSError naming the address if it cannot be bound.
 
-        ``for_nodes``: nodes of the cluster come here, which may use descriptors that clients may not."""
+        ``for_nodes``: nodes of the cluster connect here; they may use descriptors that clients may not.
+        """
         ...
 
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float
     ) -> Connection:
-        """Connect; connection_made has been called when this returns. Raises OSError whatever the address is, among
-        them UnresolvedHost and TimeoutError."""
+        """Connect; connection_made has been called when this returns. Raises OSError for every address that cannot be
+        connected to, including UnresolvedHost and TimeoutError."""
         ...

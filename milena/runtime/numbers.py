@@ -1,4 +1,4 @@
-"""Numbers in texts that others have written."""
+"""Numbers in text from outside."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _BOUND: Final = 1 << 63
 
 
 def whole(text: str) -> int | None:
-    """The number in ``text``, as Java's Long.parseLong reads it: None where it is none, or has more than 64 bits. What
-    ``int`` takes beyond that (spaces, ``1_000``) is none, and what it fails on (5,000 digits) is as well."""
+    """The integer in ``text``, as Java's Long.parseLong reads it; None if it is not one or exceeds 64 bits. Forms that
+    only Python's ``int`` accepts (spaces, ``1_000``) are None, as are those that it fails on (5,000 digits)."""
     match = _WHOLE.fullmatch(text)
     if match is None:
         return None

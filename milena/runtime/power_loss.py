@@ -1,15 +1,15 @@
-"""The real disk of a node in the lab: it can leave its files as a loss of power would.
+"""The real disk of a node in the lab: it can leave its files as a power loss would.
 
-``kill -9`` keeps the page cache, so it never shows a missing fsync. This disk notes what each file and each folder
-has had synced, and ``cut`` takes the rest away. What it approximates:
+``kill -9`` keeps the page cache, so it never reveals a missing fsync. This disk records what was synced of each file
+and folder, and ``cut`` removes the rest. It approximates a power loss:
 
-* What lay on the disk when the process began counts as synced, whoever wrote it.
-* A file loses all that is not synced, from the first such byte on; a real disk may keep any part of it.
-* An entry that was made, renamed or removed comes back as it was unless its folder was synced afterwards; a tree that
-  was removed stays away. Entries of a folder that was itself made since then go with it.
+* Everything on the disk when the process started counts as synced, whoever wrote it.
+* A file loses everything from its first unsynced byte on; a real disk may keep any part of it.
+* A created, renamed or removed entry is restored unless its folder was synced afterwards; a removed tree stays removed.
+  Entries of a folder that was itself created since then go with it.
 
-It can also fail below a folder (``fail``), as a disk that goes away: each call that gets there raises EIO. What goes to
-a socket by its descriptor is not stopped.
+It can also fail below a folder (``fail``), like a disk that disappears: each call there raises EIO. Data that goes to a
+socket by its descriptor is not stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from milena.runtime.files import RealDisk, RealFile, open_descriptor
 
 
 class Kept:
-    """One file as the disk would keep it: a descriptor of its own while it holds more than is synced."""
+    """One file as the disk would keep it. It holds its own descriptor while the file has unsynced bytes."""
 
     __slots__ = ("_lock", "fd", "synced")
 
@@ -44,7 +44,7 @@ class Kept:
                 self.fd = os.dup(fd)
 
     def was_synced(self, size: int) -> None:
-        """All that was in the file when it had this size."""
+        """Everything in the file when it had this size was synced."""
         with self._lock:
             self.synced = size
             if self.fd >= 0 and os.fstat(self.fd).st_size == size:
@@ -53,7 +53,7 @@ class Kept:
 
 
 class LossyFile(RealFile):
-    """A file that tells what of it is not synced, after the fact: a sync in another thread may come between."""
+    """A file that reports unsynced bytes after writing them: a sync in another thread may happen in between."""
 
     __slots__ = ("_check", "_kept")
 
@@ -96,32 +96,32 @@ class LossyFile(RealFile):
         self._kept.was_synced(size)
 
 
-class Change(NamedTuple):
-    """A change of a folder's entries, and how it is taken back."""
+class UndoableChange(NamedTuple):
+    """A change of a folder's entries, and how to undo it."""
 
     folder: str
     undo: Callable[[], object]
     aside: str | None
-    """A second name of a file that may have to come back."""
+    """A second name of a file that may have to be restored."""
 
 
 class LossyDisk(RealDisk):
-    """Implements ``runtime.disk.Disk``, for one process. ``spare`` is a folder on the same file system, for files that
-    may have to come back; what is in it goes."""
+    """Implements ``runtime.disk.Disk``, for one process. ``spare`` is a folder on the same file system for files that
+    may have to be restored; its contents are deleted."""
 
     def __init__(self, spare: str) -> None:
         super().__init__()
         self._spare = spare
         self._spares = 0
         self._kept: dict[tuple[int, int], Kept] = {}
-        self._changes: list[Change] = []
+        self._changes: list[UndoableChange] = []
         self._lock = Lock()
         self._failing: list[str] = []
         super().remove_tree(spare)
         os.makedirs(spare)
 
     def fail(self, folder: str) -> None:
-        """From now on every call raises OSError that concerns ``folder`` or what is below it."""
+        """From now on every call that concerns ``folder`` or anything below it raises OSError."""
         self._failing.append(folder)
 
     def check(self, path: str) -> None:
@@ -208,12 +208,13 @@ class LossyDisk(RealDisk):
                 super().remove(change.aside)
 
     def cut(self) -> None:
-        """Leave on the disk what a loss of power would. The process must end now: nothing it knows is true any more."""
+        """Leave on the disk what a power loss would. The process must end now: its state no longer matches its
+        files."""
         for kept in self._kept.values():
             if kept.fd >= 0 and os.fstat(kept.fd).st_size > kept.synced:
                 os.ftruncate(kept.fd, kept.synced)
         for change in reversed(self._changes):
-            with suppress(FileNotFoundError):  # what it was about has gone with a tree
+            with suppress(FileNotFoundError):  # it was removed with a tree
                 change.undo()
 
     def _keep_aside(self, path: str) -> str:
@@ -225,4 +226,4 @@ class LossyDisk(RealDisk):
 
     def _note(self, path: str, undo: Callable[[], object], aside: str | None = None) -> None:
         with self._lock:
-            self._changes.append(Change(os.path.dirname(path), undo, aside))
+            self._changes.append(UndoableChange(os.path.dirname(path), undo, aside))

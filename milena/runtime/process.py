@@ -1,4 +1,4 @@
-"""One node as an operating-system process: its loop, its signals, its parent, its end."""
+"""One node as an operating-system process: its event loop, signals, parent process and exit."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from milena.runtime.task_scope import TaskScope
 from milena.runtime.tcp import TcpNetwork
 
 PARENT_FD: Final = "MILENA_PARENT_FD"
-"""Environment variable: a pipe's read end. Its end of file says that the parent is gone."""
+"""Environment variable: the read end of a pipe. End of file means that the parent process has ended."""
 LOOP: Final = "MILENA_LOOP"
-"""Environment variable: ``asyncio`` (the default: smaller, sooner up and no slower here, see docs/performance.md) or
-``uvloop``."""
+"""Environment variable: ``asyncio`` (the default: smaller, faster to start and no slower here, see docs/performance.md)
+or ``uvloop``."""
 ORPHAN_GRACE: Final = 10.0
-"""Seconds that a node whose parent is gone may take to stop in order."""
+"""Seconds that a node may take to shut down cleanly after its parent has ended."""
 PARENT_GONE: Final = "parent is gone"
 """The reason of a stop."""
 FATAL_EXIT: Final = 1
 TIER_THREADS: Final = 32
-"""They wait for a store more than they work. Threads are made when there is work."""
+"""The number of threads for the tier: they mostly wait for the store. Threads are created on demand."""
 
 
 class Stop:
@@ -42,7 +42,7 @@ class Stop:
         self.reason = ""
 
     def request(self, reason: str) -> None:
-        """The first reason stays."""
+        """The first reason is kept."""
         if not self.requested.is_set():
             self.reason = reason
             self.requested.set()
@@ -52,7 +52,7 @@ Main = Callable[[Runtime, Stop], Coroutine[Any, Any, int]]
 
 
 def real_runtime(fatal: Callable[[str, BaseException | None], None] | None = None) -> Runtime:
-    """The ports on the real machine. Call it inside of the running loop."""
+    """The ports on the real machine. Call it inside the running loop."""
     ending = fatal or end_process
     clock = SystemClock()
     contained = Containment(clock)
@@ -69,22 +69,23 @@ def real_runtime(fatal: Callable[[str, BaseException | None], None] | None = Non
 
 
 def end_process(description: str, error: BaseException | None) -> NoReturn:
-    """A broken invariant: say it and exit at once, so that nothing is written on top of it."""
+    """Handle a broken invariant: log it and exit immediately, so that nothing is written on top of it."""
     get_logger("process").critical(description, exc_info=error)
     sys.stderr.flush()
     os._exit(FATAL_EXIT)
 
 
 def settle_memory() -> None:
-    """Call once after start-up: what lives now lives on. A full collection costs 20 ms at 400,000 objects."""
+    """Call once after start-up: objects alive now are excluded from garbage collection. A full collection takes 20 ms
+    at 400,000 objects."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
 
 
 def run_node(main: Main) -> int:
-    """Run ``main`` until it returns its exit code. SIGTERM, SIGINT and the parent's end request the stop;
-    a second signal ends the process at once."""
+    """Run ``main`` until it returns its exit code. SIGTERM, SIGINT and the end of the parent process request the stop;
+    a second signal ends the process immediately."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_guarded(main))
 
@@ -114,8 +115,8 @@ async def _guarded(main: Main) -> int:
 
 
 def _unhandled(contained: Containment, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An exception left a call-back. It may concern one connection only: what a peer sent must not end the process."""
-    message = str(context.get("message", "a call-back failed"))
+    """A callback raised an exception. It may concern one connection only: a peer's input must not end the process."""
+    message = str(context.get("message", "a callback failed"))
     contained.note("call-back", context.get("exception") or RuntimeError(message), message=message)
 
 

@@ -22,7 +22,7 @@ class Randomness:
         return self._source.uniform(low, high)
 
     def below(self, bound: int) -> int:
-        """A number in ``[0, bound)``."""
+        """A random integer in ``[0, bound)``."""
         return self._source.randrange(bound)
 
     def choice(self, items: Sequence[T]) -> T:
@@ -35,7 +35,7 @@ class Randomness:
         return self._source.getrandbits(count * 8).to_bytes(count, "big") if count else b""
 
     def uuid(self) -> UUID:
-        """A random (version 4) id that Kafka's base64 form never starts with ``-``."""
+        """A random (version 4) id whose base64 form, as Kafka writes it, does not start with ``-``."""
         while True:
             value = UUID(bytes=self.bytes(16), version=4)
             if value.bytes[0] >> 2 != 62:

@@ -1,8 +1,8 @@
-"""When descriptors become readable or writable, on any event loop.
+"""Notification that descriptors are readable or writable, on any event loop.
 
-uvloop never tells of a connection that the peer has reset: libuv stops watching a descriptor with an error, and
-nothing is called. So on uvloop one epoll of our own watches all connections, and the loop watches that one, which has
-no errors.
+uvloop never reports a connection that the peer has reset: libuv stops watching a descriptor with an error without
+calling anything. So on uvloop an epoll instance of our own watches all connections, and the loop watches that epoll,
+which has no errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Callback = Callable[[], object]
 
 
 class Readiness(Protocol):
-    """What asyncio's loops offer. A reader also hears of errors and of the end."""
+    """The interface of asyncio's loops. A reader is also called on errors and at the end of the stream."""
 
     def add_reader(self, fd: int, callback: Callback) -> None: ...
 
@@ -32,14 +32,14 @@ class Readiness(Protocol):
 
 
 def readiness_of(loop: asyncio.AbstractEventLoop) -> Readiness:
-    """The loop itself, where it can be relied on."""
+    """The loop itself, if it is reliable."""
     if isinstance(loop, asyncio.SelectorEventLoop) or not hasattr(select, "epoll"):
         return loop
     return EpollReadiness(loop)
 
 
 class EpollReadiness:
-    """One epoll inside of the loop's. Level-triggered: what is not handled in one wake-up comes again."""
+    """An epoll inside the loop's. Level-triggered: what is not handled in one wake-up is reported again."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._epoll = select.epoll()
@@ -81,7 +81,7 @@ class EpollReadiness:
             self._epoll.unregister(fd)
 
     def _ready(self) -> None:
-        """Call what is ready. A call-back may end other connections: each is looked up again."""
+        """Call the callbacks of ready descriptors. A callback may close other connections: each is looked up again."""
         for fd, events in self._epoll.poll(0, EVENTS_PER_WAKE_UP):
             if events & ~WRITABLE and (reader := self._readers.get(fd)) is not None:
                 reader()

@@ -10,7 +10,7 @@ from milena.runtime.clock import Timer
 
 
 class SystemClock:
-    """Implements ``runtime.clock.Clock`` on the machine's clocks and the running loop's timers."""
+    """Implements ``runtime.clock.Clock`` with the machine's clocks and the running loop's timers."""
 
     __slots__ = ()
 

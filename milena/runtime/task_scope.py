@@ -1,4 +1,4 @@
-"""An owner of tasks that ends them in the order they were made. Serves the real and the simulated world."""
+"""An owner of tasks that ends them in order of creation. Used by processes and the simulation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from milena.runtime.tasks import TaskHandle
 class TaskScope:
     """Implements ``runtime.tasks.Tasks``.
 
-    ``failed(description, error)`` hears of each task that ended by an exception other than its cancellation.
-    ``contained`` takes the errors of tasks that fail alone.
+    ``failed(description, error)`` is called for each task that ended with an exception other than its cancellation.
+    ``contained`` receives the errors of tasks started with ``attempt`` or ``keep``.
     """
 
     __slots__ = ("_contained", "_failed", "_name", "_stopped", "_tasks")
@@ -26,7 +26,7 @@ class TaskScope:
         self._failed = failed
         self._contained = contained
         self._stopped = False
-        # A dict keeps the order of creation, which a set would not.
+        # A dict keeps the order of creation, a set does not.
         self._tasks: dict[asyncio.Task[object], None] = {}
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
@@ -51,13 +51,13 @@ class TaskScope:
         return task
 
     async def stop(self) -> None:
-        """Cancel and wait. A task of the scope may call it: it is spared, and ends by itself."""
+        """Cancel and wait. A task of the scope may call it: it is not cancelled and ends by itself."""
         for task in self.cancel():
             if not task.done():
                 await asyncio.wait((task,))
 
     def cancel(self) -> list[asyncio.Task[object]]:
-        """Cancel all tasks but the caller's, in order of creation, without waiting; returns them."""
+        """Cancel all tasks except the caller's, in order of creation, without waiting; returns them."""
         self._stopped = True
         own = asyncio.current_task()
         waiting = [task for task in self._tasks if task is not own]
@@ -73,10 +73,10 @@ class TaskScope:
     def _attempted(self, task: asyncio.Task[object]) -> None:
         error = self._left(task)
         if error is not None:
-            # A place is a kind of task: names end in what one works on.
+            # The place is the kind of task: names end in the object that the task works on.
             self._contained.note(f"task {self._name}", error, task=task.get_name())
 
     def _left(self, task: asyncio.Task[object]) -> BaseException | None:
-        """Its error, None where it has none or was cancelled."""
+        """The task's error; None if it has none or was cancelled."""
         del self._tasks[task]
         return None if task.cancelled() else task.exception()

@@ -1,6 +1,7 @@
 """The task port: every task of a node is owned by a scope, and scopes end in order.
 
-One implementation serves both worlds: asyncio's and anyio's groups cancel in set order, which no seed repeats.
+One implementation serves processes and the simulation: asyncio's and anyio's groups cancel in set order, which no seed
+reproduces.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ class TaskHandle(Protocol):
 
 
 class Tasks(Protocol):
-    """An owner of tasks. What works on what others sent is started by ``attempt`` or ``keep``: it ends no node."""
+    """An owner of tasks. Tasks that process input from peers are started with ``attempt`` or ``keep``: their errors do
+    not end the node."""
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
-        """Start ``work``. An error that it raises is a broken invariant: the owner's ``failed`` call-back hears of it.
+        """Start ``work``. An error that it raises is a broken invariant: the owner's ``failed`` callback is called.
 
-        Raises RuntimeError, closing the coroutine, when the scope has been stopped."""
+        Raises RuntimeError, closing the coroutine, if the scope has been stopped.
+        """
         ...
 
     def attempt(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
-        """Start ``work``, whose errors are contained (``runtime.containment``): it fails alone. Raises as ``spawn``."""
+        """Start ``work``, whose errors are contained (``runtime.containment``) and fail only this task. Raises as
+        ``spawn``."""
         ...
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, object]], *, name: str) -> TaskHandle:
-        """Start ``work``, and anew, after growing pauses, where it ends by an error. Raises as ``spawn``."""
+        """Start ``work``, and restart it after growing pauses if it fails. Raises as ``spawn``."""
         ...
 
     async def stop(self) -> None:

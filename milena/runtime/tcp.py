@@ -1,4 +1,4 @@
-"""The real network: listening and connecting. ``runtime.tcp_connection`` has what happens afterwards."""
+"""The real network: listening and connecting. ``runtime.tcp_connection`` implements established connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from milena.runtime.tcp_connection import TcpConnection
 
 ACCEPTS_PER_WAKE_UP: Final = 64
 ACCEPT_PAUSE: Final = 0.1
-"""Seconds without accepting after the process ran out of descriptors."""
+"""Seconds without accepting after the process has run out of descriptors."""
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -79,7 +79,7 @@ class TcpListener:
                 return
 
     def _wait_for_room(self) -> None:
-        """Connections wait in the kernel's queue, as with Kafka's acceptor."""
+        """Meanwhile connections wait in the kernel's queue, as with Kafka's acceptor."""
         self._network.log.warning(
             "accepting pauses: too few descriptors are left",
             listener=f"{self.host}:{self.port}",
@@ -92,22 +92,22 @@ class TcpListener:
 
 
 class TcpNetwork:
-    """Implements ``runtime.network.Network``. Made inside of the running loop."""
+    """Implements ``runtime.network.Network``. Create it inside the running loop."""
 
     def __init__(self, clock: Clock, *, use_sendfile: bool | None = None) -> None:
-        """``use_sendfile``: None takes it where the system has it in Linux's form."""
+        """``use_sendfile``: None uses it if the system has Linux's form of it."""
         self.loop = asyncio.get_running_loop()
         self.readiness = readiness_of(self.loop)
         self.clock = clock
         self.use_sendfile = os.uname().sysname == "Linux" if use_sendfile is None else use_sendfile
         self.sent = 0
-        """Bytes of long queues that were sent in this round of the loop."""
+        """Bytes of long queues that were sent in this iteration of the loop."""
         self._in_round = False
         self.deferred: list[TcpConnection] | None = None
-        """The connections to be flushed at the end of the read being handled; None outside of one."""
+        """The connections to flush at the end of the read that is being handled; None outside of one."""
 
     def sent_in_round(self) -> int:
-        """Bytes of long queues that were sent since the loop last looked at the sockets."""
+        """Bytes of long queues that were sent since the loop last polled the sockets."""
         if not self._in_round:
             self._in_round = True
             self.sent = 0
@@ -141,7 +141,7 @@ class TcpNetwork:
         return connection
 
     async def _connect_first(self, host: str, port: int) -> socket.socket:
-        """Try the addresses of ``host`` in turn; the last error is raised."""
+        """Try the addresses of ``host`` in order; raises the last error."""
         failure: OSError | None = None
         for family, address in await resolve(self.loop, host, port):
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -161,7 +161,7 @@ class TcpNetwork:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set what every connection has, as Kafka does: no delay, keep-alive."""
+    """Set the socket options of every connection as Kafka does: TCP_NODELAY, keep-alive."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,4 @@
-"""Names to socket addresses, and listening sockets."""
+"""Resolution of host names to socket addresses, and listening sockets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Address = tuple[Any, ...]
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Address]]:
-    """(family, address) pairs of ``host``, IPv4 first as Java has them. A numeric address costs no look-up.
+    """(family, address) pairs of ``host``, IPv4 first as in Java. A numeric address needs no lookup.
 
-    Raises UnresolvedHost for every name that cannot be looked up, OSError for a port that is none.
+    Raises UnresolvedHost if the name cannot be resolved, OSError if the port is invalid.
     """
     if not 0 <= port <= LAST_PORT:
-        raise OSError(errno.EADDRNOTAVAIL, f"{port} is no port")
+        raise OSError(errno.EADDRNOTAVAIL, f"{port} is not a port")
     fault = fault_of(host)
     if fault is not None:
         raise UnresolvedHost(host, fault)
@@ -36,7 +36,7 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise UnresolvedHost(host, str(error.strerror)) from None
-    except ValueError as error:  # a UnicodeError is one: the loops' own encodings of names
+    except ValueError as error:  # including UnicodeError, from the loop's encoding of names
         raise UnresolvedHost(host, str(error)) from None
     if not found:
         raise UnresolvedHost(host, "it has no address")
@@ -44,7 +44,7 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
 
 
 async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A listening, non-blocking socket. An empty ``host`` is every address, both families where there are two."""
+    """A listening, non-blocking socket. An empty ``host`` binds all addresses, IPv4 and IPv6 if both exist."""
     if host:
         family, address = (await resolve(loop, host, port))[0]
     elif socket.has_dualstack_ipv6():
@@ -67,6 +67,6 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.
 
 
 def describe(address: Address) -> str:
-    """``host:port``; an IPv6 host in brackets, an IPv4 host of a dual-stack socket in its own form."""
+    """``host:port``; an IPv6 host in brackets, an IPv4 host of a dual-stack socket in IPv4 form."""
     host = str(address[0]).removeprefix("::ffff:")
     return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"

@@ -1,7 +1,7 @@
-"""One connection of the real network: a raw non-blocking socket driven by the loop's readiness calls.
+"""One connection of the real network: a raw non-blocking socket driven by the loop's readiness callbacks.
 
 No task, stream or future belongs to a connection, so an idle one costs a socket and one small object. Everything that
-is sent while a read is handled leaves at the end of it, with one ``sendmsg`` for each connection concerned.
+is sent while a read is handled leaves at the end of it, with one ``sendmsg`` per connection.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from milena.runtime.tcp import TcpNetwork
 
 BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
-"""A connection sends about this much at most before the others have their turn."""
+"""A connection sends at most about this many bytes before the other connections get their turn."""
 BYTES_PER_ROUND: Final = 4 * 1024 * 1024
-"""Once all together have sent this much between two looks at the sockets, others send SMALLEST_SHARE in that round."""
+"""Once all connections have sent this many bytes in one iteration of the loop, each of the others sends SMALLEST_SHARE
+in it."""
 SMALLEST_SHARE: Final = 64 * 1024
 SMALL_RANGE: Final = 16 * 1024
-"""File ranges up to this length are read and leave together with the memory around them."""
+"""File ranges up to this length are read and sent together with the surrounding memory."""
 READ_BYTES_PER_SEND: Final = 256 * 1024
 CLOSE_LINGER: Final = 10.0
 """Seconds that a closing connection may take to send what is queued."""
 IOV_LIMIT: Final = 1024
-# With more to come from a file, the header waits for its first bytes: one packet, and one wake-up of the peer.
+# If more data follows from a file, the header waits for its first bytes: one packet, and one wake-up of the peer.
 MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
@@ -129,7 +130,7 @@ class TcpConnection:
         self._end(None)
 
     def _readable(self) -> None:
-        """One wake-up: one read, all frames of it, then one send for each connection that has something to send."""
+        """One wake-up: one read, all its frames, then one send for each connection that has something to send."""
         buffer = self._framer.get_buffer()
         try:
             count = self._socket.recv_into(buffer)  # type: ignore[union-attr]
@@ -158,7 +159,7 @@ class TcpConnection:
             raise
         finally:
             network.deferred = None
-            # The one that has just asked comes last: the others have waited for what it brought.
+            # The connection that sent the request comes last: the others have waited for its data.
             for connection in deferred:
                 if connection is not self:
                     connection._flush()
@@ -171,7 +172,7 @@ class TcpConnection:
         self._flush()
 
     def _flush(self) -> None:
-        """Send until the queue is empty, the kernel takes no more, or the connection has had its share."""
+        """Send until the queue is empty, the kernel accepts no more, or the connection has used its share."""
         if self._socket is None:
             return
         try:
@@ -229,7 +230,7 @@ class TcpConnection:
         return True
 
     def _send_small(self) -> None:
-        """All of a short queue in one piece: that costs less than its parts."""
+        """Send a short queue as one joined buffer: that costs less than sending its parts."""
         queue = self._queue
         data = b"".join(
             [self._read(one, one.position, one.length) if isinstance(one, FileRange) else one for one in queue]
@@ -244,7 +245,7 @@ class TcpConnection:
         self._sent_of_first = 0
 
     def _send_memory(self) -> None:
-        """One ``sendmsg`` of the parts up to the next large file range. Small ones are read: it costs less."""
+        """One ``sendmsg`` of the parts up to the next large file range. Small ranges are read, which costs less."""
         parts: list[bytes | bytearray | memoryview] = []
         flags = 0
         budget = READ_BYTES_PER_SEND
@@ -292,7 +293,7 @@ class TcpConnection:
         return data
 
     def _end(self, error: Exception | None) -> None:
-        """Give the descriptor back now; the handler hears of it from the loop, never inside of its own calls."""
+        """Release the descriptor now; the handler is called from the loop, never inside its own calls."""
         sock = self._socket
         if sock is None:
             return

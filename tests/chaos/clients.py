@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaProducer
 
-from milena.lab.histories.events import FinalLog, Outcome, Poll, Send
+from milena.lab.histories.events import FinalLog, Poll, RequestOutcome, Send
 from tests.chaos.journal import Journal
 
 PACE = 0.005
@@ -44,7 +44,7 @@ class ConfluentWriter:
         begun = self._journal.now()
 
         def told(error: Any, message: Any) -> None:
-            outcome = Outcome.OK if error is None else Outcome.UNKNOWN
+            outcome = RequestOutcome.OK if error is None else RequestOutcome.UNKNOWN
             offset = message.offset() if error is None else -1
             self._journal.note(_send(self.name, topic, partition, value, begun, self._journal.now(), outcome, offset))
 
@@ -74,12 +74,12 @@ class KafkaPythonWriter:
     def send(self, topic: str, partition: int, value: str) -> None:
         begun = self._journal.now()
 
-        def told(outcome: Outcome, offset: int) -> None:
+        def told(outcome: RequestOutcome, offset: int) -> None:
             self._journal.note(_send(self.name, topic, partition, value, begun, self._journal.now(), outcome, offset))
 
         future = self._producer.send(topic, value=value.encode(), partition=partition)
-        future.add_callback(lambda metadata: told(Outcome.OK, metadata.offset))
-        future.add_errback(lambda _error: told(Outcome.UNKNOWN, -1))
+        future.add_callback(lambda metadata: told(RequestOutcome.OK, metadata.offset))
+        future.add_errback(lambda _error: told(RequestOutcome.UNKNOWN, -1))
 
     def finish(self) -> None:
         self._producer.flush(timeout=60)
@@ -87,7 +87,7 @@ class KafkaPythonWriter:
 
 
 def _send(
-    name: str, topic: str, partition: int, value: str, begun: float, ended: float, outcome: Outcome, offset: int
+    name: str, topic: str, partition: int, value: str, begun: float, ended: float, outcome: RequestOutcome, offset: int
 ) -> Send:
     return Send((topic, partition), value, begun, ended, outcome, offset, lane=f"{name}/{partition}")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from milena.lab.histories.events import Outcome, Send
+from milena.lab.histories.events import RequestOutcome, Send
 from milena.testing.local_cluster import MILENA, LocalCluster
 from tests.chaos.faults import Turn
 from tests.chaos.journal import Fault, Journal
@@ -118,6 +118,6 @@ class DiskFaults:
             if isinstance(event, Send):
                 if event.ended < since:
                     break
-                if event.outcome is Outcome.OK and event.begun > since:
+                if event.outcome is RequestOutcome.OK and event.begun > since:
                     counts[event.partition] += 1
         return min(counts.values()) >= PROGRESS

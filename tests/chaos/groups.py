@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from milena.lab.histories.events import Event, Outcome, Poll
+from milena.lab.histories.events import Event, Poll, RequestOutcome
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.load.group_workload import GroupWorkload
 from milena.node.client.cluster import Cluster
@@ -84,14 +84,14 @@ class ReadingMember:
         self._number += 1
         metadata = f"{self._name} {self._number}"
         sent = f"{metadata}\0"  # confluent-kafka counts the byte that ends C's string
-        begun, outcome = self._journal.now(), Outcome.OK
+        begun, outcome = self._journal.now(), RequestOutcome.OK
         try:
             places = [TopicPartition(*place, offset, metadata) for place, offset in offsets.items()]
             told: Any = consumer.commit(offsets=places, asynchronous=False)
             if any(one.error is not None for one in told):
-                outcome = Outcome.UNKNOWN
+                outcome = RequestOutcome.UNKNOWN
         except KafkaException:
-            outcome = Outcome.UNKNOWN
+            outcome = RequestOutcome.UNKNOWN
         head = (GROUP, "", begun, self._journal.now(), outcome, "", -1)
         for partition, offset in offsets.items():
             self._journal.note(OffsetCommit(*head, partition=partition, offset=offset, metadata=sent, retried=True))

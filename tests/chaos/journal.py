@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from milena.lab.histories.events import Event, Outcome, Send, to_line
+from milena.lab.histories.events import Event, RequestOutcome, Send, to_line
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Journal:
 
     def acknowledged(self, client: str) -> dict[str, list[float]]:
         """When a client's writes were acknowledged, in order, by lane. Lanes are ``client/partition``."""
-        sends = (event for event in self.events if isinstance(event, Send) and event.outcome is Outcome.OK)
+        sends = (event for event in self.events if isinstance(event, Send) and event.outcome is RequestOutcome.OK)
         found: dict[str, list[float]] = {}
         for send in sends:
             if send.lane.startswith(f"{client}/"):

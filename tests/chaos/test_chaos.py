@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from milena.lab.histories.checker import check
-from milena.lab.histories.events import Outcome, Send
+from milena.lab.histories.events import RequestOutcome, Send
 from milena.lab.histories.group_events import OffsetCommit, Settled, Trouble
 from milena.testing.local_cluster import LocalCluster
 from tests.chaos.clients import ConfluentWriter, KafkaPythonWriter, Load, Reader, Writer, final_logs
@@ -71,7 +71,7 @@ def test_no_acknowledged_record_is_lost_and_no_commit(tmp_path: Path, capsys: py
             print(f"\n{report}\n{counts(journal)}")
         assert not (found := check(journal.events)), "\n".join(map(str, found[:30]))
         assert all(journal.acknowledged(name) for name in names)
-        assert any(one.group == GROUP and one.outcome is Outcome.OK for one in commits(journal))
+        assert any(one.group == GROUP and one.outcome is RequestOutcome.OK for one in commits(journal))
 
 
 def end_groups(cluster: LocalCluster, journal: Journal, groups: RawGroups) -> None:
@@ -120,8 +120,8 @@ def run_faults(cluster: LocalCluster, journal: Journal) -> None:
 
 def counts(journal: Journal) -> str:
     sends = [event for event in journal.events if isinstance(event, Send)]
-    acknowledged = sum(send.outcome is Outcome.OK for send in sends)
-    taken = sum(commit.outcome is Outcome.OK for commit in commits(journal))
+    acknowledged = sum(send.outcome is RequestOutcome.OK for send in sends)
+    taken = sum(commit.outcome is RequestOutcome.OK for commit in commits(journal))
     return (
         f"{acknowledged} writes acknowledged, {len(sends) - acknowledged} of unknown outcome, "
         f"{taken} of {len(commits(journal))} commits acknowledged, {journal.now():.0f} s"

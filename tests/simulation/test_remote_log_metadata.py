@@ -250,9 +250,9 @@ def test_of_a_partition_that_left_nothing_more_is_kept() -> None:
 def test_only_the_start_of_a_copy_is_added_and_it_is_no_update() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
-        with pytest.raises(ValueError, match="not with COPY_SEGMENT_FINISHED"):
+        with pytest.raises(ValueError, match="not COPY_SEGMENT_FINISHED"):
             await manager.add(replace(of(P0, 1), state=FINISHED))
-        with pytest.raises(ValueError, match="no update"):
+        with pytest.raises(ValueError, match="not an update"):
             await manager.update(update(of(P0, 1), STARTED))
 
     beside_brokers(scenario)
@@ -334,7 +334,7 @@ def test_a_record_that_is_written_and_not_read_back_in_time_is_an_error() -> Non
             await broker.verbs.call("hold", api="Fetch", peer="__remote_log_metadata_client_1_consumer")
             for broker in tier.cluster.brokers.values()
         ]
-        with pytest.raises(RemoteLogMetadataError, match=r"offset 0 .* not read within 3 s"):
+        with pytest.raises(RemoteLogMetadataError, match=r"offset 0 .* not read back within 3 s"):
             await manager.add(of(P0, 1))
         for broker, rule in zip(tier.cluster.brokers.values(), held, strict=True):
             await broker.verbs.call("release", rule=rule["rule"])
@@ -389,7 +389,7 @@ def test_a_topic_with_another_number_of_partitions_ends_the_node_with_both_numbe
         manager.assign([P0], [])
         machine = tier.cluster.world.machine("tier-2")
         await until(lambda: not machine.alive, 10)
-        assert "has 3 partitions" in machine.failures[0][0] and "says 50" in machine.failures[0][0]
+        assert "has 3 partitions" in machine.failures[0][0] and "is 50" in machine.failures[0][0]
 
     beside_brokers(scenario, alive=False)
 

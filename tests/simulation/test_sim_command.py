@@ -32,7 +32,7 @@ def test_steps_and_kinds_of_faults_are_as_asked_for_and_the_history_is_kept(tmp_
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert faults_in(done.stdout) == {"is killed"}
     assert done.stdout.count("is killed") == 2
-    assert done.stdout.splitlines()[-1].startswith("seed 3: right, digest ")
+    assert done.stdout.splitlines()[-1].startswith("seed 3: passed, no violations, digest ")
     history = list(events.read(path.read_text().splitlines()))
     assert check(history) == []
     assert {Send, FinalLog} <= {type(event) for event in history}
@@ -47,7 +47,7 @@ def test_without_steps_nothing_goes_wrong_on_nodes() -> None:
 def test_a_soak_runs_seeds_until_the_time_is_over_and_tells_how_many() -> None:
     done = sim("--soak", "0.1", "--steps", "0")
     assert done.returncode == 0
-    assert done.stdout.startswith("1 seeds right, ")
+    assert done.stdout.startswith("1 seed passed, ")
     assert "simulated hours" in done.stdout
 
 
@@ -55,9 +55,9 @@ def test_a_soak_runs_seeds_until_the_time_is_over_and_tells_how_many() -> None:
     ("arguments", "sentence"),
     [
         (["--faults", "kill,quake"], "no fault 'quake'; there are kill, power, "),
-        (["--steps", "-1"], "--seed and --steps are not negative"),
-        (["--tier", "maybe"], "--tier maybe: it is on or off"),
-        (["--groups", "maybe"], "--groups maybe: it is on or off"),
+        (["--steps", "-1"], "--seed and --steps must not be negative"),
+        (["--tier", "maybe"], "--tier maybe: must be on or off"),
+        (["--groups", "maybe"], "--groups maybe: must be on or off"),
         (["--seed", "x"], "--seed x: not a whole number"),
         (["--soak", "long"], "--soak long: not a number"),
         (["--history", "/nowhere/at/all", "--steps", "0"], "/nowhere/at/all"),

@@ -173,7 +173,7 @@ def test_where_there_was_a_tier_none_is_made(mounted: bool, said: Said) -> None:
         tier.wipe()
         await restart(cluster)
         assert "mount it" in said.reasons("remote storage cannot be used").pop()
-        assert [one["folder"] for one in said.of("folder of the tier made: it is empty")] == [ROOT]
+        assert [one["folder"] for one in said.of("folder of the tier created: it is empty")] == [ROOT]
         assert await read_at(client, 0) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
         assert (counted(cluster, "remotefetcherrors"), len(said.of("remote read failed"))) == (1, 1)
         await write(client, 12, first=22)
@@ -264,7 +264,7 @@ def test_foreign_files_stay_where_they_are_and_disturb_nobody(said: Said) -> Non
         await until(lambda: finished(cluster)[0] == (8, 11))
         assert await admin.delete_topics(client, ["t"]) == {"t": None}
         await until(lambda: set(tier.files) == {*foreign, f"{TIER}/{IDENTITY}"})
-        assert not said.of("segments stay in the tier")
+        assert not said.of("segments remain in the tier")
 
     with_tier(scenario)
 
@@ -324,7 +324,7 @@ def test_records_of_segments_that_come_again_change_nothing(said: Said) -> None:
         records = await metadata_records(client, 10)
         await publish(client, records)
         await until(
-            lambda: len(said.of("remote log metadata record dropped: this state must not follow")) == len(SEGMENTS)
+            lambda: len(said.of("remote log metadata record dropped: invalid state transition")) == len(SEGMENTS)
         )
         assert len(known_segments(cluster)) == len(SEGMENTS)
         await goes_on(cluster, client)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import Anomaly, check
-from milena.lab.histories.events import Event, Outcome, Send, Void
+from milena.lab.histories.events import Event, RequestOutcome, Send, Void
 from milena.lab.load.ending import final_logs
 from milena.lab.load.tier_losses import Losses
 from milena.lab.world.world import World, simulate
@@ -45,7 +45,7 @@ def test_a_loss_of_power_ends_promises_for_what_was_not_synced_alone() -> None:
             (log,) = await final_logs(client, [T0], Losses(cluster))
         assert len(log.records) == void.kept
         sends: list[Event] = [
-            Send(T0, value, 0.0, 0.1, Outcome.OK, offset, lane="p") for offset, value, _ in log.records
+            Send(T0, value, 0.0, 0.1, RequestOutcome.OK, offset, lane="p") for offset, value, _ in log.records
         ]
         assert check([*sends, void, log]) == []
         found = check([*sends, void, replace(log, records=())])

@@ -20,7 +20,7 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from milena.tiered.store.tier_config import LOCAL
 from milena.tiered.store.tier_identity import IDENTITY
 from milena.tiered.store.tier_names import COPYING
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 from tests.simulation.steps import QUICK, batches_in, storage_of, until
 
 TIER = "/tier"
@@ -101,7 +101,7 @@ def log_of(cluster: SimulatedCluster, broker: int = 1) -> PartitionLog:
     return replica(cluster, broker).online_log
 
 
-def role_of(cluster: SimulatedCluster, broker: int = 1) -> Role:
+def role_of(cluster: SimulatedCluster, broker: int = 1) -> ReplicaRole:
     tier = cluster.brokers[broker].tier
     assert tier is not None
     role = tier.role_of(replica(cluster, broker))

@@ -239,7 +239,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence() -> None:
         f"cannot connect to 127.0.0.1:{one}: Connection refused"
     )
     both = refused("topic", "list", "-b", f"127.0.0.1:{one},127.0.0.1:{two}")
-    assert both.startswith(f"no node answers at 127.0.0.1:{one}, 127.0.0.1:{two}; the last one: cannot connect to")
+    assert both.startswith(f"no node answers at 127.0.0.1:{one}, 127.0.0.1:{two}; last error: cannot connect to")
     assert refused("topic", "list", "-b", "nowhere.invalid:9092").startswith("cannot resolve 'nowhere.invalid': ")
     assert refused("topic", "list", "-b", "localhost", code=2) == (
         "--bootstrap-server localhost: 'localhost' is not of the form HOST:PORT"

@@ -11,7 +11,7 @@ from milena.config.sources import from_properties
 from milena.controller.log.formatting import Formatting
 from milena.node.metadata.image import NO_LEADER, TOPIC_RESOURCE
 from milena.node.metadata.metadata_folder import metadata_folder
-from milena.node.metadata.snapshots import SnapshotId, SnapshotStore, snapshot_batches
+from milena.node.metadata.snapshots import MetadataSnapshotId, SnapshotStore, snapshot_batches
 from milena.protocol.metadata_records import (
     LATEST_METADATA_VERSION,
     ConfigRecord,
@@ -151,6 +151,6 @@ def _write_controller(runtime: Runtime, target: Target, records: Sequence[Metada
         batches = snapshot_batches(
             records, EPOCH, metadata_version=LATEST_METADATA_VERSION, last_timestamp=now, now_ms=now
         )
-        store.write(SnapshotId(end, EPOCH), batches)
+        store.write(MetadataSnapshotId(end, EPOCH), batches)
     finally:
         directory.unlock()

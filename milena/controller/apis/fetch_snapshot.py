@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from milena.controller.log.raft_fetch import epoch_error
 from milena.node.api import RequestContext
-from milena.node.metadata.snapshots import BOOTSTRAP_ID, SnapshotId
+from milena.node.metadata.snapshots import BOOTSTRAP_ID, MetadataSnapshotId
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import METADATA_TOPIC, LeaderEpoch, Offset
 
@@ -23,7 +23,7 @@ async def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[st
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     topic, wanted = request.topics[0].name, request.topics[0].partitions[0]
-    snapshot = SnapshotId(Offset(wanted.snapshot_id.end_offset), LeaderEpoch(wanted.snapshot_id.epoch))
+    snapshot = MetadataSnapshotId(Offset(wanted.snapshot_id.end_offset), LeaderEpoch(wanted.snapshot_id.epoch))
     error, size = _locate(node, topic, wanted, snapshot)
     data = b""
     if error is ErrorCode.NONE:
@@ -51,7 +51,7 @@ async def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[st
     }
 
 
-def _locate(node: Controller, topic: str, wanted: Any, snapshot: SnapshotId) -> tuple[ErrorCode, int]:
+def _locate(node: Controller, topic: str, wanted: Any, snapshot: MetadataSnapshotId) -> tuple[ErrorCode, int]:
     """An error, or the snapshot's size."""
     if topic != METADATA_TOPIC or wanted.partition != 0:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from milena.config.values import ConfigError
-from milena.node.metadata.snapshots import CorruptSnapshot, read_records, snapshot_batches
+from milena.node.metadata.snapshots import CorruptMetadataSnapshot, read_records, snapshot_batches
 from milena.protocol.features import (
     KRAFT_VERSION,
     LATEST_METADATA_VERSION,
@@ -93,7 +93,7 @@ def write_bootstrap(disk: Disk, folder: str, formatting: Formatting, now_ms: int
 
 
 def read_bootstrap(disk: Disk, folder: str) -> list[MetadataRecord] | None:
-    """The records of ``bootstrap.checkpoint``, None without that file. Raises OSError, CorruptSnapshot."""
+    """The records of ``bootstrap.checkpoint``, None without that file. Raises OSError, CorruptMetadataSnapshot."""
     path = f"{folder}/{BOOTSTRAP_FILE}"
     try:
         data = disk.read(path)
@@ -102,4 +102,4 @@ def read_bootstrap(disk: Disk, folder: str) -> list[MetadataRecord] | None:
     try:
         return [record for record in read_records(memoryview(data)) if isinstance(record, MetadataRecord)]
     except (CorruptBatch, DecodeError) as error:
-        raise CorruptSnapshot(f"{path}: {error}") from error
+        raise CorruptMetadataSnapshot(f"{path}: {error}") from error

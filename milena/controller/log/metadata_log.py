@@ -26,7 +26,7 @@ from milena.controller.log.quorum_state import (
     encode_quorum_state,
 )
 from milena.controller.state.state import ControllerState
-from milena.node.metadata.committed_offset import CommittedOffset
+from milena.node.metadata.committed_offset import CommittedOffsetFile
 from milena.node.metadata.image import MetadataImage
 from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
 from milena.node.metadata.snapshots import SnapshotStore, batch_records, load_latest
@@ -59,7 +59,7 @@ class MetadataLog:
         self._state = state
         self._voters = tuple(voters)
         self._log: PartitionLog | None = None
-        self._committed_offset = CommittedOffset(runtime.disk, self.folder)
+        self._committed_offset = CommittedOffsetFile(runtime.disk, self.folder)
         self._waiting: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._dirty = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -89,7 +89,7 @@ class MetadataLog:
     def open(self) -> None:
         """Load snapshot and log into the state. Blocks.
 
-        Raises OSError, MetadataLost, CorruptSnapshot, CorruptBatch, ReplayError.
+        Raises OSError, MetadataLost, CorruptMetadataSnapshot, CorruptBatch, ReplayError.
         """
         self.snapshots.open()
         image = self._prepare()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from milena.node.metadata.snapshots import BOOTSTRAP_ID, SnapshotId, SnapshotStore
+from milena.node.metadata.snapshots import BOOTSTRAP_ID, MetadataSnapshotId, SnapshotStore
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch import FetchPartition, FetchRequest
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, Offset
@@ -29,7 +29,7 @@ class Refuse:
 class SendSnapshot:
     """The observer starts over from a snapshot."""
 
-    id: SnapshotId
+    id: MetadataSnapshotId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def _locate(offset: Offset, last_epoch: LeaderEpoch, log: PartitionLog, snapshot
     return SendRecords(offset)
 
 
-def _end_of(epoch: LeaderEpoch, log: PartitionLog, earliest: SnapshotId | None) -> tuple[LeaderEpoch, Offset]:
+def _end_of(epoch: LeaderEpoch, log: PartitionLog, earliest: MetadataSnapshotId | None) -> tuple[LeaderEpoch, Offset]:
     """The largest epoch of the log that is not above ``epoch``, and where it ends."""
     found, end = log.leader_epoch_end_offset(epoch)
     if found is None or end is None:

@@ -17,7 +17,7 @@
   that nobody ever saw filled are none: markers of transactions leave such.
 - **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it. (Where
   its promises are void, readers may have been further on in another log.)
-- **log start**: a log begins behind what a ``Deletion`` lets go.
+- **log start**: a log begins behind what a ``AllowedDeletion`` lets go.
 - **epoch order**: leader epochs fall along a log. **gap**: offsets are missing in a log that must be dense.
 - **topic**: a topic is not as it was acknowledged, or is one that nobody made.
 
@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from milena.lab.histories.events import (
-    Deletion,
+    AllowedDeletion,
     Event,
     FinalLog,
     FinalTopic,
@@ -121,7 +121,7 @@ class Checker:
             case Void():
                 self._log(event.partition).voided(event)
                 self._groups.voided(event)
-            case Deletion():
+            case AllowedDeletion():
                 self._log(event.partition).deleted(event)
             case FinalLog():
                 self._log(event.partition).ended(event)

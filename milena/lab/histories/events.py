@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
-from milena.lab.histories.group_events import Outcome as Outcome
+from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
 from milena.lab.histories.group_events import TopicPartition as TopicPartition
 
 ACKS_ALL: Final = -1
@@ -28,7 +28,7 @@ class Send:
     value: str
     begun: float
     ended: float
-    outcome: Outcome
+    outcome: RequestOutcome
     offset: int = -1
     acks: int = ACKS_ALL
     lane: str = ""
@@ -62,7 +62,7 @@ class Void:
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
+class AllowedDeletion:
     """What lies before an offset of a partition may be deleted: ``reason``. None: as much as retention lets go, which
     this history cannot tell."""
 
@@ -100,7 +100,7 @@ class TopicChange:
 
     name: str
     exists: bool
-    outcome: Outcome
+    outcome: RequestOutcome
     config: Mapping[str, str] = field(default_factory=dict)
     begun: float = 0.0
 
@@ -113,12 +113,12 @@ class FinalTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-Event: TypeAlias = Send | Poll | Void | Deletion | Hole | FinalLog | TopicChange | FinalTopic | GroupEvent
+Event: TypeAlias = Send | Poll | Void | AllowedDeletion | Hole | FinalLog | TopicChange | FinalTopic | GroupEvent
 KINDS: Final[Mapping[str, type[Any]]] = {
     "send": Send,
     "poll": Poll,
     "void": Void,
-    "deletion": Deletion,
+    "deletion": AllowedDeletion,
     "hole": Hole,
     "log": FinalLog,
     "change": TopicChange,
@@ -133,7 +133,7 @@ def to_line(event: Event) -> str:
     values: dict[str, Any] = {"event": _NAMES[type(event)]}
     for one in fields(event):
         value = getattr(event, one.name)
-        values[one.name] = value.value if isinstance(value, Outcome) else value
+        values[one.name] = value.value if isinstance(value, RequestOutcome) else value
     return json.dumps(values, separators=(",", ":"))
 
 
@@ -144,7 +144,7 @@ def from_line(line: str) -> Event:
     if kind is None:
         raise ValueError(f"no event of a history: {line[:80]}")
     if "outcome" in values:
-        values["outcome"] = Outcome(values["outcome"])
+        values["outcome"] = RequestOutcome(values["outcome"])
     try:
         event: Event = kind(**values)
     except TypeError as error:

@@ -16,10 +16,10 @@ from milena.lab.histories.group_events import (
     AsMember,
     Awaited,
     GroupDelete,
-    Heartbeat,
     Join,
+    MemberHeartbeat,
     OffsetCommit,
-    Outcome,
+    RequestOutcome,
     Share,
     Sync,
     Trouble,
@@ -49,7 +49,7 @@ class Members:
     settled: float = EVER
     joins: list[Join] = field(default_factory=list)
     syncs: list[Sync] = field(default_factory=list)
-    heartbeats: list[Heartbeat] = field(default_factory=list)
+    heartbeats: list[MemberHeartbeat] = field(default_factory=list)
     commits: list[OffsetCommit] = field(default_factory=list)
     deletes: list[GroupDelete] = field(default_factory=list)
     _synced: list[Sync] = field(default_factory=list, init=False)
@@ -189,7 +189,7 @@ class Members:
     def _survivors(self) -> Iterator[Found]:
         """Members of a group that was deleted, and so had none."""
         for delete in self.deletes:
-            if delete.outcome is not Outcome.OK:
+            if delete.outcome is not RequestOutcome.OK:
                 continue
             before = {one.member for one in self._established if one.member and one.ended <= delete.begun}
             for answer in self._taken(*self._synced, *self.heartbeats, *self.commits):
@@ -213,7 +213,7 @@ class Members:
 
 
 def _is_ok(event: AsMember) -> bool:
-    return event.outcome is Outcome.OK
+    return event.outcome is RequestOutcome.OK
 
 
 def _names(names: Iterable[str]) -> str:

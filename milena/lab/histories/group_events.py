@@ -16,7 +16,7 @@ Share: TypeAlias = tuple[TopicPartition, ...]
 NO_OFFSET: Final = -1
 
 
-class Outcome(Enum):
+class RequestOutcome(Enum):
     """``UNKNOWN``: it may have happened, or may happen yet."""
 
     OK = "ok"
@@ -32,7 +32,7 @@ class Asked:
     node: str
     begun: float
     ended: float
-    outcome: Outcome
+    outcome: RequestOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Sync(Awaited):
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat(AsMember):
+class MemberHeartbeat(AsMember):
     """One that was answered without an error is OK."""
 
 
@@ -134,12 +134,12 @@ class Expiry:
 
 
 GroupEvent: TypeAlias = (
-    Join | Sync | Heartbeat | OffsetCommit | OffsetFetch | OffsetDelete | GroupDelete | Settled | Trouble | Expiry
+    Join | Sync | MemberHeartbeat | OffsetCommit | OffsetFetch | OffsetDelete | GroupDelete | Settled | Trouble | Expiry
 )
 GROUP_KINDS: Final[Mapping[str, type[Any]]] = {
     "join": Join,
     "sync": Sync,
-    "heartbeat": Heartbeat,
+    "heartbeat": MemberHeartbeat,
     "offset commit": OffsetCommit,
     "offset fetch": OffsetFetch,
     "offset delete": OffsetDelete,

@@ -30,12 +30,12 @@ from milena.lab.histories.group_events import (
     Expiry,
     GroupDelete,
     GroupEvent,
-    Heartbeat,
     Join,
+    MemberHeartbeat,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Outcome,
+    RequestOutcome,
     Settled,
     Sync,
     TopicPartition,
@@ -77,7 +77,7 @@ class GroupRules:
     def topic_changed(self, change: TopicChange) -> None:
         """Its offsets go some time after it was deleted. Those that are left of it are not shown while there is another
         topic of its name."""
-        if change.outcome is Outcome.FAILED:
+        if change.outcome is RequestOutcome.FAILED:
             return
         if not change.exists:
             self._deleted_topics.setdefault(change.name, []).append(change.begun)
@@ -107,7 +107,7 @@ class GroupRules:
                 group.members.joins.append(event)
             case Sync():
                 group.members.syncs.append(event)
-            case Heartbeat():
+            case MemberHeartbeat():
                 group.members.heartbeats.append(event)
             case OffsetCommit():
                 group.members.commits.append(event)
@@ -124,7 +124,7 @@ class GroupRules:
         for name, group in self._groups.items():
             members = group.members
             members.settled = self._settled
-            ends = [(one.begun, self._end(one)) for one in members.deletes if one.outcome is not Outcome.FAILED]
+            ends = [(one.begun, self._end(one)) for one in members.deletes if one.outcome is not RequestOutcome.FAILED]
             members.lives.ends = [*ends, *self._voids.ends, (self._expiry, EVER)]
             for anomaly, text in members.verdict(self._troubles):
                 yield anomaly, name, text
@@ -141,16 +141,16 @@ class GroupRules:
         deletes = [one for one in group.offset_deletes if one.partition == partition]
         all_deletes: list[OffsetDelete | GroupDelete] = [*deletes, *group.members.deletes]
         for delete in all_deletes:
-            if delete.outcome is not Outcome.FAILED:
-                sure = delete.outcome is Outcome.OK and not self._is_void(delete.begun)
+            if delete.outcome is not RequestOutcome.FAILED:
+                sure = delete.outcome is RequestOutcome.OK and not self._is_void(delete.begun)
                 found.append(Write(None, delete.begun, self._end(delete), sure, delete.node))
         return found
 
     def _of_commit(self, group: _Group, commit: OffsetCommit) -> Iterator[Write]:
-        if commit.outcome is Outcome.FAILED:
+        if commit.outcome is RequestOutcome.FAILED:
             return
         value = (commit.offset, commit.metadata)
-        sure = commit.outcome is Outcome.OK and not self._is_void(commit.begun)
+        sure = commit.outcome is RequestOutcome.OK and not self._is_void(commit.begun)
         last = min(self._fenced(group, commit), self._unheard_until(commit.begun))
         ended = commit.ended if sure else last
         yield Write(value, commit.begun, ended, sure, commit.node)
@@ -165,13 +165,17 @@ class GroupRules:
         if commit.generation < 0 or self._is_void(commit.begun):
             return EVER
         lives = group.members.lives
-        newer = (one for one in group.members.syncs if one.outcome is Outcome.OK and one.generation > commit.generation)
+        newer = (
+            one
+            for one in group.members.syncs
+            if one.outcome is RequestOutcome.OK and one.generation > commit.generation
+        )
         later = (sync.ended for sync in newer if sync.begun >= commit.begun)
         fences = (ended for ended in later if not lives.may_end(commit.begun, ended))
         return min(fences, default=EVER)
 
     def _end(self, delete: OffsetDelete | GroupDelete) -> float:
-        sure = delete.outcome is Outcome.OK and not self._is_void(delete.begun)
+        sure = delete.outcome is RequestOutcome.OK and not self._is_void(delete.begun)
         return delete.ended if sure else self._unheard_until(delete.begun)
 
     def _unheard_until(self, begun: float) -> float:
@@ -185,7 +189,7 @@ class GroupRules:
         # each coordinator deletes what it has of a topic when it hears that it is gone: once or more, or never
         gone = [*self._deleted_topics.get(partition[0], ()), *(begun for begun, _ in self._voids.ends)]
         excuse = min(gone, default=EVER)
-        fetches = [one for one in group.fetches.get(partition, ()) if one.outcome is Outcome.OK]
+        fetches = [one for one in group.fetches.get(partition, ()) if one.outcome is RequestOutcome.OK]
         hidden = self._made_again.get(partition[0], EVER)
         fetches = [one for one in fetches if one.offset != NO_OFFSET or one.ended < hidden]
         found = [self._read(_value(one), one, excuse) for one in fetches]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from milena.lab.histories.events import Outcome, Send
+from milena.lab.histories.events import RequestOutcome, Send
 
 Fall = tuple[Send, int, Send, int]
 """A record and its offset, and one that was sent after it and lies below, with its offset."""
@@ -24,7 +24,7 @@ class Lanes:
     def add(self, send: Send) -> None:
         """In the order of each client."""
         self._sends.append(send)
-        if send.lane and send.outcome is Outcome.OK and send.offset >= 0:
+        if send.lane and send.outcome is RequestOutcome.OK and send.offset >= 0:
             before = self._last.get(send.lane)
             if before is not None and before.offset >= send.offset:
                 self._falls.append((before, send))
@@ -67,7 +67,7 @@ class Lanes:
         for send in sorted(there, key=lambda send: stored[send.value], reverse=True):
             if first is not None and first.ended < send.begun:
                 yield first, send
-            is_known = send.outcome is Outcome.OK and send.offset == stored[send.value]
+            is_known = send.outcome is RequestOutcome.OK and send.offset == stored[send.value]
             if is_known and (first is None or send.ended < first.ended):
                 first = send
 
@@ -80,5 +80,5 @@ class Lanes:
                     if missing is not None:
                         yield before, missing, send
                     before, missing = send, None
-                elif send.outcome is Outcome.UNKNOWN and missing is None:
+                elif send.outcome is RequestOutcome.UNKNOWN and missing is None:
                     missing = send

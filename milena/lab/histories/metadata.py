@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from milena.lab.histories.events import FinalTopic, Outcome, TopicChange
+from milena.lab.histories.events import FinalTopic, RequestOutcome, TopicChange
 
 UNDER_WAY: Final = 60.0
 """Seconds for which a request may wait in a connection, or in a node that stands still, and be carried out then."""
@@ -21,11 +21,13 @@ class MetadataRules:
     def changed(self, change: TopicChange) -> None:
         """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not. A
         request without an answer may still be on its way, and reach the controller behind what was acknowledged."""
-        if change.outcome is Outcome.OK:
+        if change.outcome is RequestOutcome.OK:
             before = self._changes.get(change.name, [])
-            late = [one for one in before if one.outcome is Outcome.UNKNOWN and change.begun - one.begun < UNDER_WAY]
+            late = [
+                one for one in before if one.outcome is RequestOutcome.UNKNOWN and change.begun - one.begun < UNDER_WAY
+            ]
             self._changes[change.name] = [change, *late]
-        elif change.outcome is Outcome.UNKNOWN:
+        elif change.outcome is RequestOutcome.UNKNOWN:
             self._changes.setdefault(change.name, []).append(change)
 
     def ended(self, topic: FinalTopic) -> None:
@@ -36,12 +38,12 @@ class MetadataRules:
         for name, changes in self._changes.items():
             config = self._topics.get(name)
             made = [dict(change.config) for change in changes if change.exists]
-            may_lack = len(made) < len(changes) or changes[0].outcome is Outcome.UNKNOWN
+            may_lack = len(made) < len(changes) or changes[0].outcome is RequestOutcome.UNKNOWN
             if config is None:
                 if not may_lack:
                     yield "topic", name, "it should exist"
             elif not made:
-                only_unsure = all(change.outcome is Outcome.UNKNOWN for change in changes)
+                only_unsure = all(change.outcome is RequestOutcome.UNKNOWN for change in changes)
                 yield "topic", name, "nobody made it" if only_unsure else "it should not exist"
             elif dict(config) not in made:
                 yield "topic", name, f"it has {dict(config)} and was created with {' or '.join(map(str, made))}"

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from milena.lab.histories.events import ACKS_ALL, Deletion, FinalLog, Hole, Outcome, Poll, Send, Void
+from milena.lab.histories.events import ACKS_ALL, AllowedDeletion, FinalLog, Hole, Poll, RequestOutcome, Send, Void
 from milena.lab.histories.lanes import Lanes
-from milena.lab.histories.sessions import Jump, Sessions
+from milena.lab.histories.sessions import Jump, ReadSessions
 
 Found = tuple[str, str]
 EVERYTHING: Final = float("inf")
@@ -30,7 +30,7 @@ class Observed:
         """Each value that was read, and where last."""
         self._weak: set[tuple[int, str]] = set()
         """What was acknowledged with acks=1."""
-        self._reads = Sessions()
+        self._reads = ReadSessions()
         self._lanes = Lanes()
         self._voids: list[Void] = []
         self._deletable = 0.0
@@ -50,7 +50,7 @@ class Observed:
     def sent(self, send: Send) -> None:
         self._sends[send.value] = send
         self._lanes.add(send)
-        if send.outcome is not Outcome.OK or send.offset < 0:
+        if send.outcome is not RequestOutcome.OK or send.offset < 0:
             return
         self._claim(send.offset, send.value)
         if send.acks != ACKS_ALL:
@@ -68,7 +68,7 @@ class Observed:
     def voided(self, void: Void) -> None:
         self._voids.append(void)
 
-    def deleted(self, deletion: Deletion) -> None:
+    def deleted(self, deletion: AllowedDeletion) -> None:
         before = EVERYTHING if deletion.before is None else deletion.before
         self._deletable = max(self._deletable, before)
         self._asked_upto = max(self._asked_upto, deletion.before or 0)
@@ -137,7 +137,7 @@ class Observed:
         return offset in (self._read.get(value), self._stored.get(value))
 
     def _is_acknowledged(self, send: Send) -> bool:
-        return send.outcome is Outcome.OK and send.acks == ACKS_ALL
+        return send.outcome is RequestOutcome.OK and send.acks == ACKS_ALL
 
     def _lost(self) -> Iterator[Found]:
         for value, send in self._sends.items():
@@ -176,7 +176,7 @@ class Observed:
             send = self._sends.get(value)
             if send is None:
                 yield "phantom", f"{value} at {offset} was never sent"
-            elif send.outcome is Outcome.FAILED and (value in self._stored or not self._is_void(send, offset)):
+            elif send.outcome is RequestOutcome.FAILED and (value in self._stored or not self._is_void(send, offset)):
                 yield "aborted read", f"{value} at {offset} had been refused"
 
     def _of_readers(self) -> Iterator[Found]:
@@ -238,7 +238,7 @@ class Observed:
                 yield "gap", f"offset {offset} follows {last[0]}"
             last = record
             send = self._sends.get(value)
-            if not self._reader or value in self._read or send is None or send.outcome is not Outcome.OK:
+            if not self._reader or value in self._read or send is None or send.outcome is not RequestOutcome.OK:
                 continue
             if not self._is_void(send, offset) and not any(first <= offset <= last for first, last in self._holes):
                 yield "unseen", f"{value} at {offset} was read by nobody"

@@ -26,7 +26,7 @@ class Jump(NamedTuple):
         return "internal " if self.internal else ""
 
 
-class Sessions:
+class ReadSessions:
     """Of one partition. ``jumps`` are what remains to be judged."""
 
     def __init__(self) -> None:

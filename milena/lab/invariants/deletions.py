@@ -14,7 +14,7 @@ from milena.lab.invariants.hosted import Hosted
 from milena.node.metadata.image import MetadataImage, TopicImage
 
 
-class Deletions:
+class TopicDeletionDuties:
     """``hosts`` are the present processes of the brokers."""
 
     def __init__(self, hosts: Mapping[int, Hosted]) -> None:

@@ -10,7 +10,7 @@ from milena.broker.replica.partition import Partition
 from milena.broker.server import Broker
 from milena.lab.invariants.images import Key
 from milena.lab.invariants.log_cursor import LogCursor
-from milena.lab.invariants.replicas import PartitionKey, Replica
+from milena.lab.invariants.replicas import ObservedReplica, PartitionKey
 from milena.lab.world.disk import Storage
 
 CALLS_FOR_A_TURN: Final = 32
@@ -85,12 +85,12 @@ class Hosted:
         """Read all logs from their beginnings again."""
         self._cursors.clear()
 
-    def replica(self, partition: Partition) -> Replica | None:
+    def replica(self, partition: Partition) -> ObservedReplica | None:
         """As it is now; None without a log or a role."""
         log = partition.log
         if log is None or partition.partition_epoch < 0:
             return None
-        return Replica(
+        return ObservedReplica(
             self.broker.node_id,
             self.run,
             (partition.topic_id, partition.index),

@@ -26,7 +26,7 @@ class Version(NamedTuple):
     entry: object
 
 
-class Change(NamedTuple):
+class RegistrationChange(NamedTuple):
     """A partition's registration was made or changed."""
 
     key: PartitionKey
@@ -50,9 +50,9 @@ class ImageRules:
                 versions.pop()
         self.offset = min(self.offset, start - 1)
 
-    def controller_moved(self, image: MetadataImage) -> list[Change]:
+    def controller_moved(self, image: MetadataImage) -> list[RegistrationChange]:
         """What has changed of partitions. Raises InvariantBroken."""
-        changes: list[Change] = []
+        changes: list[RegistrationChange] = []
         incarnations: list[BrokerImage] = []
         for key, name, entry in _entries(image):
             versions = self._versions.setdefault(key, [])
@@ -63,7 +63,7 @@ class ImageRules:
             if isinstance(entry, PartitionImage):
                 known = before if isinstance(before, PartitionImage) else None
                 _check_partition(name, known, entry)
-                changes.append(Change(key[1], name, known, entry))
+                changes.append(RegistrationChange(key[1], name, known, entry))
             elif isinstance(entry, BrokerImage) and _is_new(before, entry):
                 incarnations.append(entry)
         self._note_gone(image)

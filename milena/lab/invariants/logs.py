@@ -8,11 +8,11 @@ from milena.broker.replica.partition import Partition
 from milena.lab.histories.events import Void
 from milena.lab.invariants.broken import demand
 from milena.lab.invariants.hosted import Hosted
-from milena.lab.invariants.images import Change
+from milena.lab.invariants.images import RegistrationChange
 from milena.lab.invariants.ledger import Ledger
 from milena.lab.invariants.promises import Promises
 from milena.lab.invariants.remains import remains
-from milena.lab.invariants.replicas import PartitionKey, Replica, ReplicaRules
+from milena.lab.invariants.replicas import ObservedReplica, PartitionKey, ReplicaRules
 from milena.lab.invariants.tiers import TierRules
 from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
 from milena.protocol.types import NodeId
@@ -58,7 +58,7 @@ class LogWatch:
 
     # -- what happens to promises
 
-    def registration_changed(self, change: Change) -> None:
+    def registration_changed(self, change: RegistrationChange) -> None:
         reason = self._promises.changed(change.key, change.before, change.now)
         if reason is not None:
             # A leader that was just elected begins with a log of its own; a dead one is not elected again.
@@ -68,7 +68,7 @@ class LogWatch:
             for number in set(change.now.isr).difference(change.before.isr):
                 self._check_joined(change, number)
 
-    def _check_joined(self, change: Change, number: int) -> None:
+    def _check_joined(self, change: RegistrationChange, number: int) -> None:
         """A broker was let into an ISR: the incarnation that is registered has what is committed. An earlier one may
         have had it (KIP-903). Raises InvariantBroken."""
         hosted, registered = self._hosts.get(number), self._image().brokers.get(NodeId(number))
@@ -150,7 +150,7 @@ class LogWatch:
         if replica.leads and log.remote_enabled and replica.leader_epoch == registered.leader_epoch:
             self.check_tier(replica, hosted, partition)
 
-    def check_tier(self, replica: Replica, hosted: Hosted, partition: Partition) -> None:
+    def check_tier(self, replica: ObservedReplica, hosted: Hosted, partition: Partition) -> None:
         """What lies below the local log is in the tier. Raises InvariantBroken."""
         if not self._tier.moved(hosted, partition):
             return
@@ -162,7 +162,7 @@ class LogWatch:
                 self._tier.start_seen(f"{replica.name} of broker {number}", replica.key, log, ledger)
         self._tier.look(replica, hosted, partition, ledger)
 
-    def check_isr(self, leader: Replica, registered: PartitionImage) -> None:
+    def check_isr(self, leader: ObservedReplica, registered: PartitionImage) -> None:
         """All of the ISR have what is below the leader's high watermark. Raises InvariantBroken."""
         end, ledger = leader.high_watermark, self._ledger(leader.key)
         for number in registered.isr:
@@ -180,7 +180,7 @@ class LogWatch:
         found = hosted.broker.partitions.find(name, index) if hosted is not None and hosted.alive() else None
         return found.log if found is not None and found.topic_id == key[0] else None
 
-    def _note_in_vain(self, replica: Replica) -> None:
+    def _note_in_vain(self, replica: ObservedReplica) -> None:
         """A leader that does not know of its end yet takes records: nobody will have them."""
         text = f"broker {replica.broker} led on in leader epoch {replica.leader_epoch}"
         key, now = (replica.key, text), self._now()

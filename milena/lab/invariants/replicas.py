@@ -13,7 +13,7 @@ PartitionKey: TypeAlias = tuple[UUID, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ObservedReplica:
     """One replica at one moment. ``run`` counts the processes of its broker."""
 
     broker: int
@@ -36,10 +36,10 @@ class ReplicaRules:
     """Compares each replica with what was seen of it, and of the others, before."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[int, PartitionKey], Replica] = {}
-        self._leaders: dict[tuple[PartitionKey, int], Replica] = {}
+        self._last: dict[tuple[int, PartitionKey], ObservedReplica] = {}
+        self._leaders: dict[tuple[PartitionKey, int], ObservedReplica] = {}
 
-    def check(self, replica: Replica) -> bool:
+    def check(self, replica: ObservedReplica) -> bool:
         """Whether it leads in a leader epoch in which it was not seen to lead before. Raises InvariantBroken."""
         one = replica
         demand(
@@ -54,7 +54,7 @@ class ReplicaRules:
             self._compare(before, one)
         return one.leads and self._is_elected(one)
 
-    def _compare(self, before: Replica, now: Replica) -> None:
+    def _compare(self, before: ObservedReplica, now: ObservedReplica) -> None:
         epochs = (before.leader_epoch, now.leader_epoch)
         demand(epochs[0] <= epochs[1], now, f"leader epoch {epochs[1]} after {epochs[0]}")
         versions = (before.partition_epoch, now.partition_epoch)
@@ -63,7 +63,7 @@ class ReplicaRules:
             marks = (before.high_watermark, now.high_watermark)
             demand(marks[0] <= marks[1], now, f"the leader's high watermark is {marks[1]} after {marks[0]}")
 
-    def _is_elected(self, now: Replica) -> bool:
+    def _is_elected(self, now: ObservedReplica) -> bool:
         leader = self._leaders.get((now.key, now.leader_epoch))
         if leader is None:
             self._leaders[now.key, now.leader_epoch] = now

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from milena.broker.server import Broker
 from milena.controller.server import Controller
 from milena.lab.histories.events import Void
-from milena.lab.invariants.deletions import Deletions
+from milena.lab.invariants.deletions import TopicDeletionDuties
 from milena.lab.invariants.hosted import Hosted
 from milena.lab.invariants.images import ImageRules
 from milena.lab.invariants.logs import LogWatch
@@ -31,7 +31,7 @@ class Watch:
         self._known_controller: Controller | None = None
         self._image = MetadataImage()
         self._hosts: dict[int, Hosted] = {}
-        self.deletions = Deletions(self._hosts)
+        self.deletions = TopicDeletionDuties(self._hosts)
         self._runs = 0
         self._images = ImageRules()
         self._logs = LogWatch(self._hosts, lambda: self._image, now, self.tier)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 
-from milena.lab.histories.events import Event, Outcome, TopicChange
+from milena.lab.histories.events import Event, RequestOutcome, TopicChange
 from milena.lab.world.trace import Trace
 from milena.node.client import admin
 from milena.node.client.cluster import Cluster
@@ -42,7 +42,7 @@ class Administrator:
             topic = admin.NewTopic(name, 1 + self._random.below(3), replicas, configs=config)
             outcome = await self._create(topic)
             await self._clock.sleep(self._random.uniform(0, 2))
-            if outcome is Outcome.OK and self._random.below(2):
+            if outcome is RequestOutcome.OK and self._random.below(2):
                 await self._delete(name)
             await self._clock.sleep(self._random.uniform(0, 3))
 
@@ -55,7 +55,7 @@ class Administrator:
             await self._delete(name)
             await self._clock.sleep(self._random.uniform(0, 2))
 
-    async def _create(self, topic: admin.NewTopic) -> Outcome:
+    async def _create(self, topic: admin.NewTopic) -> RequestOutcome:
         begun = self._clock.monotonic()
         outcome = await self._change(topic.name, admin.create_topics(self._client, [topic]))
         self._history.append(TopicChange(topic.name, True, outcome, topic.configs, begun))
@@ -66,18 +66,18 @@ class Administrator:
         outcome = await self._change(name, admin.delete_topics(self._client, [name]))
         self._history.append(TopicChange(name, False, outcome, begun=begun))
 
-    async def _change(self, name: str, change: Awaitable[admin.Results]) -> Outcome:
+    async def _change(self, name: str, change: Awaitable[admin.Results]) -> RequestOutcome:
         """A refusal for lack of brokers or of a controller may hide a success whose answer was lost."""
         try:
             error = (await change)[name]
         except ChannelError:
-            return Outcome.UNKNOWN
+            return RequestOutcome.UNKNOWN
         except KafkaError as failure:
             error = failure
         if error is None:
-            return Outcome.OK
+            return RequestOutcome.OK
         self._trace.note(f"admin: {name}: {error.code.name}")
-        return Outcome.UNKNOWN
+        return RequestOutcome.UNKNOWN
 
     async def move(self, partitions: Sequence[TopicPartition], brokers: Sequence[int], replicas: int) -> None:
         """Ask for preferred leaders, and for other replicas, at random."""

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from milena.lab.cluster import SimulatedCluster
-from milena.lab.histories.events import Event, FinalLog, FinalTopic, Outcome
+from milena.lab.histories.events import Event, FinalLog, FinalTopic, RequestOutcome
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
 from milena.lab.load.tier_losses import Losses
 from milena.lab.load.workload import GROUP, name_of
@@ -193,5 +193,5 @@ async def final_commits(client: Cluster, partitions: Collection[TopicPartition])
     clock = client.runtime.clock
     begun = clock.monotonic()
     offsets = await admin.group_offsets(client, GROUP)
-    head = (GROUP, "", begun, clock.monotonic(), Outcome.OK)
+    head = (GROUP, "", begun, clock.monotonic(), RequestOutcome.OK)
     return [OffsetFetch(*head, partition, offsets.get(partition, NO_OFFSET)) for partition in partitions]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from milena.lab.histories.events import Event, Outcome
+from milena.lab.histories.events import Event, RequestOutcome
 from milena.lab.histories.group_events import (
     NO_OFFSET,
     GroupDelete,
-    Heartbeat,
     Join,
+    MemberHeartbeat,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -50,7 +50,7 @@ WITHOUT_TOPIC_IDS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MemberIdentity:
     """As what a member speaks."""
 
     member: str = ""
@@ -72,13 +72,13 @@ class Answer:
     body: Any = None
     silent: bool = False
 
-    def head(self, group: str, code: int) -> tuple[str, str, float, float, Outcome]:
+    def head(self, group: str, code: int) -> tuple[str, str, float, float, RequestOutcome]:
         return group, self.node, self.begun, self.ended, self.outcome(code)
 
-    def outcome(self, code: int) -> Outcome:
+    def outcome(self, code: int) -> RequestOutcome:
         if self.body is None or ErrorCode(code) in UNSURE:
-            return Outcome.UNKNOWN
-        return Outcome.FAILED if code else Outcome.OK
+            return RequestOutcome.UNKNOWN
+        return RequestOutcome.FAILED if code else RequestOutcome.OK
 
 
 class GroupClient:
@@ -95,7 +95,7 @@ class GroupClient:
         self._session_ms = session_ms
         self._channel: Channel | None = None
 
-    async def join(self, who: Identity, topics: Sequence[str]) -> tuple[ErrorCode, Join] | None:
+    async def join(self, who: MemberIdentity, topics: Sequence[str]) -> tuple[ErrorCode, Join] | None:
         """``member`` of what comes back is the id to go on with."""
         answer = await self._ask(
             ApiKey.JOIN_GROUP,
@@ -122,7 +122,7 @@ class GroupClient:
         self._judge(answer, code)
         return ErrorCode(code), join
 
-    async def sync(self, who: Identity, sent: Mapping[str, Share] | None) -> Sync | None:
+    async def sync(self, who: MemberIdentity, sent: Mapping[str, Share] | None) -> Sync | None:
         shares = [{"member_id": one, "assignment": _encoded(share)} for one, share in (sent or {}).items()]
         answer = await self._ask(
             ApiKey.SYNC_GROUP,
@@ -145,30 +145,30 @@ class GroupClient:
         self._judge(answer, code)
         return sync
 
-    async def heartbeat(self, who: Identity) -> ErrorCode | None:
+    async def heartbeat(self, who: MemberIdentity) -> ErrorCode | None:
         answer = await self._ask(ApiKey.HEARTBEAT, generation_id=who.generation, **who.fields)
         if answer is None or answer.body is None:
             return None
         code = ErrorCode(answer.body.error_code)
         # REBALANCE_IN_PROGRESS is said to a member of the present generation
         taken = ErrorCode.NONE if code is ErrorCode.REBALANCE_IN_PROGRESS else code
-        self._note(Heartbeat(*answer.head(self.group, taken), who.member, who.generation, who.instance))
+        self._note(MemberHeartbeat(*answer.head(self.group, taken), who.member, who.generation, who.instance))
         self._judge(answer, code)
         return code
 
-    async def leave(self, who: Identity) -> None:
+    async def leave(self, who: MemberIdentity) -> None:
         member = {"member_id": who.member, "group_instance_id": who.instance or None}
         await self._ask(ApiKey.LEAVE_GROUP, member_id=who.member, members=[member])
 
     async def commit(
         self,
         offsets: Mapping[TopicPartition, tuple[int, str]],
-        who: Identity | None = None,
+        who: MemberIdentity | None = None,
         *,
         retention: float | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         """``retention``: seconds, in a version that has them."""
-        who = Identity() if who is None else who
+        who = MemberIdentity() if who is None else who
         topics = [
             {
                 "name": name,
@@ -233,11 +233,11 @@ class GroupClient:
         self._note(OffsetDelete(*answer.head(self.group, code), partition))
         self._judge(answer, code)
 
-    async def delete_group(self) -> Outcome:
+    async def delete_group(self) -> RequestOutcome:
         """FAILED also where it could not be sent."""
         answer = await self._ask(ApiKey.DELETE_GROUPS, groups_names=[self.group])
         if answer is None:
-            return Outcome.FAILED
+            return RequestOutcome.FAILED
         code = ErrorCode.NONE if answer.body is None else ErrorCode(answer.body.results[0].error_code)
         self._note(GroupDelete(*answer.head(self.group, code), absent=code is ErrorCode.GROUP_ID_NOT_FOUND))
         self._judge(answer, code)

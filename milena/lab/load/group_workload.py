@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from milena.lab.histories.events import Event, Outcome
+from milena.lab.histories.events import Event, RequestOutcome
 from milena.lab.histories.group_events import Join, Share, TopicPartition
-from milena.lab.load.group_client import GroupClient, Identity
+from milena.lab.load.group_client import GroupClient, MemberIdentity
 from milena.node.client.cluster import Cluster
 from milena.protocol.errors import ErrorCode
 from milena.runtime.randomness import Randomness
@@ -26,7 +26,7 @@ EXPIRING: Final = (1.0, 4.0)
 """Seconds for which some commits are kept."""
 
 
-class Group:
+class GroupName:
     """A name that may change: ``team-0``, ``team-1`` and so on."""
 
     def __init__(self, kind: str) -> None:
@@ -67,7 +67,7 @@ class GroupWorkload:
         self._expires = expires
         self._pace = pace
         self._number = 0
-        self._team, self._solo, self._rush = Group("team"), Group("solo"), Group("rush")
+        self._team, self._solo, self._rush = GroupName("team"), GroupName("solo"), GroupName("rush")
 
     def all(self) -> list[Coroutine[Any, Any, None]]:
         """Everybody's work."""
@@ -101,7 +101,7 @@ class GroupWorkload:
         while not self.stopping.is_set():
             name = self._team.name
             client = self._client(name)
-            who = await self._live(client, name, Identity(instance=instance))
+            who = await self._live(client, name, MemberIdentity(instance=instance))
             if who.generation >= 0 and not instance and self._random.below(2):
                 await client.leave(who)
             elif who.generation >= 0 and self._random.below(2):
@@ -111,13 +111,13 @@ class GroupWorkload:
             client.close()
             await self._sleep(3)
 
-    async def _live(self, client: GroupClient, name: str, who: Identity) -> Identity:
+    async def _live(self, client: GroupClient, name: str, who: MemberIdentity) -> MemberIdentity:
         """As who it was there at last."""
         until = self._clock.monotonic() + self._random.uniform(2, 12) * self._pace
         while not self.stopping.is_set() and self._clock.monotonic() < until and name == self._team.name:
             entered = await self._enter(client, who)
             if entered is None:
-                who = Identity(instance=who.instance)
+                who = MemberIdentity(instance=who.instance)
                 await self._sleep(0.5)
                 continue
             who, share = entered
@@ -127,19 +127,19 @@ class GroupWorkload:
                     break
         return who
 
-    async def _enter(self, client: GroupClient, who: Identity) -> tuple[Identity, Share] | None:
+    async def _enter(self, client: GroupClient, who: MemberIdentity) -> tuple[MemberIdentity, Share] | None:
         """Join and sync: as who, and with what. None where it has to begin anew."""
         found = await client.join(who, self._topics)
         if found is not None and found[0] is ErrorCode.MEMBER_ID_REQUIRED:
-            found = await client.join(Identity(found[1].member), self._topics)
+            found = await client.join(MemberIdentity(found[1].member), self._topics)
         if found is None or found[0] is not ErrorCode.NONE or not found[1].member:
             return None
         join = found[1]
-        if join.outcome is not Outcome.OK:
+        if join.outcome is not RequestOutcome.OK:
             return None
-        who = Identity(join.member, join.generation, who.instance)
+        who = MemberIdentity(join.member, join.generation, who.instance)
         sync = await client.sync(who, self._shared_out(join))
-        return (who, sync.share) if sync is not None and sync.outcome is Outcome.OK else None
+        return (who, sync.share) if sync is not None and sync.outcome is RequestOutcome.OK else None
 
     def _shared_out(self, join: Join) -> Mapping[str, Share] | None:
         """What a leader gives to each, at random; somebody else gives nothing."""
@@ -151,7 +151,7 @@ class GroupWorkload:
             for number, member in enumerate(names)
         }
 
-    async def _speak(self, client: GroupClient, who: Identity, share: Sequence[TopicPartition]) -> bool:
+    async def _speak(self, client: GroupClient, who: MemberIdentity, share: Sequence[TopicPartition]) -> bool:
         """One of the requests of a member. Whether it goes on in its generation."""
         does = self._random.below(4)
         if does == 0 or not share:
@@ -171,7 +171,7 @@ class GroupWorkload:
             client = self._client(self._team.name)
             if self._random.below(3):
                 await client.delete_offset(self._random.choice(self._partitions))
-            elif await client.delete_group() is Outcome.UNKNOWN:
+            elif await client.delete_group() is RequestOutcome.UNKNOWN:
                 self._team.change()
             client.close()
 
@@ -194,7 +194,7 @@ class GroupWorkload:
     async def _commit_or_delete(self, client: GroupClient) -> None:
         does = self._random.below(5)
         if does == 0:
-            if await client.delete_group() is Outcome.UNKNOWN and client.group == self._solo.name:
+            if await client.delete_group() is RequestOutcome.UNKNOWN and client.group == self._solo.name:
                 self._solo.change()
         elif does == 1:
             await client.delete_offset(self._random.choice(self._partitions))
@@ -213,7 +213,7 @@ class GroupWorkload:
             await self._sleep(2)
 
     async def _pass_through(self, client: GroupClient) -> None:
-        entered = await self._enter(client, Identity())
+        entered = await self._enter(client, MemberIdentity())
         if entered is not None:
             who, share = entered
             await self._speak(client, who, share)
@@ -222,6 +222,6 @@ class GroupWorkload:
 
     async def _delete_rush(self, name: str) -> None:
         client = self._client(name)
-        if await client.delete_group() is Outcome.UNKNOWN:
+        if await client.delete_group() is RequestOutcome.UNKNOWN:
             self._rush.change()
         client.close()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.histories.checker import check
-from milena.lab.histories.events import Deletion, Event, FinalLog
+from milena.lab.histories.events import AllowedDeletion, Event, FinalLog
 from milena.lab.histories.group_events import Expiry, Settled
 from milena.lab.load.administrator import Administrator
 from milena.lab.load.ending import copied, final_commits, final_logs, final_topics, healthy
@@ -167,7 +167,7 @@ class _Run:
         brokers = list(cluster.brokers)
         of_them = [(name, number) for name, number in PARTITIONS if name in self._tiered]
         retained = [one for one in of_them if self._topics[one[0]]["retention.bytes"] != UNLIMITED]
-        self._history += [Deletion(one, None, "retention.bytes") for one in retained]
+        self._history += [AllowedDeletion(one, None, "retention.bytes") for one in retained]
         working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
         working += [administrator.move(PARTITIONS, brokers, REPLICAS)]

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from milena.lab.histories.events import Deletion, Event, Outcome, TopicChange
+from milena.lab.histories.events import AllowedDeletion, Event, RequestOutcome, TopicChange
 from milena.lab.invariants.tiers import Freed
 from milena.lab.world.tiering import TIERED
 from milena.lab.world.trace import Trace
@@ -72,7 +72,7 @@ class TierAdministrator:
                 upto = start + self._random.below((end - start) // 2 + 1) if self._random.below(6) else end
                 before = self._freed.before
                 before[topic, number] = max(upto, before.get((topic, number), 0))
-                self._history.append(Deletion((topic, number), upto, "DeleteRecords"))
+                self._history.append(AllowedDeletion((topic, number), upto, "DeleteRecords"))
                 self._trace.note(f"admin: delete the records of {topic}-{number} before {upto}")
                 await admin.delete_records(self._client, {(topic, number): upto})
             except (KafkaError, ChannelError) as error:
@@ -92,7 +92,9 @@ class TierAdministrator:
                 await self._insist(topic, {COPY_DISABLE: "false", LOCAL_BYTES: self._topics[topic][LOCAL_BYTES]})
             else:
                 self._freed.switched_off[topic] = None
-                self._history += [Deletion(one, None, DELETE_ON_DISABLE) for one in self._partitions if one[0] == topic]
+                self._history += [
+                    AllowedDeletion(one, None, DELETE_ON_DISABLE) for one in self._partitions if one[0] == topic
+                ]
                 await self._change(topic, {TIERED: "false", DELETE_ON_DISABLE: "true"})
                 await self._clock.sleep(self._random.uniform(0, 8))
                 await self._insist(topic, {TIERED: "true", DELETE_ON_DISABLE: "false"})
@@ -138,13 +140,13 @@ class TierAdministrator:
             topic = admin.NewTopic(name, 1, 1 + self._random.below(replicas), configs=PASSING_CONFIG)
             outcome = await self._ask(name, creates=topic)
             self._history.append(TopicChange(name, True, outcome, PASSING_CONFIG))
-            if outcome is Outcome.OK:
+            if outcome is RequestOutcome.OK:
                 await self._fill(name)
                 await self._clock.sleep(self._random.uniform(0, 6))
                 if self._random.below(4):
                     self._history.append(TopicChange(name, False, await self._ask(name)))
 
-    async def _ask(self, name: str, *, creates: admin.NewTopic | None = None) -> Outcome:
+    async def _ask(self, name: str, *, creates: admin.NewTopic | None = None) -> RequestOutcome:
         """Make a topic, or delete it."""
         try:
             if creates is not None:
@@ -152,12 +154,12 @@ class TierAdministrator:
             else:
                 error = (await admin.delete_topics(self._client, [name]))[name]
         except ChannelError:
-            return Outcome.UNKNOWN
+            return RequestOutcome.UNKNOWN
         except KafkaError as failure:
             error = failure
         what = "deleted" if creates is None else "made"
         self._trace.note(f"admin: {name} is {what}" if error is None else f"admin: {name}: {error.code.name}")
-        return Outcome.OK if error is None else Outcome.UNKNOWN
+        return RequestOutcome.OK if error is None else RequestOutcome.UNKNOWN
 
     async def _fill(self, name: str) -> None:
         producer = Producer(self._client, request_timeout=2.0, batch_bytes=400, delivery_timeout=4.0)

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from milena.lab.histories.events import Event, Hole, Outcome, Poll, Send
+from milena.lab.histories.events import Event, Hole, Poll, RequestOutcome, Send
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.world.trace import Trace
 from milena.node.client import admin
-from milena.node.client.batches import Identity, Produced
+from milena.node.client.batches import Produced, ProducerIdAndEpoch
 from milena.node.client.cluster import FIRST_PAUSE, Cluster
 from milena.node.client.consumer import ConsumedRecord, Consumer, TopicPartition
 from milena.node.client.group_consumer import GroupConsumer
@@ -94,15 +94,15 @@ class Workload:
         begun: float,
         future: asyncio.Future[Produced],
     ) -> None:
-        outcome, offset = Outcome.OK, -1
-        identity: Identity | None = None
+        outcome, offset = RequestOutcome.OK, -1
+        identity: ProducerIdAndEpoch | None = None
         try:
             produced = await future
             offset, identity = produced.offset, produced.identity
         except OutcomeUnknown as error:
-            outcome, identity = Outcome.UNKNOWN, error.identity
+            outcome, identity = RequestOutcome.UNKNOWN, error.identity
         except KafkaError as error:
-            outcome = Outcome.FAILED
+            outcome = RequestOutcome.FAILED
             self._note_refusal(lane, value, error)
         else:
             self._refused.pop(lane, None)
@@ -218,12 +218,12 @@ class Workload:
         """The client tries again where it can: after an error, too, the commit may take effect."""
         if not offsets:
             return
-        begun, outcome = self._clock.monotonic(), Outcome.OK
+        begun, outcome = self._clock.monotonic(), RequestOutcome.OK
         try:
             await member.commit(offsets)
         except (KafkaError, ChannelError) as error:
             self._trace.note(f"group: {error}")
-            outcome = Outcome.UNKNOWN
+            outcome = RequestOutcome.UNKNOWN
         ended = self._clock.monotonic()
         # as which member the last try was made is not known here
         head = (GROUP, "", begun, ended, outcome, member.member_id, -1)

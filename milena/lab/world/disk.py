@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 
 from milena.lab.world.life import Life, SimulatedClock
-from milena.lab.world.power import Inode, Journal, below, move, tear
+from milena.lab.world.power import DirectoryJournal, Inode, below, move, tear
 from milena.runtime.disk import Bytes, File, P, T
 from milena.runtime.randomness import Randomness
 
@@ -23,7 +23,7 @@ class Storage:
     def __init__(self, random: Randomness, *, capacity: int | None = None) -> None:
         self.files: dict[str, Inode] = {}
         self.folders: dict[str, None] = {"/": None}
-        self.journal = Journal(self.files, self.folders)
+        self.journal = DirectoryJournal(self.files, self.folders)
         self.locks: dict[str, Life] = {}
         self.capacity = capacity
         """Bytes that fit on the disk; None is no limit."""

@@ -56,7 +56,7 @@ class Kind(Enum):
 
 
 @dataclass(slots=True)
-class Change:
+class DirectoryChange:
     """One change of a folder's entries that is not synced. ``path`` is of the entry before, ``new`` after a renaming;
     ``inode`` what was removed or replaced, None for folders and for nothing."""
 
@@ -76,25 +76,25 @@ class Change:
             self.folder = rebased(self.folder, old, new)
 
 
-class Journal:
+class DirectoryJournal:
     """The changes of all folders since their last syncs, over the names that ``files`` and ``folders`` hold now."""
 
     def __init__(self, files: dict[str, Inode], folders: dict[str, None]) -> None:
         self._files = files
         self._folders = folders
-        self._changes: list[Change] = []
+        self._changes: list[DirectoryChange] = []
 
     def made(self, path: str) -> None:
-        self._changes.append(Change(Kind.MADE, posixpath.dirname(path), path))
+        self._changes.append(DirectoryChange(Kind.MADE, posixpath.dirname(path), path))
 
     def renamed(self, old: str, new: str, replaced: Inode | None) -> None:
         """It belongs to the folder of the new name: a renaming takes place whole or not at all."""
         for change in self._changes:
             change.rebase(old, new)
-        self._changes.append(Change(Kind.RENAMED, posixpath.dirname(new), old, new, replaced))
+        self._changes.append(DirectoryChange(Kind.RENAMED, posixpath.dirname(new), old, new, replaced))
 
     def removed(self, path: str, inode: Inode | None) -> None:
-        self._changes.append(Change(Kind.REMOVED, posixpath.dirname(path), path, inode=inode))
+        self._changes.append(DirectoryChange(Kind.REMOVED, posixpath.dirname(path), path, inode=inode))
 
     def synced(self, folder: str) -> None:
         self._changes = [change for change in self._changes if change.folder != folder]
@@ -104,10 +104,10 @@ class Journal:
 
     def lose_power(self, random: Randomness) -> None:
         """Take back what was not synced, but for a random number of each folder's first changes."""
-        in_folder: dict[str, list[Change]] = {}
+        in_folder: dict[str, list[DirectoryChange]] = {}
         for change in self._changes:
             in_folder.setdefault(change.folder, []).append(change)
-        lost: list[Change] = []
+        lost: list[DirectoryChange] = []
         for folder in sorted(in_folder):
             lost += in_folder[folder][random.below(len(in_folder[folder]) + 1) :]
         while self._changes:
@@ -115,7 +115,7 @@ class Journal:
             if any(change is one for one in lost):
                 self._undo(change)
 
-    def _undo(self, change: Change) -> None:
+    def _undo(self, change: DirectoryChange) -> None:
         match change.kind:
             case Kind.MADE:
                 drop(self._files, change.path)
@@ -129,7 +129,7 @@ class Journal:
             case _:
                 """The folder has gone, and all in it."""
 
-    def _rename_back(self, change: Change) -> None:
+    def _rename_back(self, change: DirectoryChange) -> None:
         for names in (self._files, self._folders):
             move(names, change.new, change.path)
         for earlier in self._changes:

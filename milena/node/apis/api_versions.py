@@ -1,9 +1,9 @@
 """ApiVersions (18), v0 to v4, on every listener.
 
-The answer says what this role serves (``protocol.schemas.registry``) and the cluster's features; ``node.api_versions``
-keeps its bytes. A version above 4 is answered in v0 with UNSUPPORTED_VERSION and the range of this API alone
-(KIP-511); its body, of a form that we do not know, is not read. A client software that is no name is INVALID_REQUEST.
-KIPs: 35, 511, 584.
+The answer lists what this role serves (``protocol.schemas.registry``) and the cluster's features; ``node.api_versions``
+caches its bytes. A version above 4 is answered in v0 with UNSUPPORTED_VERSION and the range of this API alone
+(KIP-511); its body, whose format is unknown, is not read. An invalid client software name or version is
+INVALID_REQUEST. KIPs: 35, 511, 584.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RAW = True
 
 
 class Answering(Protocol):
-    """A node as this module needs it."""
+    """The part of a node that this module uses."""
 
     @property
     def api_versions(self) -> ApiVersionsAnswers: ...

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31), versions 1-3: refused, as there is no authorizer (KIP-140)."""
+"""DeleteAcls (key 31), versions 1-3: always SECURITY_DISABLED, since there is no authorizer (KIP-140)."""
 
 from __future__ import annotations
 

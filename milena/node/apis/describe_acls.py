@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), versions 1-3: there is no authorizer, so that there are no ACLs (KIP-140)."""
+"""DescribeAcls (key 29), versions 1-3: always SECURITY_DISABLED, since there is no authorizer (KIP-140)."""
 
 from __future__ import annotations
 

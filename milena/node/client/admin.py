@@ -1,6 +1,6 @@
-"""Administration: topics, configurations, groups, records. Every call raises ChannelError where nobody answers.
+"""Admin client: topics, configurations, groups, records. Every call raises ChannelError if no node answers.
 
-Where a request names several things, the answer says of each what became of it: None, or the KafkaError.
+If a request names several resources, the result of each is None or its KafkaError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milena.protocol.requests import messages
 
 TIMEOUT_MS: Final = 30_000
 COORDINATOR_WAIT: Final = 10.0
-"""Seconds: the first question about a group creates __consumer_offsets."""
+"""Seconds. It is long because the first request for a group creates __consumer_offsets."""
 NOT_YET: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -33,7 +33,8 @@ Results = dict[str, KafkaError | None]
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be. -1 takes the cluster's default; ``assignments`` (partition to replicas) replaces both numbers."""
+    """A topic to create. -1 takes the cluster's default; ``assignments`` (partition to replicas) replaces both
+    numbers."""
 
     name: str
     partitions: int = -1
@@ -44,7 +45,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One key of a resource. ``source`` is Kafka's number: 1 is the topic's own value, 5 the default."""
+    """One key of a resource. ``source`` is Kafka's ConfigSource: 1 is the topic's own value, 5 the default."""
 
     name: str
     value: str | None
@@ -109,7 +110,7 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> Results:
 
 
 async def create_partitions(cluster: Cluster, totals: Mapping[str, int]) -> Results:
-    """Raise the number of partitions of topics to these totals."""
+    """Increase the number of partitions of topics to these totals."""
     response = await cluster.ask_any(
         ApiKey.CREATE_PARTITIONS,
         topics=[{"name": name, "count": total, "assignments": None} for name, total in totals.items()],
@@ -148,7 +149,7 @@ async def describe_configs(cluster: Cluster, resource_type: int, name: str) -> l
 async def alter_configs(
     cluster: Cluster, resource_type: int, name: str, values: Mapping[str, str], deleted: Sequence[str] = ()
 ) -> None:
-    """Set and delete keys of one resource; the others stay. Raises KafkaError."""
+    """Set and delete keys of one resource; its other keys are kept. Raises KafkaError."""
     changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
     changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
     resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
@@ -158,7 +159,8 @@ async def alter_configs(
 
 
 async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Delete what lies before these offsets (-1: the high watermark); the new starts. Raises KafkaError."""
+    """Delete the records before these offsets (-1: the high watermark); returns the new log starts. Raises
+    KafkaError."""
     starts = {}
     for (topic, number), offset in before.items():
         channel, _, _ = await cluster.leader(topic, number)
@@ -174,7 +176,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
 
 
 async def list_groups(cluster: Cluster) -> dict[str, str]:
-    """The groups of all brokers with their states ("" where a broker does not say). Raises KafkaError."""
+    """The groups of all brokers with their states ("" if a broker does not report one). Raises KafkaError."""
     view = await cluster.metadata([])
     groups: dict[str, str] = {}
     for broker in view.brokers.values():
@@ -187,7 +189,7 @@ async def list_groups(cluster: Cluster) -> dict[str, str]:
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupView:
-    """Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
+    """Raises KafkaError, for example GROUP_ID_NOT_FOUND."""
 
     async def ask() -> Any:
         channel = cluster.to(*await find_coordinator(cluster, group))
@@ -205,7 +207,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupView:
 async def group_offsets(
     cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """The committed offsets of a group, by default all. Raises KafkaError."""
+    """The committed offsets of a group, by default all of them. Raises KafkaError."""
     topics = None
     if partitions is not None:
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
@@ -240,7 +242,7 @@ async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
 
 
 async def _when_coordinated(cluster: Cluster, ask: Callable[[], Awaitable[tuple[Any, KafkaError | None]]]) -> Any:
-    """The answer of a group's coordinator, which may have to be found, or to load, first. Raises KafkaError."""
+    """The answer of a group's coordinator, which may first have to be found or to load its state. Raises KafkaError."""
     clock = cluster.runtime.clock
     deadline = clock.monotonic() + COORDINATOR_WAIT
     attempt = 0

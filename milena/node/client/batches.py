@@ -1,4 +1,4 @@
-"""A partition's batches on their way out: records collect in the last one while the first is being sent."""
+"""A partition's batches before they are sent: records collect in the last one while the first is in flight."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from milena.protocol.types import ProducerEpoch, ProducerId
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """An idempotent producer as brokers know it."""
+class ProducerIdAndEpoch:
+    """The producer id and epoch of an idempotent producer."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
@@ -22,18 +22,18 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Where a record went. ``offset`` is -1 where the broker did not say (acks=0). ``timestamp`` is ms. ``identity`` is
-    what an idempotent producer had when it was sent."""
+    """The position of a produced record. ``offset`` is -1 if the broker did not return it (acks=0). ``timestamp`` is
+    ms. ``identity`` is the producer id and epoch that it was sent with."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    identity: Identity | None = None
+    identity: ProducerIdAndEpoch | None = None
 
 
 @dataclass(slots=True)
-class Batch:
+class PendingBatch:
     """Records of one partition that are sent together. ``deadline`` is monotonic seconds."""
 
     deadline: float
@@ -41,15 +41,15 @@ class Batch:
     timestamps: list[int] = field(default_factory=list)
     waiting: list[asyncio.Future[Produced]] = field(default_factory=list)
     uncertain: bool = False
-    """An attempt was made whose outcome nobody knows."""
-    identity: Identity | None = None
-    """Under which it is encoded."""
+    """An attempt was made whose outcome is unknown."""
+    identity: ProducerIdAndEpoch | None = None
+    """The producer id and epoch that it is encoded with."""
 
     @property
     def size(self) -> int:
         return self.builder.size
 
-    def encode(self, codec: Codec, identity: Identity | None, sequence: int) -> bytes:
+    def encode(self, codec: Codec, identity: ProducerIdAndEpoch | None, sequence: int) -> bytes:
         self.identity = identity
         if identity is None:
             return self.builder.build(codec=codec)
@@ -72,12 +72,12 @@ class Batch:
 
 @dataclass(slots=True)
 class Lane:
-    """One partition's queue. ``sequence`` counts under ``identity``; one batch at a time is under way."""
+    """One partition's queue of batches. ``sequence`` counts under ``identity``; one batch at a time is in flight."""
 
     topic: str
     partition: int
-    batches: deque[Batch] = field(default_factory=deque)
-    identity: Identity | None = None
+    batches: deque[PendingBatch] = field(default_factory=deque)
+    identity: ProducerIdAndEpoch | None = None
     sequence: int = 0
     sending: bool = False
 
@@ -91,14 +91,14 @@ class Lane:
         limit: int,
         deadline: float,
     ) -> tuple[asyncio.Future[Produced], bool]:
-        """The record's future, and whether a new batch was begun for it. ``limit``: bytes of a batch, uncompressed."""
+        """The record's future, and whether a new batch was started for it. ``limit``: uncompressed bytes of a batch."""
         extra = sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)
-        # The first batch is no longer open once it is being sent.
+        # The first batch is closed to new records once it is being sent.
         closed = 1 if self.sending else 0
         batch = self.batches[-1] if len(self.batches) > closed else None
         begun = batch is None or not batch.builder.room_for(key, value, limit - extra)
         if batch is None or begun:
-            batch = Batch(deadline)
+            batch = PendingBatch(deadline)
             self.batches.append(batch)
         batch.builder.append(timestamp=timestamp, key=key, value=value, headers=headers)
         future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""What the client knows of the cluster, and its channels to the nodes."""
+"""The client's view of the cluster, and its channels to the nodes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class BrokerView:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionView:
-    """One partition as Metadata described it. ``leader`` is -1 where there is none."""
+class PartitionInfo:
+    """One partition as returned by Metadata. ``leader`` is -1 if there is none."""
 
     error: int
     leader: int
@@ -40,18 +40,18 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """One topic; ``error`` is a Kafka code, and partitions are empty where it is not 0."""
+    """One topic; ``error`` is a Kafka error code, and ``partitions`` is empty if it is not 0."""
 
     name: str
     id: UUID | None
     error: int
     internal: bool
-    partitions: Mapping[int, PartitionView]
+    partitions: Mapping[int, PartitionInfo]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One Metadata answer. ``controller`` is -1 where the brokers name none."""
+    """One Metadata answer. ``controller`` is -1 if the brokers name none."""
 
     cluster_id: str | None
     controller: int
@@ -60,7 +60,7 @@ class ClusterView:
 
 
 class Cluster:
-    """Channels to the nodes of one cluster, found through ``bootstrap`` addresses."""
+    """Channels to the nodes of one cluster, discovered through ``bootstrap`` servers."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class Cluster:
         self._brokers: dict[int, BrokerView] = {}
         self._topics: dict[str, TopicView] = {}
         self._newest: dict[str, TopicView] = {}
-        """Of each topic ever seen, the newest leader epochs."""
+        """The newest leader epochs of each topic ever seen."""
 
     async def metadata(self, topics: Sequence[str] | None = None, *, allow_auto_create: bool = False) -> ClusterView:
-        """Ask for the cluster and ``topics`` (None: all). Raises ChannelError where no node answers.
+        """Request metadata of the cluster and ``topics`` (None: all). Raises ChannelError if no node answers.
 
-        The answer is returned as it came. What is remembered never goes back to an older leader epoch, as a broker
-        that is cut off from the others may tell (KIP-320); another node is asked next time then.
+        The answer is returned unchanged. What is remembered never goes back to an older leader epoch, which a broker
+        that is cut off from the others may return (KIP-320); the next request then goes to another node.
         """
         wanted = None if topics is None else [{"name": name} for name in topics]
         channel = await self.any_channel()
@@ -126,10 +126,10 @@ class Cluster:
         return self._topics.get(name)
 
     def forget_topic(self, name: str) -> None:
-        """The next look at this topic asks the cluster."""
+        """Make the next look-up of this topic ask the cluster."""
         self._topics.pop(name, None)
 
-    async def leader(self, topic: str, partition: int) -> tuple[Channel, PartitionView, TopicView]:
+    async def leader(self, topic: str, partition: int) -> tuple[Channel, PartitionInfo, TopicView]:
         """The channel to a partition's leader. Raises KafkaError LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION."""
         view = await self.topic(topic)
         found = view.partitions.get(partition)
@@ -155,7 +155,7 @@ class Cluster:
         return channel
 
     def separate_channel(self, host: str, port: int) -> Channel:
-        """A channel for one use; whoever asked for it closes it."""
+        """A channel for one use; the caller closes it."""
         return Channel(
             self.runtime,
             host,
@@ -166,9 +166,9 @@ class Cluster:
         )
 
     async def any_channel(self) -> Channel:
-        """A connected channel to some node: one that is up, a known broker, a bootstrap address, in this order.
+        """A connected channel to some node, in this order: one with a connection, a known broker, a bootstrap server.
 
-        Raises ChannelError, naming the addresses, where none can be reached.
+        Raises ChannelError, naming the addresses, if none can be reached.
         """
         for channel in self._channels.values():
             if channel.connected:
@@ -187,15 +187,15 @@ class Cluster:
                 return channel
         if len(addresses) == 1:
             raise ChannelError(str(last))
-        raise ChannelError(f"no node answers at {', '.join(f'{h}:{p}' for h, p in addresses)}; the last one: {last}")
+        raise ChannelError(f"no node answers at {', '.join(f'{h}:{p}' for h, p in addresses)}; last error: {last}")
 
     async def ask_any(self, key: ApiKey, /, **fields: Any) -> Any:
-        """Send to some node, in its highest version."""
+        """Send a request to any node, in its highest common version."""
         channel = await self.any_channel()
         return await channel.request(key, **fields)
 
     async def pause(self, attempt: int) -> None:
-        """Wait before the next try: longer each time, with jitter."""
+        """Wait before the next attempt: longer each time, with jitter."""
         random = self.runtime.random
         longest = min(FIRST_PAUSE * 2 ** min(attempt, 10), LAST_PAUSE)
         await self.runtime.clock.sleep(longest * random.uniform(0.5, 1.0))
@@ -206,7 +206,7 @@ class Cluster:
 
 
 def newest_of(known: TopicView | None, told: TopicView) -> TopicView:
-    """What was told of a topic, but for partitions of which a newer leader epoch is known."""
+    """The given topic metadata, except for partitions for which a newer leader epoch is known."""
     if known is None or known.id != told.id or told.error:
         return told
     partitions = dict(told.partitions)
@@ -228,7 +228,7 @@ def _view(response: Any) -> ClusterView:
         if topic.name is None:
             continue
         partitions = {
-            int(partition.partition_index): PartitionView(
+            int(partition.partition_index): PartitionInfo(
                 int(partition.error_code),
                 int(partition.leader_id),
                 int(messages.get(partition, "leader_epoch", -1)),

@@ -1,8 +1,8 @@
 """A consumer of assigned partitions.
 
-Each leader, or the nearer replica that it names (KIP-392), is asked for all its partitions at once, in a task of its
-own, while the caller handles what came before.
-A partition is not asked for again while records of it wait to be taken, so at most one answer per partition is held.
+Each leader, or the preferred read replica that it names (KIP-392), is asked for all its partitions at once, in a task
+of its own, while the caller processes earlier records. A partition is not fetched again while records of it are
+buffered, so at most one answer per partition is held.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from milena.protocol.requests.fetch import (
 MAX_BYTES: Final = 50 << 20
 PARTITION_BYTES: Final = 1 << 20
 PREFERRED_FOR: Final = 300.0
-"""Seconds that a nearer replica serves before the leader is asked again (Kafka's ``metadata.max.age.ms``)."""
+"""Seconds that a preferred read replica is used before the leader is asked again (Kafka's ``metadata.max.age.ms``)."""
 RESETS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
 
 TopicPartition = tuple[str, int]
 
 
 class ConsumedRecord(NamedTuple):
-    """One record as it was read. ``timestamp`` is ms, ``leader_epoch`` that of its batch."""
+    """One consumed record. ``timestamp`` is ms, ``leader_epoch`` that of its batch."""
 
     topic: str
     partition: int
@@ -52,23 +52,24 @@ class ConsumedRecord(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Assigned:
-    """A partition and how far it is. ``offset`` is what to fetch next, None until it has been looked up."""
+    """A partition and its position. ``offset`` is the next to fetch, None until it has been looked up."""
 
     topic: str
     partition: int
     offset: int | None
     epoch: int = -1
-    """The leader epoch of what lies before ``offset``, -1 where that is not known: the leader tells by it whether its
-    log is another one (KIP-320, KIP-595)."""
+    """The leader epoch of the record before ``offset``, -1 if unknown: it lets the leader detect that the log has
+    diverged (KIP-320, KIP-595)."""
     preferred: int = -1
-    """The replica that the leader named as nearer (KIP-392), -1 for the leader itself."""
+    """The preferred read replica that the leader named (KIP-392), -1 for the leader itself."""
     preferred_until: float = 0.0
     fetching: bool = False
     records: deque[ConsumedRecord] = field(default_factory=deque)
 
 
 class Consumer:
-    """Reads the partitions it is given. ``reset`` says where to go without an offset: earliest, latest, or an error."""
+    """Reads assigned partitions. ``reset`` says where to start without an offset: earliest, latest, or None for an
+    error."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Consumer:
         partition_bytes: int = PARTITION_BYTES,
         rack: str = "",
     ) -> None:
-        """``rack``: where this consumer is; a leader that selects replicas sends it to one in the same rack."""
+        """``rack``: the consumer's rack; a leader with a replica selector directs it to a replica in the same rack."""
         if reset is not None and reset not in RESETS:
             raise ValueError(f"reset must be one of {', '.join(RESETS)} or None, not {reset!r}")
         self._cluster = cluster
@@ -101,8 +102,8 @@ class Consumer:
         return list(self._assigned)
 
     def assign(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions and no others, from these offsets; None means: as ``reset`` says. A partition that
-        was assigned before and comes without an offset goes on where it is."""
+        """Read these partitions and no others, from these offsets; None means: as ``reset`` says. A partition that was
+        assigned before and is passed without an offset keeps its position."""
         kept = self._assigned
         self._assigned = {}
         for (topic, partition), offset in offsets.items():
@@ -113,7 +114,7 @@ class Consumer:
         self._arrived.set()
 
     def seek(self, topic: str, partition: int, offset: int | None) -> None:
-        """Go to an offset; what was fetched is forgotten. Raises KeyError for a partition that is not assigned."""
+        """Continue at an offset; fetched records are dropped. Raises KeyError if the partition is not assigned."""
         assert (topic, partition) in self._assigned, f"{topic}-{partition} is not assigned"
         self._assigned[topic, partition] = _Assigned(topic, partition, offset)
 
@@ -125,7 +126,7 @@ class Consumer:
     async def poll(self, timeout: float, max_records: int = 500) -> list[ConsumedRecord]:
         """Up to ``max_records`` records, or none after ``timeout`` seconds.
 
-        Raises KafkaError for what trying again does not mend (an unknown offset without ``reset``, for one).
+        Raises KafkaError for errors that are not retriable (for example, no offset without ``reset``).
         """
         clock = self._cluster.runtime.clock
         deadline = clock.monotonic() + timeout
@@ -157,7 +158,7 @@ class Consumer:
                 yield assigned.records.popleft()
 
     async def _start_fetches(self) -> None:
-        """Find the leaders of all idle partitions and begin to fetch from each."""
+        """Find the leaders of all idle partitions and start one fetch for each leader."""
         try:
             by_leader: dict[Channel, list[tuple[_Assigned, FetchPartition]]] = {}
             for assigned in list(self._assigned.values()):
@@ -178,7 +179,7 @@ class Consumer:
             self._arrived.set()
 
     async def _prepare(self, assigned: _Assigned) -> tuple[Channel, FetchPartition] | None:
-        """The leader's channel and what to ask for; None where that cannot be said now."""
+        """The leader's channel and the partition to fetch; None if they are not known now."""
         topic, partition = assigned.topic, assigned.partition
         try:
             if assigned.offset is None:
@@ -200,14 +201,14 @@ class Consumer:
         )
 
     def _nearer(self, assigned: _Assigned) -> Channel | None:
-        """The channel to the replica that was named as nearer, as long as that holds."""
+        """The channel to the preferred read replica, while it is valid."""
         if assigned.preferred < 0:
             return None
         try:
             if self._cluster.runtime.clock.monotonic() < assigned.preferred_until:
                 return self._cluster.to_broker(assigned.preferred)
         except KafkaError:
-            pass  # it has gone from the metadata
+            pass  # the metadata does not list it any more
         assigned.preferred = -1
         return None
 
@@ -238,7 +239,7 @@ class Consumer:
     async def _fetch_once(
         self, channel: Channel, wanted: list[tuple[_Assigned, FetchPartition]]
     ) -> Sequence[tuple[str, Exception]]:
-        """One request; the topics of partitions that were refused, with the errors."""
+        """One request; returns the topics of partitions that failed, with their errors."""
         ids = {assigned.topic: (await self._cluster.topic(assigned.topic)).id for assigned, _ in wanted}
         await channel.connect()
         version = channel.choose(ApiKey.FETCH, at_most=12 if None in ids.values() else None)
@@ -258,7 +259,7 @@ class Consumer:
         refused: list[tuple[str, Exception]] = []
 
         def take(body: memoryview) -> None:
-            """Inside of the read: the records are views of the receive buffer."""
+            """Runs inside the read: the records are views of the receive buffer."""
             response = decode_fetch_response(version, body)
             if response.error_code:
                 raise KafkaError(ErrorCode(response.error_code))
@@ -280,7 +281,7 @@ class Consumer:
         return refused
 
     def _keep(self, assigned: _Assigned, fetched: FetchedPartition) -> Exception | None:
-        """Take what was fetched, or say why there is nothing."""
+        """Keep the fetched records, or return the reason why there are none."""
         if self._assigned.get((assigned.topic, assigned.partition)) is not assigned:
             return None
         if fetched.preferred_read_replica >= 0:
@@ -288,7 +289,7 @@ class Consumer:
             assigned.preferred_until = self._cluster.runtime.clock.monotonic() + PREFERRED_FOR
             return None
         if fetched.error_code and assigned.preferred >= 0:
-            # A follower may not be so far yet: the leader says whether the offset is wrong.
+            # A follower may lag behind: the leader decides whether the offset is out of range.
             assigned.preferred = -1
             if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 return None
@@ -300,7 +301,7 @@ class Consumer:
             return KafkaError(ErrorCode(fetched.error_code), place)
         data, start = fetched.records, assigned.offset
         if fetched.diverging_epoch is not None and start is not None:
-            # What was read before is not in the leader's log: go on where the two part.
+            # The consumed records are not in the leader's log: continue where the logs diverge.
             assigned.epoch, end = fetched.diverging_epoch
             assigned.offset = min(start, end) if end >= 0 else None
             return None
@@ -311,14 +312,14 @@ class Consumer:
         try:
             records, assigned.offset = read_records(assigned.topic, assigned.partition, view, start)
         except CorruptBatch as error:
-            return error  # the other partitions of the answer are taken all the same
+            return error  # the other partitions of the answer are kept
         if assigned.offset > start:
             assigned.epoch = max(batch.leader_epoch for batch in iter_batches(view))
         assigned.records.extend(records)
         return None
 
     def _note(self, error: Exception, topic: str) -> None:
-        """Look at the topic anew next time; what trying again does not mend is raised by the next poll."""
+        """Refresh the topic next time; the next poll raises an error that is not retriable."""
         self._cluster.forget_topic(topic)
         if isinstance(error, KafkaError) and not retriable(error.code):
             self._failure = error
@@ -329,7 +330,7 @@ class Consumer:
 def read_records(topic: str, partition: int, data: memoryview, start: int) -> tuple[list[ConsumedRecord], int]:
     """The records from offset ``start`` on in a fetched slice, and the offset after the last whole batch.
 
-    Control batches are passed over, a cut one at the end is left. Raises CorruptBatch.
+    Control batches are skipped, an incomplete batch at the end is ignored. Raises CorruptBatch.
     """
     found: list[ConsumedRecord] = []
     next_offset = start

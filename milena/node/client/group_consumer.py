@@ -1,4 +1,4 @@
-"""A consumer in a classic group: reads what the group gives it and commits how far it came."""
+"""A consumer in a classic group: it reads the partitions that the group assigns to it and commits its positions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from milena.protocol.errors import KafkaError
 
 HEARTBEATS_PER_SESSION: Final = 3
 LONGEST_WAIT: Final = 0.5
-"""Seconds of one poll before the group's state is looked at again."""
+"""Seconds of one poll before the group's state is checked again."""
 
 
 class GroupConsumer:
-    """``poll`` joins, joins again after a rebalance, and reads. ``assigned`` hears of each new assignment.
+    """``poll`` joins, rejoins after a rebalance, and reads. ``assigned`` is called with each new assignment.
 
-    Without ``auto_commit`` the caller commits. With it, what earlier polls returned is committed before a rebalance,
-    on ``close``, and every ``commit_interval`` seconds.
+    Without ``auto_commit`` the caller commits. With it, the records that earlier polls returned are committed before a
+    rebalance, on ``close``, and every ``commit_interval`` seconds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class GroupConsumer:
         self._rejoin = True
         self._failure: KafkaError | None = None
         self._consumed: dict[TopicPartition, int] = {}
-        """Offset after the last record that was returned and is not committed yet."""
+        """The offset after the last record that was returned and is not committed yet."""
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -98,7 +98,7 @@ class GroupConsumer:
                 return records
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit ``offsets``, or how far ``poll`` has come. Raises KafkaError where this member was moved out."""
+        """Commit ``offsets``, or the positions of ``poll``. Raises KafkaError if the group has removed this member."""
         chosen = dict(self._consumed) if offsets is None else dict(offsets)
         if chosen:
             await self._membership.commit(chosen)
@@ -110,7 +110,7 @@ class GroupConsumer:
         return await self._membership.committed(partitions)
 
     async def close(self) -> None:
-        """Commit if that is this consumer's task, leave the group, stop."""
+        """Commit if auto-commit is enabled, leave the group, stop."""
         if self._auto_commit and self._consumed and not self._rejoin:
             await self._commit_consumed()
         await self._tasks.stop()
@@ -142,7 +142,7 @@ class GroupConsumer:
                 self._failure = error
 
     async def _commit_consumed(self) -> None:
-        """An automatic commit: one that the group no longer takes is dropped, and the records are read again."""
+        """An automatic commit: if the group rejects it, it is dropped, and the records are read again."""
         self._next_commit = self._clock.monotonic() + self._commit_interval
         try:
             await self.commit()

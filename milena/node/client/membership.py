@@ -35,7 +35,7 @@ COORDINATOR_MOVED: Final = frozenset(
 
 
 class Membership:
-    """One member's dealings with the coordinator of ``group``. ``generation`` is -1 while it is not in."""
+    """One member of ``group`` and its requests to the coordinator. ``generation`` is -1 while it is not a member."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Membership:
         self._coordinator: Channel | None = None
 
     async def join(self) -> list[TopicPartition]:
-        """Join (or join again) and return what this member is to read. Tries until it is in.
+        """Join (or rejoin) and return the assigned partitions. Retries until it has joined.
 
-        Raises KafkaError for what trying again does not mend.
+        Raises KafkaError for errors that are not retriable.
         """
         attempt = 0
         while True:
@@ -75,7 +75,7 @@ class Membership:
             attempt += 1
 
     async def heartbeat(self) -> bool:
-        """Tell that this member lives. False where it must join again. Raises KafkaError."""
+        """Send a heartbeat. Returns False if the member must rejoin. Raises KafkaError."""
         try:
             response = await self._ask(
                 ApiKey.HEARTBEAT,
@@ -98,13 +98,13 @@ class Membership:
         return False
 
     async def leave(self) -> None:
-        """Say good-bye, if there is anybody to say it to. A static member stays in the group."""
+        """Leave the group if the coordinator is known. A static member stays in the group."""
         try:
             if self.generation >= 0 and self._instance_id is None:
                 member = {"member_id": self.member_id, "group_instance_id": None}
                 await self._ask(ApiKey.LEAVE_GROUP, group_id=self.group, member_id=self.member_id, members=[member])
         except (ChannelError, KafkaError):
-            # The session will time out instead.
+            # The session times out instead.
             pass
         finally:
             self.generation = -1
@@ -115,11 +115,11 @@ class Membership:
         return await self._until_answered(lambda: self._committed_once(partitions))
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit as the member of this generation. Raises KafkaError, ILLEGAL_GENERATION and its like among them."""
+        """Commit as the member of this generation. Raises KafkaError, for example ILLEGAL_GENERATION."""
         await self._until_answered(lambda: self._commit_once(offsets))
 
     def _recovers(self, code: ErrorCode) -> bool:
-        """Take in what an error says of our state; False where it is no matter of joining again."""
+        """Apply an error to our state; False if rejoining cannot resolve it."""
         match code:
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id, self.generation = "", -1
@@ -175,7 +175,7 @@ class Membership:
         ]
 
     async def _assign(self, members: Sequence[Any]) -> list[dict[str, Any]]:
-        """As the leader: share out the partitions of all subscribed topics."""
+        """As the group's leader: assign the partitions of all subscribed topics."""
         wanted = {member.member_id: decode_subscription(member.metadata).topics for member in members}
         names = sorted({topic for topics in wanted.values() for topic in topics})
         view = await self._cluster.metadata(names)
@@ -198,7 +198,7 @@ class Membership:
     async def _committed_once(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
         channel = await self._channel()
-        # From version 10 on topics go by their ids, which this client does not need to know here.
+        # From version 10 on topics are identified by id, which this client does not have here.
         version = channel.choose(ApiKey.OFFSET_FETCH, at_most=9)
         if version >= 8:
             response = await channel.request(
@@ -246,7 +246,7 @@ class Membership:
                     raise KafkaError(ErrorCode(partition.error_code), f"{topic.name}-{partition.partition_index}")
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while the coordinator moves or loads."""
+        """Retry while the coordinator moves or loads."""
         attempt = 0
         while True:
             try:
@@ -267,7 +267,7 @@ class Membership:
     async def _channel(self) -> Channel:
         """The coordinator's channel, connected. Raises KafkaError, ChannelError."""
         if self._coordinator is None:
-            # One of its own: brokers handle a connection's requests in turn, and a join may wait for minutes.
+            # A separate connection: brokers handle a connection's requests in order, and a join may wait for minutes.
             address = await find_coordinator(self._cluster, self.group)
             self._coordinator = self._cluster.separate_channel(*address)
         channel = self._coordinator
@@ -281,7 +281,7 @@ class Membership:
 
 
 async def find_coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
-    """Where the coordinator of ``group`` is. Raises KafkaError, ChannelError."""
+    """The address of the coordinator of ``group``. Raises KafkaError, ChannelError."""
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.FIND_COORDINATOR)
     if version >= 4:
@@ -295,8 +295,8 @@ async def find_coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
 
 
 def assign_ranges(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, dict[str, list[int]]]:
-    """Kafka's range assignment: of each topic, consecutive partitions to its members in order of their ids, the first
-    ones getting one more where it does not come out even."""
+    """Kafka's range assignment: consecutive partitions of each topic go to its members in order of their ids; the first
+    members get one more if the number is not divisible."""
     shares: dict[str, dict[str, list[int]]] = {member: {} for member in sorted(wanted)}
     for topic, count in sorted(counts.items()):
         members = [member for member in shares if topic in wanted[member]]

@@ -1,4 +1,4 @@
-"""Asking a partition's leader for offsets (ListOffsets)."""
+"""Looks up offsets at a partition's leader (ListOffsets)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_TIMESTAMP: Final = -3
 
 
 class FoundOffset(NamedTuple):
-    """``offset`` and ``timestamp`` (ms) are -1 where no record fits."""
+    """``offset`` and ``timestamp`` (ms) are -1 if no record matches."""
 
     offset: int
     timestamp: int
@@ -45,7 +45,7 @@ async def find_offset(
             ],
         )
     except ChannelError:
-        cluster.forget_topic(topic)  # another broker may lead by now
+        cluster.forget_topic(topic)  # another broker may be the leader now
         raise
     found = only(only(response.topics).partitions)
     if found.error_code:

@@ -1,8 +1,8 @@
-"""A producer: batches records by partition, retries what may be retried, and says what is unknown.
+"""A producer: batches records by partition, retries retriable errors, and reports unknown outcomes.
 
-One batch of a partition is under way at a time, so the order of the records is the order of the calls. An idempotent
-producer (the default) numbers its batches; after a batch whose fate is unknown it takes a new producer id, since the
-numbers that follow may not be the ones that the broker expects.
+One batch of a partition is in flight at a time, so the order of the records is the order of the calls. An idempotent
+producer (the default) numbers its batches; after a batch with an unknown outcome it requests a new producer id, since
+the broker may expect other sequence numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from milena.node.client.batches import Batch, Identity, Lane, Produced
+from milena.node.client.batches import Lane, PendingBatch, Produced, ProducerIdAndEpoch
 from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError, Unreachable
 from milena.protocol.api_keys import ApiKey
@@ -49,14 +49,15 @@ MAYBE_WRITTEN: Final = frozenset(
 
 
 class OutcomeUnknown(KafkaError):
-    """The records may be in the log or not: the last attempts were not answered, and the time is up. ``identity`` is
-    what an idempotent producer had when it sent them; it goes on under another one."""
+    """The records may or may not be in the log: the last attempts were not answered, and the delivery time-out has
+    passed. ``identity`` is the producer id and epoch that they were sent with; the producer continues with a new
+    one."""
 
-    identity: Identity | None = None
+    identity: ProducerIdAndEpoch | None = None
 
 
 class Producer:
-    """Made on a cluster; ``close`` sends what is left. ``delivery_timeout`` is seconds for a record in all."""
+    """Uses a cluster; ``close`` sends what is queued. ``delivery_timeout`` is the maximum of seconds per record."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Producer:
         self._tasks = cluster.runtime.new_tasks("producer")
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._sticky: dict[str, int] = {}
-        self._identity: Identity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
         self._identifying = asyncio.Lock()
         self._buffered = 0
         self._progress = asyncio.Event()
@@ -97,7 +98,7 @@ class Producer:
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> Produced:
-        """Send one record and wait for it. Raises KafkaError, OutcomeUnknown among them."""
+        """Send one record and wait for it. Raises KafkaError, for example OutcomeUnknown."""
         future = await self.enqueue(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
         return await future
 
@@ -111,8 +112,8 @@ class Producer:
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> asyncio.Future[Produced]:
-        """Queue one record; its future tells what became of it. Waits while 32 MiB are queued. Raises KafkaError for
-        an unknown topic."""
+        """Queue one record; the future has its result. Waits while 32 MiB are queued. Raises KafkaError if the topic is
+        unknown."""
         while self._buffered > BUFFER_BYTES:
             await self._wait_for_progress()
         if partition is None:
@@ -136,12 +137,12 @@ class Producer:
         return future
 
     async def flush(self) -> None:
-        """Wait until nothing is queued any more."""
+        """Wait until the queue is empty."""
         while any(lane.batches for lane in self._lanes.values()):
             await self._wait_for_progress()
 
     async def close(self, *, flush: bool = True) -> None:
-        """Send what is queued, then stop. Without ``flush`` what is queued ends with OutcomeUnknown."""
+        """Send what is queued, then stop. Without ``flush`` queued records end with OutcomeUnknown."""
         if flush:
             await self.flush()
         await self._tasks.stop()
@@ -163,7 +164,7 @@ class Producer:
         return chosen
 
     async def _known_topic(self, topic: str) -> int:
-        """The number of partitions, asked for again while the topic is being created."""
+        """The number of partitions; retries while the topic is being created."""
         deadline = self._clock.monotonic() + self._request_timeout
         attempt = 0
         while True:
@@ -181,7 +182,7 @@ class Producer:
             attempt += 1
 
     async def _drain(self, lane: Lane) -> None:
-        """Send a lane's batches one after the other until there are none."""
+        """Send a lane's batches one after the other until none is left."""
         while lane.batches:
             batch = lane.batches[0]
             try:
@@ -195,8 +196,8 @@ class Producer:
             self._progress.set()
         lane.sending = False
 
-    async def _deliver(self, lane: Lane, batch: Batch) -> None:
-        """Try until it is in the log, refused for good, or out of time. Never raises what concerns the batch alone."""
+    async def _deliver(self, lane: Lane, batch: PendingBatch) -> None:
+        """Retry until it is in the log, rejected for good, or out of time. Never raises an error of the batch."""
         attempt = 0
         data: bytes | None = None
         while True:
@@ -231,10 +232,10 @@ class Producer:
     def _may_retry(self, error: Exception) -> bool:
         return not isinstance(error, KafkaError) or retriable(error.code)
 
-    def _give_up(self, lane: Lane, batch: Batch, error: Exception) -> None:
+    def _give_up(self, lane: Lane, batch: PendingBatch, error: Exception) -> None:
         code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
         if batch.uncertain or code in REFUSED_SEQUENCE:
-            # What the broker has of this lane is not known: numbers begin anew under another id.
+            # The broker's state of this lane is unknown: sequence numbers start again under another producer id.
             if lane.identity == self._identity:
                 self._identity = None
             lane.identity = None
@@ -245,14 +246,14 @@ class Producer:
         else:
             batch.fail(error if isinstance(error, KafkaError) else KafkaError(code, str(error)))
 
-    async def _encode(self, lane: Lane, batch: Batch) -> bytes:
+    async def _encode(self, lane: Lane, batch: PendingBatch) -> bytes:
         if self._idempotent:
             identity = await self._identify()
             if lane.identity != identity:
                 lane.identity, lane.sequence = identity, 0
         return batch.encode(self._codec, lane.identity, lane.sequence)
 
-    async def _identify(self) -> Identity:
+    async def _identify(self) -> ProducerIdAndEpoch:
         async with self._identifying:
             if self._identity is None:
                 response = await self._cluster.ask_any(
@@ -264,13 +265,13 @@ class Producer:
                 )
                 if response.error_code:
                     raise KafkaError(ErrorCode(response.error_code))
-                self._identity = Identity(
+                self._identity = ProducerIdAndEpoch(
                     ProducerId(int(response.producer_id)), ProducerEpoch(int(response.producer_epoch))
                 )
             return self._identity
 
     async def _attempt(self, lane: Lane, data: bytes) -> ProducedPartition:
-        """One request with one batch. Raises ChannelError, KafkaError."""
+        """Send one batch in one request. Raises ChannelError, KafkaError."""
         channel, _, topic = await self._cluster.leader(lane.topic, lane.partition)
         await channel.connect()
         version = channel.choose(ApiKey.PRODUCE, at_most=None if topic.id is not None else 12)
@@ -295,4 +296,4 @@ class Producer:
             for result in partitions:
                 if result.partition == lane.partition:
                     return result
-        raise ChannelError(f"the answer does not speak of {lane.topic}-{lane.partition}")
+        raise ChannelError(f"the answer does not contain {lane.topic}-{lane.partition}")

@@ -1,6 +1,6 @@
-"""Administration of replicas: who leads, where replicas are, which brokers belong to the cluster, the quorum.
+"""Admin client for replicas: leaders, reassignments, registered brokers, the quorum.
 
-As in ``node.client.admin``: where a request names several things, the answer says of each what became of it.
+As in ``node.client.admin``: if a request names several resources, each has its own result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Outcomes: TypeAlias = dict[TopicPartition, KafkaError | None]
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """One that is going on. ``replicas`` are all there are, also those that come and go."""
+    """An ongoing reassignment. ``replicas`` are all of them, including those being added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -36,7 +36,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition as DescribeTopicPartitions tells of it. ``leader`` is -1 where there is none."""
+    """One partition as DescribeTopicPartitions returns it. ``leader`` is -1 if there is none."""
 
     leader: int
     leader_epoch: int
@@ -49,7 +49,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """A broker as DescribeCluster tells of it, at the listener that was asked."""
+    """A broker as DescribeCluster returns it, with its address on the listener that was asked."""
 
     id: int
     host: str
@@ -60,7 +60,7 @@ class RegisteredBroker:
 
 @dataclass(frozen=True, slots=True)
 class QuorumView:
-    """The metadata log: its leader, and how far (end offset) voters and observers have come."""
+    """The metadata log's leader, and the log end offsets of voters and observers."""
 
     leader: int
     leader_epoch: int
@@ -72,9 +72,10 @@ class QuorumView:
 async def elect_leaders(
     cluster: Cluster, partitions: Sequence[TopicPartition] | None, *, unclean: bool = False
 ) -> Outcomes:
-    """Elect preferred leaders, or any; None asks for all partitions, and tells of those alone that needed it.
+    """Elect preferred leaders, or unclean ones; None includes all partitions, and returns only those that needed an
+    election.
 
-    Raises KafkaError where the request failed as a whole.
+    Raises KafkaError if the request failed as a whole.
     """
     wanted = None
     if partitions is not None:
@@ -94,7 +95,8 @@ async def elect_leaders(
 async def alter_reassignments(
     cluster: Cluster, targets: Mapping[TopicPartition, Sequence[int] | None], *, allow_factor_change: bool = True
 ) -> Outcomes:
-    """Give partitions these replicas; None cancels what is going on. Raises KafkaError as ``elect_leaders`` does."""
+    """Assign these replicas to partitions; None cancels an ongoing reassignment. Raises KafkaError as ``elect_leaders``
+    does."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, number), replicas in targets.items():
         partition = {"partition_index": number, "replicas": None if replicas is None else list(replicas)}
@@ -117,7 +119,7 @@ async def alter_reassignments(
 async def list_reassignments(
     cluster: Cluster, partitions: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, Reassignment]:
-    """The reassignments that go on, of these partitions or of all. Raises KafkaError."""
+    """The ongoing reassignments, of these partitions or of all. Raises KafkaError."""
     wanted = None
     if partitions is not None:
         wanted = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
@@ -133,7 +135,7 @@ async def list_reassignments(
 
 
 async def list_brokers(cluster: Cluster) -> list[RegisteredBroker]:
-    """All that are registered; from brokers before Kafka 4.0 those alone that are not fenced. Raises KafkaError."""
+    """All registered brokers; brokers before Kafka 4.0 return only those that are not fenced. Raises KafkaError."""
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.DESCRIBE_CLUSTER)
     fenced_too = {"include_fenced_brokers": True} if version >= 2 else {}
@@ -148,7 +150,7 @@ async def list_brokers(cluster: Cluster) -> list[RegisteredBroker]:
 
 
 async def unregister_broker(cluster: Cluster, broker: int) -> None:
-    """Forget a broker that will not come back. Raises KafkaError(BROKER_ID_NOT_REGISTERED)."""
+    """Unregister a broker that will not come back. Raises KafkaError(BROKER_ID_NOT_REGISTERED)."""
     _raise(await cluster.ask_any(ApiKey.UNREGISTER_BROKER, broker_id=broker))
 
 

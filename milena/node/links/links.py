@@ -1,11 +1,11 @@
 """Links that can be cut: a decorator of the network port for nodes in the lab.
 
 A cut link delivers nothing and closes nothing. What this node sends waits here; what the peer sends waits here and in
-the kernels' buffers, until the link is healed or somebody's patience ends. Connecting over it times out. ``direction``
-makes a half-open connection: ``in`` is what comes from the peer, ``out`` what goes to it.
+the kernels' buffers, until the link is healed or one side times out. Connecting over it times out. ``direction`` makes
+a half-open connection: ``in`` is data from the peer, ``out`` data to it.
 
-The peer is known by its address where this node connects (``node_at``), and by the client id of its first request
-where it was accepted. So a peer still connects to this node's kernel over a cut link, and waits for its first answer.
+The peer is known by its address if this node connects (``node_at``), and by the client id of its first request if it
+was accepted. So a peer can still connect to this node's kernel over a cut link, and waits for its first answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from milena.runtime.network import (
 
 
 class Direction(Flag):
-    """What of a link is cut."""
+    """The directions of a link that are cut."""
 
     NONE = 0
     IN = 1
@@ -42,7 +42,7 @@ class Direction(Flag):
 
 
 class Links:
-    """Implements ``runtime.network.Network`` on another one. ``node_at``: the node of an address, as far as known."""
+    """Implements ``runtime.network.Network`` as a decorator. ``node_at``: the node at an address, if known."""
 
     def __init__(
         self, network: Network, clock: Clock, node_at: Callable[[str, int], int | None] = lambda host, port: None
@@ -57,15 +57,15 @@ class Links:
     # -- verbs
 
     def cut(self, peer: str | int, direction: str = "both") -> list[dict[str, Any]]:
-        """peer (node id or beginning of a client id), direction=both (in, out): let nothing through"""
+        """peer (node id or prefix of a client id), direction=both (in, out): let nothing through"""
         if direction.upper() not in Direction.__members__ or direction == "none":
-            raise ValueError(f"no direction {direction!r}; there are in, out and both")
+            raise ValueError(f"unknown direction {direction!r}: use in, out or both")
         self._cuts[str(peer)] = self._cuts.get(str(peer), Direction.NONE) | Direction[direction.upper()]
         self._renew()
         return self.links()
 
     def heal(self, peer: str | int | None = None) -> list[dict[str, Any]]:
-        """peer (all without): let through what waits, and all that follows"""
+        """peer (default: all): deliver what waits, and everything after it"""
         if peer is None:
             self._cuts.clear()
         else:
@@ -75,7 +75,7 @@ class Links:
         return self.links()
 
     def links(self) -> list[dict[str, Any]]:
-        """the links that are cut, and what waits in them"""
+        """the links that are cut, and the number of frames that wait in them"""
         return [
             {
                 "peer": peer,
@@ -89,10 +89,10 @@ class Links:
         for connection in list(self._connections):
             connection.renew()
 
-    # -- what connections ask
+    # -- called by connections
 
     def cut_to(self, name: str | None) -> Direction:
-        """What is cut of the link to a peer with this client id or node id."""
+        """The directions of the link to a peer with this client id or node id that are cut."""
         found = Direction.NONE
         for peer, direction in self._cuts.items():
             if is_peer(peer, name):
@@ -108,7 +108,7 @@ class Links:
     def lost(self, connection: LinkConnection) -> None:
         self._connections.pop(connection, None)
 
-    # -- the port
+    # -- the network port
 
     async def listen(
         self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
@@ -138,7 +138,7 @@ class Links:
 
 
 class LinkConnection:
-    """A connection between the network and its owner: handler of the one, connection of the other."""
+    """A connection between the network and its owner: a handler for the network, a connection for its owner."""
 
     __slots__ = (
         "_address",
@@ -157,7 +157,8 @@ class LinkConnection:
     )
 
     def __init__(self, links: Links, handler: ConnectionHandler, address: tuple[str, int] | None) -> None:
-        """``address``: where to, None for an accepted connection, whose first request will tell who it is."""
+        """``address``: the address connected to; None for an accepted connection, which its first request
+        identifies."""
         self._links = links
         self._handler = handler
         self._address = address
@@ -169,11 +170,11 @@ class LinkConnection:
         self._waiting: list[Part] = []
         self._unsent = 0
         self._lost: list[Exception | None] = []
-        """How the connection ended while its owner could not hear of it."""
+        """How the connection ended while the cut link kept that from its owner."""
         self._ended = False
-        """By its owner."""
+        """Closed by its owner."""
         self._detached: Callable[[], None] | None = None
-        """Ended by its owner while the peer could not hear of it: what will tell the peer."""
+        """Set if the owner closed it while the link was cut: the call that closes the peer's side."""
 
     def is_of(self, peer: str) -> bool:
         return is_peer(peer, self._name())
@@ -188,7 +189,7 @@ class LinkConnection:
         return None if node is None else str(node)
 
     def renew(self) -> None:
-        """The cuts have changed, or who the peer is."""
+        """Apply changed cuts, or a newly identified peer."""
         before, self._cut = self._cut, self._links.cut_to(self._name())
         if Direction.IN in self._cut and Direction.IN not in before:
             self._real.pause_reading()
@@ -197,7 +198,7 @@ class LinkConnection:
         if Direction.IN in before and Direction.IN not in self._cut:
             self._deliver_arrived()
 
-    # -- as the network's handler
+    # -- the network's handler
 
     def connection_made(self, connection: Connection) -> None:
         self._real = connection
@@ -226,7 +227,7 @@ class LinkConnection:
         if self._detached is None:
             self._handler.connection_lost(error)
 
-    # -- as the owner's connection
+    # -- the owner's connection
 
     @property
     def peer(self) -> str:
@@ -267,7 +268,7 @@ class LinkConnection:
         self._end(self._real.abort)
 
     def _end(self, ending: Callable[[], None]) -> None:
-        """The owner ends it and hears of that; the peer does as soon as the link lets it."""
+        """The owner closes it and is notified; the peer is as soon as the link permits."""
         was_ended, self._ended = self._ended, True
         self._arrived.clear()
         if self._lost:
@@ -311,5 +312,5 @@ def _client_of(request: memoryview) -> str | None:
 
 
 def link_verbs(network: Network) -> dict[str, Callable[..., Any]]:
-    """What a node whose network has links can be asked."""
+    """The verbs of a node whose network has links."""
     return {"cut": network.cut, "heal": network.heal, "links": network.links} if isinstance(network, Links) else {}

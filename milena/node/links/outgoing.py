@@ -1,9 +1,9 @@
-"""One connection to another node, kept up as long as somebody has something to ask.
+"""One connection to another node, opened on demand and kept open.
 
-``request`` connects where needed, learns the peer's versions once per connection (ApiVersions), sends, and waits for
-the answer with the same correlation id. Several requests may be under way; Kafka answers them in order. When the
-connection breaks, each of them fails with ChannelError: whether the peer acted on it is then unknown, and trying
-again is the caller's decision. A failed connect is not repeated before a growing, jittered pause.
+``request`` connects if needed, asks for the peer's versions once per connection (ApiVersions), sends, and waits for the
+answer with the same correlation id. Several requests may be in flight; Kafka answers them in order. When the connection
+breaks, each of them fails with ChannelError: whether the peer executed it is then unknown, and retrying is the caller's
+decision. After a failed connect, the next attempt waits for a growing, jittered backoff.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ API_VERSIONS_VERSION: Final = 4
 
 
 class ChannelError(ConnectionError):
-    """The peer could not be reached, or the connection broke before the answer came."""
+    """The peer could not be reached, or the connection broke before the answer arrived."""
 
 
 class Unreachable(ChannelError):
-    """There was no connection: nothing has been sent."""
+    """There was no connection: nothing was sent."""
 
 
 def only(items: Sequence[T]) -> T:
-    """The one item of an answer to a question about one thing. Raises ChannelError where it has more or none."""
+    """The single element of an answer about one resource. Raises ChannelError if there are none or several."""
     if len(items) != 1:
-        raise ChannelError(f"the answer speaks of {len(items)} things, not of the one that was asked for")
+        raise ChannelError(f"the answer has {len(items)} elements instead of one")
     return items[0]
 
 
@@ -69,7 +69,7 @@ class _Pending:
 
 
 class Channel:
-    """A connection to ``host:port`` that is opened on use. Several coroutines may use it at once."""
+    """A connection to ``host:port`` that is opened on first use. Several coroutines may share it."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Channel:
         self.host = host
         self.port = port
         self.versions: dict[int, VersionRange] = {}
-        """What the peer serves; filled by each connect."""
+        """The versions that the peer serves; set by each connect."""
         self._runtime = runtime
         self._client_id = client_id
         self._connect_timeout = connect_timeout
@@ -106,11 +106,11 @@ class Channel:
     async def request(
         self, key: ApiKey, version: int | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> Any:
-        """Send a request built from plain fields and return the decoded response.
+        """Send a request built from plain field values and return the decoded response.
 
-        ``version`` None takes the highest that both sides know. Raises ChannelError, KafkaError UNSUPPORTED_VERSION
-        where there is no common version, REQUEST_TIMED_OUT after ``timeout`` seconds. An answer that cannot be read
-        costs the connection, and is a ChannelError.
+        ``version`` None takes the highest common one. Raises ChannelError, KafkaError UNSUPPORTED_VERSION if there is
+        no common version, REQUEST_TIMED_OUT after ``timeout`` seconds. An answer that cannot be decoded closes the
+        connection, and raises ChannelError.
         """
         link = await self._connected()
         chosen = self.choose(key, version)
@@ -142,10 +142,9 @@ class Channel:
         *,
         timeout: float,
     ) -> None:
-        """Send one request after the other: ``decode`` takes an answer in place and gives the next body, which goes in
-        the same step of the loop; None ends it. Raises as ``request`` does where nothing was answered for ``timeout``
-        seconds (at most for twice as long).
-        """
+        """Send requests one after the other: ``decode`` reads an answer in place and returns the next body, which is
+        sent in the same step of the loop; None ends it. Raises as ``request`` does if nothing was answered for
+        ``timeout`` seconds (at most for twice as long)."""
         link = await self._connected()
         future = link.send(key, version, body, decode, again=True)
         assert future is not None
@@ -165,11 +164,12 @@ class Channel:
         link.send(key, version, body, None)
 
     async def connect(self) -> None:
-        """Make sure that there is a connection. Raises ChannelError."""
+        """Ensure that there is a connection. Raises ChannelError."""
         await self._connected()
 
     def choose(self, key: ApiKey, version: int | None = None, *, at_most: int | None = None) -> int:
-        """The version to use on the current connection: ``version`` if the peer has it, else the highest common one.
+        """The version to use on the current connection: ``version`` if the peer supports it, else the highest common
+        one.
 
         Raises KafkaError UNSUPPORTED_VERSION.
         """
@@ -187,12 +187,12 @@ class Channel:
         )
 
     def close(self) -> None:
-        """Close for good; what waits fails. Idempotent."""
+        """Close for good; pending requests fail. Idempotent."""
         self._closed = True
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Drop the current connection; the next request makes a new one."""
+        """Close the current connection; the next request opens a new one."""
         if self._link is not None:
             self._link.abort()
             self._link = None
@@ -216,7 +216,7 @@ class Channel:
             raise self._timed_out(link, key, seconds) from None
 
     def _timed_out(self, link: _Link, key: int, seconds: float) -> KafkaError:
-        """A late answer would hold up those behind it, and a dead peer should be noticed: start over."""
+        """Close the connection: a late answer would delay those behind it, and the peer may be dead."""
         if self._link is link:
             self.disconnect()
         message = f"{self.host}:{self.port} did not answer {ApiKey(key).name} within {seconds:g} s"
@@ -262,14 +262,14 @@ class Channel:
         return link
 
     def _why_not(self, error: OSError) -> str:
-        """The network's own sentences name the address; what came after the connect does not."""
+        """The network's messages name the address; errors after the connect do not."""
         if error.strerror:
             return error.strerror
         said = str(error) or f"no answer within {self._connect_timeout:g} s"
         return f"cannot connect to {self.host}:{self.port}: {said}"
 
     async def _ask_versions(self, link: _Link) -> dict[int, VersionRange]:
-        """ApiVersions, in v0 once more where the peer does not know our version (KIP-511)."""
+        """ApiVersions; in v0 once more if the peer does not support our version (KIP-511)."""
         for version in (API_VERSIONS_VERSION, 0):
             future = link.send(
                 ApiKey.API_VERSIONS,
@@ -287,12 +287,12 @@ class Channel:
 
 
 class _Link:
-    """One transport connection: correlation ids to waiting futures."""
+    """One transport connection: correlation ids and their pending futures."""
 
     def __init__(self, client_id: str, contained: Containment, address: str) -> None:
         self.alive = False
         self.answered = 0
-        """How many answers have come."""
+        """The number of answers received."""
         self._client_id = client_id
         self._contained = contained
         self._address = address
@@ -309,7 +309,8 @@ class _Link:
         *,
         again: bool = False,
     ) -> asyncio.Future[Any] | None:
-        """Queue a request. The future fails with ChannelError when the connection goes; None without ``decode``."""
+        """Queue a request. The future fails with ChannelError when the connection is closed; None without
+        ``decode``."""
         if decode is None:
             self._send(key, version, body, None)
             return None
@@ -335,7 +336,7 @@ class _Link:
     def frame_received(self, frame: memoryview) -> None:
         pending = self._pending.pop(int.from_bytes(frame[:4], "big"), None)
         if pending is None:
-            self._reject("sent an answer that nobody waits for")
+            self._reject("sent an unexpected answer")
             return
         self.answered += 1
         if pending.future.done():
@@ -347,19 +348,19 @@ class _Link:
                 self._send(pending.key, pending.version, result, pending)
                 return
         except DecodeError as error:
-            self._reject(f"answered {ApiKey(pending.key).name} with what cannot be read: {error}", pending)
+            self._reject(f"answered {ApiKey(pending.key).name} with an answer that cannot be decoded: {error}", pending)
         except (KafkaError, ChannelError) as error:
             if not pending.future.done():
                 pending.future.set_exception(error)
         except Exception as error:
             self._contained.note(f"answer to {ApiKey(pending.key).name}", error, peer=self._address)
-            self._reject(f"answered {ApiKey(pending.key).name} with what cannot be used: {error}", pending)
+            self._reject(f"answered {ApiKey(pending.key).name} with an answer that cannot be used: {error}", pending)
         else:
             if not pending.future.done():
                 pending.future.set_result(result)
 
     def _reject(self, what: str, pending: _Pending | None = None) -> None:
-        """Nothing that comes over this connection can be trusted any more: all that wait fail, with the reason."""
+        """The connection cannot be trusted any more: all pending requests fail, with the reason."""
         reason = ChannelError(f"{self._address} {what}")
         if pending is not None and not pending.future.done():
             pending.future.set_exception(reason)
@@ -368,7 +369,7 @@ class _Link:
         self._fail(reason)
 
     def writable(self) -> None:
-        """Requests are bounded by those who wait for them: nothing is held back here."""
+        """Pending requests bound the queue: nothing is held back here."""
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(error)

@@ -1,4 +1,4 @@
-"""Quotas and SCRAM credentials as requests ask for them: kept in the image, and without effect on anything here."""
+"""Quotas and SCRAM credentials as requests describe them: stored in the image, and not enforced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from milena.node.metadata.image import MetadataImage
 from milena.protocol.errors import ErrorCode, KafkaError
 
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""Whom a quota is for: (type, name) by type; the name None is the default of that type."""
+"""The entity of a quota: (type, name) by type; the name None is the default of that type."""
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -25,12 +25,12 @@ OF_SCRAM: Final = "scram"
 
 
 def entity_of(parts: Mapping[str, str | None]) -> Entity:
-    """The one form of an entity, whatever the order in which its parts came."""
+    """The canonical form of an entity, independent of the order of its parts."""
     return tuple(sorted(parts.items(), key=lambda part: part[0]))
 
 
 def quotas(image: MetadataImage) -> dict[Entity, dict[str, float]]:
-    """All quotas by whom they are for."""
+    """All quotas by entity."""
     found: dict[Entity, dict[str, float]] = {}
     for what, record in _kept(image, OF_QUOTAS):
         found.setdefault(what[0], {})[what[1]] = record.value
@@ -38,14 +38,14 @@ def quotas(image: MetadataImage) -> dict[Entity, dict[str, float]]:
 
 
 def _kept(image: MetadataImage, kind: str) -> Iterator[tuple[list[Any], Any]]:
-    """The records of one kind with what follows the kind in their keys."""
+    """The records of one kind, with the rest of their keys."""
     for (of, *what), record in image.opaque.items():
         if of == kind:
             yield what, record
 
 
 def describe_quotas(image: MetadataImage, components: Sequence[Any], *, strict: bool) -> list[dict[str, Any]]:
-    """The entries of DescribeClientQuotas. Raises KafkaError for a filter that cannot be."""
+    """The entries of DescribeClientQuotas. Raises KafkaError if the filter is invalid."""
     exact: dict[str, str | None] = {}
     present: set[str] = set()
     for component in components:
@@ -93,7 +93,7 @@ def _check_match(component: Any) -> None:
 
 
 def describe_scram(image: MetadataImage, users: Sequence[str]) -> list[dict[str, Any]]:
-    """The results of DescribeUserScramCredentials: of ``users``, or of all where none is named."""
+    """The results of DescribeUserScramCredentials: of ``users``, or of all users if none is named."""
     known: dict[str, list[dict[str, int]]] = {}
     for what, record in _kept(image, OF_SCRAM):
         info = {"mechanism": record.mechanism, "iterations": record.iterations}
@@ -119,7 +119,7 @@ def _credentials(user: str, known: Mapping[str, list[dict[str, int]]], times: in
 
 
 def failed_entries(request: Any, error: KafkaError) -> dict[str, Any]:
-    """The answer to an AlterClientQuotas that failed as a whole."""
+    """The response to an AlterClientQuotas that failed as a whole."""
     return {
         "entries": [
             {

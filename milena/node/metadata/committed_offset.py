@@ -1,8 +1,8 @@
-"""How far a metadata log is known to be committed: the file ``committed-offset`` beside it, Milena's own.
+"""The file ``committed-offset`` beside the metadata log (Milena's own): up to where the log is known to be committed.
 
-Neither the log nor Kafka's files say this. With it a start can tell a torn end, which nobody was told of, from the loss
-of what others rely on. It is written in place and never synced, after what it speaks of was: a loss of power may leave
-an older offset, or bytes without a meaning, which count as none.
+Neither the log nor Kafka's files contain this. At start-up it distinguishes a torn end that was never acknowledged from
+the loss of committed records. The offset is written in place and never synced, after the log was synced: a power loss
+may leave an older offset, or invalid bytes, which count as none.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ FILE_NAME: Final = "committed-offset"
 _DIGITS: Final = 20
 
 
-class CommittedOffset:
-    """Owner of the file in ``folder``. What cannot be written is left: the offset is a lower bound."""
+class CommittedOffsetFile:
+    """Owner of the file in ``folder``. Write errors are ignored: the offset is a lower bound."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
@@ -26,7 +26,7 @@ class CommittedOffset:
         self._file: File | None = None
 
     def read(self) -> Offset | None:
-        """None where nothing usable is there."""
+        """None if there is no usable offset."""
         try:
             data = self._disk.read(self._path)
         except OSError:

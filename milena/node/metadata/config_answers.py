@@ -1,4 +1,4 @@
-"""The answer to DescribeConfigs, which brokers and controllers make alike of what they know (KIPs 133, 226, 569)."""
+"""The response to DescribeConfigs, which brokers and controllers build in the same way (KIPs 133, 226, 569)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from milena.protocol.requests import messages
 from milena.runtime.clock import Clock
 
 SLICE: Final = 20
-"""Resources that are described at one go: each takes up to a millisecond."""
+"""The number of resources described per slice of the loop: each takes up to a millisecond."""
 LEAST: Final = 30
-"""What a resource counts for, at least, where it is named again: its values are made before some are chosen."""
+"""The minimum cost of a resource that is named again: all its values are built before some are selected."""
 
 
 async def describe_configs(
     clock: Clock, config: Callable[[], NodeConfig], image: Callable[[], MetadataImage], request: Any
 ) -> dict[str, Any]:
-    """The response's fields. Each resource is told as it is when its turn comes.
+    """The response's fields. Each resource is described as it is when its slice runs.
 
-    Raises KafkaError INVALID_REQUEST where the same resources are named over and over.
+    Raises KafkaError INVALID_REQUEST if the same resources are named too often.
     """
     repeats = Repeats()
 

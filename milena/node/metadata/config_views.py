@@ -1,7 +1,7 @@
-"""What DescribeConfigs shows: each key's value, where it comes from, and what it would be otherwise.
+"""The entries of DescribeConfigs: each key's value, its source, and its synonyms.
 
 Follows Kafka's ConfigHelper: a value's source is that of its first synonym, and a value without synonyms is a default.
-Pure functions over the configuration of this node and the metadata image.
+Pure functions of this node's configuration and the metadata image.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from milena.runtime.numbers import whole
 CONFIGURED = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
-"""Types of resources that have a configuration."""
+"""The resource types that have a configuration."""
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Kafka's ConfigSource."""
 
     UNKNOWN = 0
@@ -53,7 +53,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigView:
-    """One request's way of looking. ``keys`` None shows all."""
+    """The options of one request. ``keys`` None selects all."""
 
     config: NodeConfig
     image: MetadataImage
@@ -62,7 +62,7 @@ class ConfigView:
     documentation: bool
 
     def describe(self, resource_type: int, name: str) -> list[dict[str, Any]]:
-        """The entries of one resource. Raises KafkaError where it does not exist or is not this node's to tell."""
+        """The entries of one resource. Raises KafkaError if it does not exist or another node must describe it."""
         if resource_type == TOPIC_RESOURCE:
             return self._topic(name)
         if resource_type == BROKER_RESOURCE:
@@ -70,7 +70,7 @@ class ConfigView:
         if resource_type == BROKER_LOGGER_RESOURCE:
             self._require_own_id(name, "")
             levels = self._wanted(current_levels().items())
-            return [_plain(key, level, Source.DYNAMIC_BROKER_LOGGER) for key, level in levels]
+            return [_plain(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER) for key, level in levels]
         if resource_type not in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
         if not name:
@@ -82,9 +82,9 @@ class ConfigView:
         entries = []
         for name, one in self._wanted(GROUP_KEYS.items()):
             default, value = _kept(one.key, own)
-            synonyms = [_synonym(one.synonym or name, default, Source.DEFAULT)]
+            synonyms = [_synonym(one.synonym or name, default, ConfigSource.DEFAULT)]
             if name in own:
-                synonyms.insert(0, _synonym(name, value, Source.GROUP))
+                synonyms.insert(0, _synonym(name, value, ConfigSource.GROUP))
             entries.append(self._entry(name, one.key, value, synonyms, read_only=False))
         return entries
 
@@ -92,7 +92,7 @@ class ConfigView:
         entries = []
         for name, key in self._wanted(METRICS_KEYS.items()):
             _, value = _kept(key, own)
-            synonyms = [_synonym(name, value, Source.CLIENT_METRICS)] if name in own else []
+            synonyms = [_synonym(name, value, ConfigSource.CLIENT_METRICS)] if name in own else []
             entries.append(self._entry(name, key, value, synonyms, read_only=False))
         return entries
 
@@ -105,7 +105,7 @@ class ConfigView:
         return self.topic_entries(self.image.config(TOPIC_RESOURCE, name))
 
     def topic_entries(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The entries of a topic with the configuration ``own``, which need not exist (yet)."""
+        """The entries of a topic with the configuration ``own``; the topic need not exist."""
         entries = []
         for key_name, key in self._wanted(TOPIC_KEYS.items()):
             if key_name.startswith("internal.") and key_name not in own:
@@ -114,7 +114,7 @@ class ConfigView:
             named = BROKER_SYNONYMS.get(key_name)
             synonyms = self._synonyms(named[0][0]) if named else []
             if key_name in own:
-                synonyms.insert(0, _synonym(key_name, value, Source.TOPIC))
+                synonyms.insert(0, _synonym(key_name, value, ConfigSource.TOPIC))
             entries.append(self._entry(key_name, key, value, synonyms, read_only=False))
         return entries
 
@@ -125,7 +125,7 @@ class ConfigView:
                     key_name,
                     DYNAMIC_KEYS.get(key_name),
                     value,
-                    [one for one in self._synonyms(key_name) if one["source"] == Source.DYNAMIC_DEFAULT_BROKER],
+                    [one for one in self._synonyms(key_name) if one["source"] == ConfigSource.DYNAMIC_DEFAULT_BROKER],
                     read_only=not _is_dynamic(key_name),
                 )
                 for key_name, value in self._wanted(self.config.dynamic_default.items())
@@ -161,14 +161,14 @@ class ConfigView:
         return sorted(item for item in items if self.keys is None or item[0] in self.keys)
 
     def _synonyms(self, name: str) -> list[dict[str, Any]]:
-        """A broker key's values in the order in which they count, from its own name on."""
+        """A broker key's values in order of precedence, starting with its own name."""
         names = _family(name)
         config = self.config
-        levels: list[tuple[Source, Callable[[str], str | None]]] = [
-            (Source.DYNAMIC_BROKER, config.dynamic_broker.get),
-            (Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_default.get),
-            (Source.STATIC_BROKER, config.originals.get),
-            (Source.DEFAULT, lambda key: render(defaults().get(key)) if key in KEYS else None),
+        levels: list[tuple[ConfigSource, Callable[[str], str | None]]] = [
+            (ConfigSource.DYNAMIC_BROKER, config.dynamic_broker.get),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.dynamic_default.get),
+            (ConfigSource.STATIC_BROKER, config.originals.get),
+            (ConfigSource.DEFAULT, lambda key: render(defaults().get(key)) if key in KEYS else None),
         ]
         found = [
             _synonym(key, None if _is_sensitive(key) else value, source)
@@ -187,7 +187,7 @@ class ConfigView:
             "name": name,
             "value": None if sensitive else value,
             "read_only": read_only,
-            "config_source": int(synonyms[0]["source"] if synonyms else Source.DEFAULT),
+            "config_source": int(synonyms[0]["source"] if synonyms else ConfigSource.DEFAULT),
             "is_sensitive": sensitive,
             "synonyms": synonyms if self.synonyms else [],
             "config_type": 0 if key is None else key.type.value,
@@ -196,7 +196,7 @@ class ConfigView:
 
 
 def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The default and the value of a key of groups or client metrics; what cannot be read is shown as it is."""
+    """The default and the value of a key of groups or client metrics; an unreadable value is shown as it is."""
     default = None if isinstance(key.default, Required) else render(key.default)
     if key.name not in own:
         return default, default
@@ -206,12 +206,12 @@ def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
         return default, own[key.name]
 
 
-def _synonym(name: str, value: str | None, source: Source) -> dict[str, Any]:
+def _synonym(name: str, value: str | None, source: ConfigSource) -> dict[str, Any]:
     return {"name": name, "value": value, "source": int(source)}
 
 
-def _plain(name: str, value: str, source: Source) -> dict[str, Any]:
-    """An entry that has no default behind it."""
+def _plain(name: str, value: str, source: ConfigSource) -> dict[str, Any]:
+    """An entry without a default."""
     return {
         "name": name,
         "value": value,
@@ -225,7 +225,7 @@ def _plain(name: str, value: str, source: Source) -> dict[str, Any]:
 
 
 def _family(name: str) -> tuple[str, ...]:
-    """The keys of which the first that is set counts, ``name`` among them."""
+    """The keys of which the first one that is set applies, including ``name``."""
     for first, others in SYNONYMS.items():
         if name == first or name in others:
             return (first, *others)
@@ -238,13 +238,13 @@ def _is_dynamic(name: str) -> bool:
 
 
 def _is_sensitive(name: str) -> bool:
-    """Kafka hides what it does not know, since it may be a secret."""
+    """Whether to hide the value. Kafka hides unknown keys, since they may be secrets."""
     key = DYNAMIC_KEYS.get(name)
     return key is None or key.sensitive
 
 
 def all_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The results of one request. As in Kafka's ConfigHelper, a type that has no configuration fails all of them."""
+    """The results of one request. As in Kafka's ConfigHelper, a type without configuration fails all of them."""
     strange = next((one["resource_type"] for one in results if one["resource_type"] not in CONFIGURED), None)
     if strange is None:
         return results

@@ -1,8 +1,8 @@
-"""The metadata image: what the cluster looks like at one offset of the metadata log.
+"""The metadata image: the state of the cluster at one offset of the metadata log.
 
 The containers are mutable and have one owner, which alone replays records into them (``node.metadata.replay``); the
-entries are frozen and are replaced, never changed. Whoever keeps an entry therefore keeps a true picture of one
-moment. Equal tuples of replicas and directories are shared, so that 10,000 partitions stay cheap.
+entries are frozen and are replaced, never changed. So an entry that is kept shows one consistent moment. Equal tuples
+of replicas and directories are shared to save memory with 10,000 partitions.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition's registration. ``leader`` is NO_LEADER where there is none.
+    """One partition's registration. ``leader`` is NO_LEADER if there is none.
 
-    ``directories`` runs with ``replicas``. ``elr`` and ``last_known_elr`` are those of KIP-966; ``recovery_state`` is
-    1 while an unclean leader recovers.
+    ``directories`` is parallel to ``replicas``. ``elr`` and ``last_known_elr`` are those of KIP-966; ``recovery_state``
+    is 1 while an unclean leader recovers.
     """
 
     replicas: tuple[NodeId, ...]
@@ -50,25 +50,25 @@ class PartitionImage:
     last_known_elr: tuple[NodeId, ...] = ()
 
     def directory_of(self, replica: int) -> UUID | None:
-        """The log directory assigned to a replica, None where the record named none or it is no replica."""
+        """The log directory assigned to a replica; None if the record named none or it is not a replica."""
         if replica not in self.replicas or not self.directories:
             return None
         return self.directories[self.replicas.index(NodeId(replica))]
 
     @property
     def led_by_preferred(self) -> bool:
-        """Whether the first replica leads."""
+        """Whether the preferred replica (the first one) is the leader."""
         return self.leader == self.replicas[0]
 
     @property
     def reassigning(self) -> bool:
-        """A reassignment is going on (KIP-455)."""
+        """Whether a reassignment is ongoing (KIP-455)."""
         return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic and its partitions by id. The dict belongs to the image."""
+    """A topic and its partitions by id. The image owns the dict."""
 
     name: str
     id: UUID
@@ -106,14 +106,14 @@ class BrokerImage:
 
     @property
     def active(self) -> bool:
-        """Whether it may lead and be in ISRs."""
+        """Whether it is not fenced and not shutting down: it may lead and be in ISRs."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener_name: str) -> ListenerImage | None:
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
     def has_online_dir(self, directory: UUID) -> bool:
-        """Whether replicas in ``directory`` are available: reserved ids other than LOST count as such."""
+        """Whether replicas in ``directory`` are online: reserved ids other than LOST count as such."""
         if directory.int < 100:
             return directory.int != 2
         return not self.log_dirs or directory in self.log_dirs
@@ -131,10 +131,10 @@ class ControllerImage:
 
 @dataclass(slots=True)
 class Delta:
-    """What one publication changed, by name; the image holds the new state.
+    """The changes of one publication, by name; the image has the new state.
 
     ``topics`` maps each topic that was created or whose partitions changed to the changed partition ids;
-    ``deleted_topics`` holds the removed ones as they were. A topic deleted and created anew is in both.
+    ``deleted_topics`` has the removed topics in their last state. A topic deleted and created again is in both.
     """
 
     topics: dict[str, set[int]] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Delta:
 
 @dataclass(slots=True)
 class MetadataImage:
-    """The owner of all entries. ``offset`` is that of the last record in it, -1 when empty; ``epoch`` its epoch."""
+    """The owner of all entries. ``offset`` is that of the last replayed record, -1 if empty; ``epoch`` its epoch."""
 
     offset: Offset = NO_OFFSET
     epoch: LeaderEpoch = NO_EPOCH
@@ -176,12 +176,12 @@ class MetadataImage:
     producer_id_broker: tuple[int, int] = (-1, -1)
     """(broker id, broker epoch) of the last producer id block."""
     opaque: dict[tuple[object, ...], object] = field(default_factory=dict)
-    """Records of kinds that are not interpreted (SCRAM, ACLs, quotas, tokens), by what they identify."""
+    """Records that are not interpreted (SCRAM, ACLs, quotas, tokens), by the identity of what they describe."""
     _shared: dict[tuple[object, ...], tuple[object, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def metadata_version(self) -> int:
-        """The finalized metadata.version; 0 before it is known."""
+        """The finalized metadata.version; 0 if it is not known yet."""
         return self.features.get(METADATA_VERSION, 0)
 
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
@@ -193,7 +193,7 @@ class MetadataImage:
         return None if found is None else found.partitions.get(partition)
 
     def config(self, resource_type: int, name: str) -> dict[str, str]:
-        """The set keys of one resource; empty where there are none. Not to be changed."""
+        """The configured keys of one resource; empty if there are none. Read-only."""
         return self.configs.get((resource_type, name), {})
 
     def partitions_of(self, broker: int) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
@@ -207,7 +207,7 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     def share(self, items: tuple[T, ...]) -> tuple[T, ...]:
-        """An equal tuple that other entries use too."""
+        """An equal tuple that other entries already use, if there is one."""
         if len(self._shared) > MAX_SHARED_TUPLES:
             self._shared.clear()
         return self._shared.setdefault(items, items)  # type: ignore[return-value]

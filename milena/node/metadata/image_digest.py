@@ -1,4 +1,4 @@
-"""A fingerprint of a metadata image: equal for equal content, whatever the order in which it came."""
+"""A fingerprint of a metadata image: equal for equal content, independent of insertion order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milena.protocol.metadata_records import encode_record
 
 
 def image_digest(image: MetadataImage) -> str:
-    """Hexadecimal; of the records that a snapshot of the image would hold."""
+    """Hexadecimal digest of the records that a snapshot of the image would contain."""
     digest = hashlib.sha256()
     for data in sorted(bytes(encode_record(record, image.metadata_version)) for record in to_records(image)):
         digest.update(len(data).to_bytes(4, "big") + data)

@@ -1,4 +1,4 @@
-"""The records that make an image anew: what a snapshot holds, in the order in which Kafka writes it."""
+"""The records that rebuild an image: the content of a snapshot, in Kafka's order."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from milena.protocol.metadata_records import (
 
 
 def to_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """metadata.version first, for it says in which versions the rest is written; then the other features by name,
-    nodes, topics with their partitions, configurations, what is not interpreted, producer ids."""
+    """metadata.version first, since it determines the versions of the other records; then the other features by name,
+    nodes, topics with their partitions, configurations, uninterpreted records, producer ids."""
     if METADATA_VERSION in image.features:
         yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=image.features[METADATA_VERSION])
     for name, level in sorted(image.features.items()):

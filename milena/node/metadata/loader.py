@@ -1,8 +1,8 @@
-"""The committed part of a metadata log, replayed into an image, and told to whoever listens.
+"""Replays the committed part of a metadata log into an image and publishes the changes to subscribers.
 
-The owner says how far the log is committed; records above that never reach the image. In a node that is only a
-broker the owner is the observer, in a combined node the controller. Subscribers are called in the order of
-subscription, synchronously, with the image and what has changed; the image is the loader's and may not be changed.
+The owner tells the loader the high watermark; records above it never reach the image. In a broker-only node the owner
+is the observer, in a combined node the controller. Subscribers are called synchronously in the order of subscription,
+with the image and its changes; the image belongs to the loader and must not be changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milena.runtime.containment import Containment
 from milena.storage.log.partition_log import PartitionLog
 
 STEP_BYTES: Final = 1 << 20
-"""Replayed and published at once; the loop runs other things between the steps."""
+"""Bytes replayed and published in one step; the loop runs other callbacks between steps."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,13 +32,13 @@ class MetadataLoader:
     """Owner of one image. ``log`` is read, never written."""
 
     def __init__(self, log: PartitionLog, snapshots: SnapshotStore, contained: Containment) -> None:
-        """``contained`` hears of records that cannot be replayed, and of subscribers that fail: as in Kafka's brokers,
-        what comes after them counts all the same."""
+        """``contained`` is told of records that cannot be replayed and of subscribers that fail: as in Kafka's brokers,
+        they are skipped."""
         self.image = MetadataImage()
         self.high_watermark = Offset(-1)
-        """The first offset that is not known to be committed; -1 while nothing is known."""
+        """The high watermark: the first offset that is not known to be committed; -1 while it is unknown."""
         self.bytes_replayed = 0
-        """Of the log, since the last snapshot was loaded or ``snapshot_taken`` was called."""
+        """Bytes of the log since the last snapshot was loaded or ``snapshot_taken`` was called."""
         self._log = log
         self._snapshots = snapshots
         self._contained = contained
@@ -52,7 +52,7 @@ class MetadataLoader:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the image holds all that is known to be committed, and that is something."""
+        """Whether the high watermark is known and the image includes everything below it."""
         return 0 < self.high_watermark <= self.next_offset
 
     @property
@@ -60,11 +60,11 @@ class MetadataLoader:
         return self._replayer.in_transaction
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """``subscriber`` hears of every change from now on; the image of this moment is its to read."""
+        """Call ``subscriber`` with every later change; it may read the current image itself."""
         self._subscribers.append(subscriber)
 
     def load_snapshot(self) -> None:
-        """Start from the latest snapshot, where that is ahead of the image. Raises CorruptSnapshot."""
+        """Load the latest snapshot if it is ahead of the image. Raises CorruptMetadataSnapshot."""
         latest = self._snapshots.latest()
         if latest is None or latest.end_offset <= self.next_offset:
             return
@@ -79,10 +79,10 @@ class MetadataLoader:
         self.high_watermark = max(self.high_watermark, high_watermark)
 
     def step(self) -> bool:
-        """Replay and publish up to STEP_BYTES; True if more is left that can be replayed now: a high watermark within a
-        batch, of a leader that lies, leaves that batch for later.
+        """Replay and publish up to STEP_BYTES; True if more can be replayed now. A high watermark inside a batch, which
+        only a faulty leader sends, postpones that batch.
 
-        Raises KafkaError, and CorruptBatch where the log is damaged.
+        Raises KafkaError, and CorruptBatch if the log is damaged.
         """
         begun = self.next_offset
         if self.high_watermark <= begun:
@@ -114,10 +114,10 @@ class MetadataLoader:
 
 
 def replay_batch(replayer: Replayer, batch: BatchView, skipped: Skipped | None = None) -> None:
-    """What of a batch is not in the image yet. Raises ReplayError, CorruptBatch, DecodeError.
+    """Replay the records of a batch that are not in the image yet. Raises ReplayError, CorruptBatch, DecodeError.
 
-    With ``skipped`` nothing is raised: it hears of a record that contradicts the image, which is passed over alone, and
-    of one that cannot be read, which is passed over with the rest of its batch.
+    With ``skipped`` nothing is raised: it is called for a record that contradicts the image, which is skipped alone,
+    and for one that cannot be decoded, which is skipped with the rest of its batch.
     """
     image, epoch, timestamp = replayer.image, batch.leader_epoch, batch.max_timestamp
     offset = batch.base_offset
@@ -139,7 +139,7 @@ def replay_batch(replayer: Replayer, batch: BatchView, skipped: Skipped | None =
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> Delta:
-    """What has changed between two images, as a delta of records would say it."""
+    """The changes between two images, as a delta of records would describe them."""
     delta = Delta(
         brokers={*_changed(old.brokers, new.brokers)},
         controllers={*_changed(old.controllers, new.controllers)},

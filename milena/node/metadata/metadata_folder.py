@@ -1,4 +1,4 @@
-"""A node's copy of ``__cluster_metadata-0`` on disk: where it lies and how it is kept."""
+"""A node's copy of ``__cluster_metadata-0`` on disk: its folder and its configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def metadata_folder(config: NodeConfig) -> str:
 
 
 def metadata_log_config(config: NodeConfig) -> TopicConfig:
-    """Nothing is deleted by age or size: snapshots say what may go."""
+    """Nothing is deleted by time or size: snapshots determine what may be deleted."""
     internal = config.get("internal.metadata.log.segment.bytes")
     return TopicConfig.effective(
         config,
@@ -38,7 +38,7 @@ def metadata_log_config(config: NodeConfig) -> TopicConfig:
 
 
 def open_metadata_log(runtime: Runtime, config: NodeConfig, *, recovery_point: Offset) -> PartitionLog:
-    """Open or make the log; ``recovery_point`` is the end of its latest snapshot. Blocks. Raises OSError."""
+    """Open or create the log; ``recovery_point`` is the end of its latest snapshot. Blocks. Raises OSError."""
     return PartitionLog.open(
         runtime.disk,
         runtime.clock,

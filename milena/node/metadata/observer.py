@@ -20,16 +20,16 @@ from typing import Final
 from uuid import UUID
 
 from milena.node.links.outgoing import Channel, ChannelError
-from milena.node.metadata.committed_offset import CommittedOffset
+from milena.node.metadata.committed_offset import CommittedOffsetFile
 from milena.node.metadata.loader import MetadataLoader
 from milena.node.metadata.raft_fetch import (
     Diverged,
+    FetchRefused,
     NeedsSnapshot,
     NewLeader,
     Outcome,
     Quorum,
     Records,
-    Refused,
     Stale,
     decide,
     fetch_request,
@@ -50,18 +50,20 @@ MAX_BYTES: Final = 1 << 20
 NEWEST_FETCH: Final = 18
 OLDEST_FETCH: Final = 12
 STALE_AT_MOST: Final = 5
-"""Answers in a row from an epoch behind ours: after them it is no former leader, but one that has lost metadata."""
+"""Consecutive answers from an epoch lower than ours: after this many it is not a former leader, but one that lost
+metadata."""
 TURNS_AT_ONCE: Final = 8
-"""New leaders and truncations in a row that are followed without a pause."""
+"""The number of consecutive new leaders and truncations that are followed without a pause."""
 FIRST_PAUSE: Final = 0.02
 LAST_PAUSE: Final = 1.0
 DISK_PAUSE: Final = 10.0
-"""Seconds after a snapshot that the disk did not take."""
+"""Seconds to wait after a snapshot could not be written to disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObserverOptions:
-    """Who observes and whom. ``voters`` is ``controller.quorum.voters``; ``bootstrap`` further addresses to ask.
+    """The observer's identity and its peers. ``voters`` is ``controller.quorum.voters``; ``bootstrap`` lists further
+    addresses.
 
     ``fetch_timeout`` (seconds) is ``controller.quorum.fetch.timeout.ms``: after it, another address is tried.
     """
@@ -75,7 +77,7 @@ class ObserverOptions:
 
 
 class Observer:
-    """Keeps ``log`` and ``loader`` up with the quorum. ``run`` is its one task."""
+    """Replicates the quorum's log to ``log`` and ``loader``. ``run`` is its only task."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class Observer:
     ) -> None:
         self.quorum = Quorum(None, self._log_epoch(log, snapshots))
         self.ahead = False
-        """The leader lacks what it had committed, and what is applied here: nothing of it can be followed."""
+        """Whether the leader lacks committed records that are applied here: it cannot be followed."""
         self._runtime = runtime
         self._options = options
         self._log = log
@@ -100,25 +102,25 @@ class Observer:
         self._next_address = 0
         self._endpoints: dict[int, tuple[str, int]] = dict(options.voters)
         self._channel: Channel | None = None
-        self._committed = CommittedOffset(runtime.disk, log.folder)
+        self._committed = CommittedOffsetFile(runtime.disk, log.folder)
         self._known = Offset(-1)
-        """What was committed when this node ran last, as far as it is known."""
+        """The committed offset when this node last ran, as far as it is known."""
         self.current_at = -inf
-        """When the image was last known to be all that was committed (monotonic seconds)."""
+        """When the image was last known to contain everything committed (monotonic seconds)."""
         self._asked_at = 0.0
         self._failures = 0
         self._turns = 0
-        """New leaders and truncations since records came."""
+        """New leaders and truncations since records were last received."""
         self._logger = get_logger("observer", node=options.node_id)
 
     @property
     def leader_address(self) -> tuple[str, int] | None:
-        """Where the leader is, None while that is unknown."""
+        """The leader's address; None while it is unknown."""
         leader = self.quorum.leader
         return None if leader is None else self._endpoints.get(leader)
 
     async def run(self) -> None:
-        """Fetch for ever. Raises where the log or a snapshot contradicts what was applied: the node cannot go on."""
+        """Fetch forever. Raises if the log or a snapshot contradicts what was applied: the node cannot continue."""
         self._start()
         try:
             while True:
@@ -140,7 +142,7 @@ class Observer:
             self._committed.close()
 
     def _start(self) -> None:
-        """Bring log and snapshots together as a crash may have left them, and load what is known to be committed."""
+        """Reconcile log and snapshots after a crash, and load what is known to be committed."""
         self._known = self._committed.read() or self._known
         self._load_snapshot()
         log, latest = self._log, self._snapshots.latest()
@@ -151,13 +153,13 @@ class Observer:
             log.truncate_fully_and_start_at(Offset(0))
 
     def _load_snapshot(self) -> None:
-        """The latest that is sound. The leader has others, or the records."""
+        """Load the latest valid snapshot. The leader has others, or the records."""
         while (latest := self._snapshots.latest()) is not None:
             try:
                 self._loader.load_snapshot()
                 return
-            except ValueError as error:  # damaged batches and records that contradict each other are of this kind
-                self._logger.warning("a snapshot of the metadata is set aside: it cannot be used", reason=str(error))
+            except ValueError as error:  # including damaged batches and contradictory records
+                self._logger.warning("metadata snapshot set aside: it cannot be used", reason=str(error))
                 self._snapshots.set_aside(latest)
 
     async def _act(self, outcome: Outcome | None) -> None:
@@ -170,7 +172,7 @@ class Observer:
             case Diverged(epoch=epoch, end_offset=end_offset):
                 self._turns += 1
                 if not self._truncate(epoch, end_offset):
-                    await self._try_elsewhere("its log lacks what was committed")
+                    await self._try_elsewhere("its log lacks committed records")
                 elif self._turns > TURNS_AT_ONCE:
                     await self._pause()
             case NewLeader(quorum, endpoint):
@@ -184,13 +186,13 @@ class Observer:
                 if self._failures >= STALE_AT_MOST:
                     self._is_ahead(epoch, None)
                 await self._try_elsewhere(f"epoch {epoch} is behind ours")
-            case Refused(code):
+            case FetchRefused(code):
                 await self._try_elsewhere(error_name(code))
             case NeedsSnapshot():
                 raise AssertionError("a snapshot was asked for and fetched already")
 
     async def _fetch(self, channel: Channel) -> Outcome:
-        """One fetch from the end of our log. Raises ChannelError, KafkaError."""
+        """One fetch at the end of our log. Raises ChannelError, KafkaError."""
         options, log = self._options, self._log
         await channel.connect()
         version = channel.choose(ApiKey.FETCH, at_most=NEWEST_FETCH)
@@ -217,7 +219,7 @@ class Observer:
         def take(body: memoryview) -> Outcome:
             outcome = decide(quorum, decode_fetch_response(version, body))
             if isinstance(outcome, Records):
-                # The memory is the receive buffer's: what is kept is copied.
+                # The memory is the receive buffer's: copy what is kept.
                 return Records(memoryview(bytes(outcome.data)), outcome.high_watermark)
             return outcome
 
@@ -226,9 +228,9 @@ class Observer:
         )
 
     async def _fetch_snapshot(self, channel: Channel, needed: NeedsSnapshot) -> Outcome | None:
-        """Fetch, then start the log and the image over from it; None when that is done, or is to be tried again."""
+        """Fetch a snapshot, then reset the log and the image to it; None if that is done, or is to be retried."""
         if needed.snapshot.end_offset < max(self._loader.high_watermark, 1) or needed.snapshot.epoch < 0:
-            return Refused(ErrorCode.SNAPSHOT_NOT_FOUND)
+            return FetchRefused(ErrorCode.SNAPSHOT_NOT_FOUND)
         self._logger.info("fetching a snapshot", end_offset=needed.snapshot.end_offset, epoch=needed.snapshot.epoch)
         try:
             outcome = await fetch_snapshot(
@@ -241,8 +243,8 @@ class Observer:
             )
         except ChannelError:
             raise
-        except OSError as error:  # as of a full disk: what is known stays, and may be served
-            self._logger.error("a snapshot cannot be kept", reason=str(error), again_in_seconds=DISK_PAUSE)
+        except OSError as error:  # for example, a full disk: the present state is kept and may be served
+            self._logger.error("metadata snapshot cannot be written", reason=str(error), again_in_seconds=DISK_PAUSE)
             await self._runtime.clock.sleep(DISK_PAUSE)
             return None
         if outcome is None:
@@ -276,7 +278,8 @@ class Observer:
             self.current_at = self._asked_at
 
     def _truncate(self, epoch: LeaderEpoch, end_offset: Offset) -> bool:
-        """KIP-595: to where our log and the leader's last agree; False where that is below what was committed."""
+        """KIP-595: truncate to the last common offset of our log and the leader's; False if that is below a committed
+        offset."""
         log = self._log
         ours, our_end = log.leader_epoch_end_offset(epoch)
         target = end_offset if our_end is None else min(our_end, end_offset) if ours == epoch else our_end
@@ -289,10 +292,10 @@ class Observer:
         return True
 
     def _is_ahead(self, epoch: int, diverges_at: Offset | None) -> None:
-        """What was committed and applied cannot be taken back: a leader that has lost it, or lies, is not followed."""
+        """Committed and applied records cannot be taken back: a leader that has lost them is not followed."""
         if not self.ahead:
             self._logger.error(
-                "the controller lacks metadata that was committed: this node waits. Mend its log from the copy here "
+                "the controller lacks committed metadata: this node waits. Repair its log from the copy here "
                 "(`milena metadata repair`); to give up what it lacks, stop this node and remove the copy",
                 copy=self._log.folder,
                 diverges_at=diverges_at,
@@ -323,7 +326,7 @@ class Observer:
         await self._pause()
 
     async def _pause(self) -> None:
-        """Longer after each failure."""
+        """Pause, longer after each failure."""
         self._failures += 1
         longest = min(FIRST_PAUSE * 2 ** min(self._failures, 10), LAST_PAUSE)
         await self._runtime.clock.sleep(longest * self._runtime.random.uniform(0.5, 1.0))
@@ -352,7 +355,7 @@ class Observer:
             self._channel = None
 
     def _last_epoch(self) -> int:
-        """The epoch of the last record: of the log, of the snapshot before it, or 0 where there is none."""
+        """The epoch of the last record: of the log, of the snapshot before it, or 0 if there is none."""
         return self._log_epoch(self._log, self._snapshots)
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""Records about access (SCRAM, ACLs, quotas, tokens): kept as they are, so that a snapshot has them.
+"""Access records (SCRAM, ACLs, quotas, tokens): stored as they are, so that snapshots include them.
 
-Nothing here interprets them. Imported when the first one is met.
+Nothing here interprets them. This module is imported when the first one is replayed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from milena.protocol.metadata_records import MetadataRecord, access
 
 
 def keep(image: MetadataImage, delta: Delta, record: MetadataRecord) -> None:
-    """Keep the record, or take away the one that it ends. Raises TypeError for a record of another kind."""
+    """Store the record, or remove the one that it deletes. Raises TypeError for other record types."""
     kept = image.opaque
     match record:
         case access.UserScramCredentialRecord():

@@ -1,8 +1,8 @@
-"""What an observer of the metadata log makes of a leader's answer (KIP-595, KIP-630): pure decisions.
+"""An observer's decisions about a leader's answer (KIP-595, KIP-630); pure.
 
-The epoch rules come first. An answer from a lower epoch than ours is of a leader that has been replaced and is
-dropped; one from a higher epoch only tells us of the new leader, whatever else it carries. Below this, an answer is
-records, a point to truncate to, or a snapshot to fetch first.
+The epoch rules come first. An answer from a lower epoch than ours is from a replaced leader and is dropped; one from a
+higher epoch only announces the new leader, whatever else it contains. Otherwise an answer has records, an offset to
+truncate to, or a snapshot to fetch first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from milena.node.metadata.snapshots import SnapshotId
+from milena.node.metadata.snapshots import MetadataSnapshotId
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
@@ -22,7 +22,7 @@ NO_LEADER_KNOWN: Final = CurrentLeader(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The leader as far as known: its id (None while unknown) and the highest epoch that was seen."""
+    """The known leader: its id (None while unknown) and the highest epoch seen."""
 
     leader: NodeId | None
     epoch: LeaderEpoch
@@ -30,7 +30,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class NewLeader:
-    """A leader or an epoch that we did not know. ``endpoint`` where the answer named one."""
+    """A new leader or epoch. ``endpoint`` is set if the answer named one."""
 
     quorum: Quorum
     endpoint: tuple[str, int] | None
@@ -38,21 +38,22 @@ class NewLeader:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """From a leader that has been replaced: nothing in it counts."""
+    """An answer from a replaced leader: its content is ignored."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """An error. Trying again, perhaps elsewhere, is all that can be done."""
+class FetchRefused:
+    """An error. The observer can only retry, possibly at another address."""
 
     code: int
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Batches that follow our log's end (perhaps none, perhaps a cut one last), and the leader's high watermark."""
+    """Batches that follow our log end (possibly none, possibly an incomplete last one), and the leader's high
+    watermark."""
 
     data: memoryview
     high_watermark: Offset
@@ -60,7 +61,8 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diverged:
-    """Our last epoch ended elsewhere: the leader's largest epoch not above ours, and where it ends there."""
+    """Our last epoch ends elsewhere at the leader: its largest epoch not above ours, and that epoch's end offset
+    there."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -68,12 +70,12 @@ class Diverged:
 
 @dataclass(frozen=True, slots=True)
 class NeedsSnapshot:
-    """The leader's log no longer has what we lack."""
+    """The leader's log does not contain our log end offset any more."""
 
-    snapshot: SnapshotId
+    snapshot: MetadataSnapshotId
 
 
-Outcome: TypeAlias = NewLeader | Stale | Refused | Records | Diverged | NeedsSnapshot
+Outcome: TypeAlias = NewLeader | Stale | FetchRefused | Records | Diverged | NeedsSnapshot
 
 
 def fetch_request(
@@ -84,7 +86,7 @@ def fetch_request(
     partition: FetchPartition,
     max_wait_ms: int,
 ) -> FetchRequest:
-    """A fetch of the metadata log. Names and ids are both there; the version takes the one it has."""
+    """A fetch of the metadata log. It has topic name and id; the version determines which is sent."""
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=0,
@@ -99,20 +101,20 @@ def fetch_request(
 
 
 def decide(quorum: Quorum, response: FetchResponse) -> Outcome:
-    """What to do about ``response``, fetched under ``quorum``."""
+    """The decision about ``response``, fetched under ``quorum``."""
     if response.error_code:
-        return Refused(response.error_code)
+        return FetchRefused(response.error_code)
     partition = _only_partition(response)
     if partition is None:
-        return Refused(ErrorCode.INVALID_REQUEST)
+        return FetchRefused(ErrorCode.INVALID_REQUEST)
     changed = leader_change(quorum, partition.current_leader or NO_LEADER_KNOWN, response.node_endpoints)
     if changed is not None:
         return changed
     if partition.error_code:
-        return Refused(partition.error_code)
+        return FetchRefused(partition.error_code)
     if partition.snapshot_id is not None:
         end_offset, epoch = partition.snapshot_id
-        return NeedsSnapshot(SnapshotId(Offset(end_offset), LeaderEpoch(epoch)))
+        return NeedsSnapshot(MetadataSnapshotId(Offset(end_offset), LeaderEpoch(epoch)))
     if partition.diverging_epoch is not None:
         diverging = partition.diverging_epoch
         return Diverged(epoch=LeaderEpoch(diverging.epoch), end_offset=Offset(diverging.end_offset))
@@ -124,7 +126,7 @@ def decide(quorum: Quorum, response: FetchResponse) -> Outcome:
 def leader_change(
     quorum: Quorum, current: CurrentLeader, endpoints: Sequence[NodeEndpoint]
 ) -> NewLeader | Stale | None:
-    """What an answer's CurrentLeader says; None where it is the leader we know."""
+    """The leader and epoch in the answer; None if they are the known ones."""
     if current.leader_epoch < quorum.epoch:
         return Stale(current.leader_epoch)
     leader = NodeId(current.leader_id) if current.leader_id >= 0 else None

@@ -1,7 +1,7 @@
-"""Metadata records into the image, and the image back into records.
+"""Replays metadata records into the image.
 
-``apply`` is the effect of one record. ``Replayer`` adds what the log has around records: offsets, epochs, and
-metadata transactions, whose records take effect together at EndTransaction and never after AbortTransaction (KIP-868).
+``apply`` is the effect of one record. ``Replayer`` handles what the log adds: offsets, epochs, and metadata
+transactions, whose records take effect together at EndTransaction and never after AbortTransaction (KIP-868).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from milena.protocol.types import MIGRATING_DIR, BrokerEpoch, LeaderEpoch, NodeI
 
 
 class ReplayError(ValueError):
-    """A record that cannot follow what the image holds: the log or this code is wrong."""
+    """A record that contradicts the image: the log or this code is wrong."""
 
 
 def apply(image: MetadataImage, delta: Delta, record: Any) -> None:
-    """Take one record into ``image`` and note in ``delta`` what it changed. Raises ReplayError, and TypeError for a
-    record that only has a meaning in the log (transaction borders)."""
+    """Apply one record to ``image`` and note its changes in ``delta``. Raises ReplayError, and TypeError for a record
+    that only has a meaning in the log (transaction markers)."""
     effect = _EFFECTS.get(type(record))
     if effect is not None:
         effect(image, delta, record)
@@ -41,7 +41,7 @@ def apply(image: MetadataImage, delta: Delta, record: Any) -> None:
 
 
 class Replayer:
-    """Owns the replay of one image, record by record in the order of the log."""
+    """Replays records into one image, in the order of the log."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -53,7 +53,7 @@ class Replayer:
         return self._transaction is not None
 
     def replay(self, record: Any, *, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
-        """The record at ``offset``. Raises ReplayError."""
+        """Replay the record at ``offset``. Raises ReplayError."""
         match record:
             case records.BeginTransactionRecord():
                 if self._transaction is not None:
@@ -72,14 +72,14 @@ class Replayer:
         self.passed(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
     def passed(self, *, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
-        """The log was read up to ``offset``; for what has no effect on the image (control records)."""
+        """Advance to ``offset`` without a record that affects the image (control records)."""
         image = self.image
         image.offset = offset
         image.epoch = epoch
         image.timestamp_ms = timestamp_ms
 
     def take_delta(self) -> Delta:
-        """What has changed since the last call."""
+        """The changes since the last call."""
         delta, self._delta = self._delta, Delta()
         return delta
 
@@ -260,7 +260,7 @@ def _set_producer_ids(image: MetadataImage, delta: Delta, record: records.Produc
 
 
 def _nothing(image: MetadataImage, delta: Delta, record: Any) -> None:
-    """NoOp, and what only ZooKeeper's migration used."""
+    """NoOp, and records that only ZooKeeper's migration used."""
 
 
 _EFFECTS: Final[dict[type[Any], Callable[[MetadataImage, Delta, Any], None]]] = {

@@ -1,6 +1,6 @@
-"""The metadata that a stopped node's folder holds, read without a node. Nothing there is changed.
+"""The metadata in a stopped node's folder, read without a node. Nothing there is changed.
 
-What was not committed is in it too, if it lies at the end of the log: nobody says here where that begins.
+Uncommitted records at the end of the log are included: the log alone does not say where they begin.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from milena.storage.files.names import LOG, offset_of_file
 
 
 def read_image(disk: Disk, folder: str) -> MetadataImage:
-    """Of the metadata log in ``folder``: its latest snapshot, and the log behind it as far as it can be read. Blocks.
+    """The image of the metadata log in ``folder``: its latest snapshot and the readable part of the log after it.
 
-    Raises OSError; CorruptSnapshot, ReplayError and DecodeError, which are ValueErrors, where it makes no sense.
+    Blocks. Raises OSError, and ValueError (CorruptMetadataSnapshot, ReplayError, DecodeError) if the contents are
+    invalid.
     """
     names = disk.list(folder)
     snapshots = [found for name in names if (found := parse_file_name(name)) is not None]

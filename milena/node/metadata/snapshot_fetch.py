@@ -1,12 +1,12 @@
-"""Fetching a snapshot of the metadata log, piece by piece (FetchSnapshot, KIP-630)."""
+"""Fetching a snapshot of the metadata log in chunks (FetchSnapshot, KIP-630)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from milena.node.links.outgoing import Channel
-from milena.node.metadata.raft_fetch import NewLeader, Quorum, Refused, Stale, leader_change
-from milena.node.metadata.snapshots import PartialSnapshot, SnapshotId, SnapshotStore
+from milena.node.metadata.raft_fetch import FetchRefused, NewLeader, Quorum, Stale, leader_change
+from milena.node.metadata.snapshots import MetadataSnapshotId, PartialSnapshot, SnapshotStore
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
@@ -20,15 +20,15 @@ PIECE_BYTES: Final = 1 << 20
 async def fetch_snapshot(
     channel: Channel,
     store: SnapshotStore,
-    snapshot: SnapshotId,
+    snapshot: MetadataSnapshotId,
     quorum: Quorum,
     *,
     node_id: NodeId,
     cluster_id: str | None,
-) -> NewLeader | Stale | Refused | None:
-    """Fetch ``snapshot`` into ``store``; None when it is there, else why not, and nothing is left of it.
+) -> NewLeader | Stale | FetchRefused | None:
+    """Fetch ``snapshot`` into ``store``; None on success, else the reason; a partial file is then deleted.
 
-    Raises what a channel raises, and OSError.
+    Raises the errors of a channel, and OSError.
     """
     partial = store.create(snapshot)
     finished = False
@@ -46,9 +46,9 @@ async def fetch_snapshot(
             if partial.size == piece.size:
                 try:
                     partial.check()
-                except ValueError as error:  # damaged batches and records that contradict each other are of this kind
+                except ValueError as error:  # including damaged batches and contradictory records
                     get_logger("observer").error("a fetched snapshot cannot be used", reason=str(error))
-                    return Refused(ErrorCode.CORRUPT_MESSAGE)
+                    return FetchRefused(ErrorCode.CORRUPT_MESSAGE)
                 partial.finish()
                 finished = True
                 return None
@@ -58,7 +58,7 @@ async def fetch_snapshot(
 
 
 def _request(
-    snapshot: SnapshotId, position: int, quorum: Quorum, *, node_id: NodeId, cluster_id: str | None
+    snapshot: MetadataSnapshotId, position: int, quorum: Quorum, *, node_id: NodeId, cluster_id: str | None
 ) -> dict[str, Any]:
     partition = {
         "partition": 0,
@@ -75,13 +75,13 @@ def _request(
 
 
 def _problem(
-    response: Any, partial: PartialSnapshot, snapshot: SnapshotId, quorum: Quorum
-) -> NewLeader | Stale | Refused | None:
-    """Why this piece cannot be taken."""
+    response: Any, partial: PartialSnapshot, snapshot: MetadataSnapshotId, quorum: Quorum
+) -> NewLeader | Stale | FetchRefused | None:
+    """The reason why this chunk cannot be used; None if it can."""
     if response.error_code:
-        return Refused(int(response.error_code))
+        return FetchRefused(int(response.error_code))
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        return Refused(ErrorCode.INVALID_REQUEST)
+        return FetchRefused(ErrorCode.INVALID_REQUEST)
     piece = response.topics[0].partitions[0]
     current = CurrentLeader(int(piece.current_leader.leader_id), int(piece.current_leader.leader_epoch))
     endpoints = [
@@ -92,11 +92,11 @@ def _problem(
     if changed is not None:
         return changed
     if piece.error_code:
-        return Refused(int(piece.error_code))
+        return FetchRefused(int(piece.error_code))
     found = (int(piece.snapshot_id.end_offset), int(piece.snapshot_id.epoch))
     size = len(piece.unaligned_records or b"")
     if found != (snapshot.end_offset, snapshot.epoch) or piece.position != partial.size or not size:
-        return Refused(ErrorCode.POSITION_OUT_OF_RANGE)
+        return FetchRefused(ErrorCode.POSITION_OUT_OF_RANGE)
     if partial.size + size > piece.size:
-        return Refused(ErrorCode.POSITION_OUT_OF_RANGE)
+        return FetchRefused(ErrorCode.POSITION_OUT_OF_RANGE)
     return None

@@ -1,8 +1,8 @@
-"""When a node takes a snapshot of its image, and when old ones and the log before them go (KIP-630).
+"""Schedules the snapshots of a node's image, and deletes old ones and the log before them (KIP-630).
 
 A snapshot is taken after ``metadata.log.max.record.bytes.between.snapshots`` of new records, or
-``metadata.log.max.snapshot.interval.ms`` after the last one if there are any. The oldest snapshot goes, and the log's
-start moves up to the next one, while there are several and they are together with the log larger than
+``metadata.log.max.snapshot.interval.ms`` after the last one if there are new records. While there are several, the
+oldest snapshot is deleted, and the log start moves to the next one, if snapshots and log together exceed
 ``metadata.max.retention.bytes``, or the oldest is older than ``metadata.max.retention.ms``.
 """
 
@@ -20,12 +20,12 @@ from milena.storage.files.deletions import remove_paths
 from milena.storage.log.partition_log import PartitionLog
 
 RETRY_MS: Final = 60_000
-"""After a snapshot that could not be written."""
+"""The retry interval after a snapshot could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """Bytes and milliseconds, in the order of the module's description; below zero is without limit."""
+    """Bytes and milliseconds, in the order of the module's description; a negative number means no limit."""
 
     record_bytes: int = 20 << 20
     interval_ms: int = 3_600_000
@@ -34,7 +34,7 @@ class SnapshotPolicy:
 
 
 class SnapshotSource(Protocol):
-    """What snapshots are taken of: a loader, or the controller's log when all of it is committed."""
+    """The source of snapshots: a loader, or the controller's log when all of it is committed."""
 
     @property
     def image(self) -> MetadataImage: ...
@@ -44,14 +44,14 @@ class SnapshotSource(Protocol):
 
     @property
     def bytes_replayed(self) -> int:
-        """Of the log, since the last snapshot."""
+        """Bytes of the log since the last snapshot."""
         ...
 
     def snapshot_taken(self) -> None: ...
 
 
 class SnapshotKeeper:
-    """Takes and drops the snapshots of one metadata log. Call ``tend`` after records were replayed."""
+    """Takes and deletes the snapshots of one metadata log. Call ``tend`` after records were replayed."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class SnapshotKeeper:
         self._policy = policy
         self._last_ms = runtime.clock.time_ms()
         self._failed = False
-        """The last one could not be written: the next is not left until its time."""
+        """The last snapshot could not be written: the next is retried earlier than the policy says."""
         self._logger = get_logger("metadata", node=node_id)
 
     async def tend(self) -> None:
-        """Take a snapshot if one is due, then drop what is too old. One call at a time. Raises KafkaError, but not
+        """Take a snapshot if one is due, then delete old ones. One call at a time. Raises KafkaError, except
         KAFKA_STORAGE_ERROR.
 
-        What the disk refuses, as a full one does, is tried again later: the log has all that a snapshot would have.
+        Writes that the disk rejects, for example when it is full, are retried later: the log has the same records.
         """
         try:
             if self._due():
@@ -90,7 +90,7 @@ class SnapshotKeeper:
             if isinstance(error, KafkaError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
             self._failed = True
-            self._logger.warning("no snapshot of the metadata", reason=str(error), again_in_ms=RETRY_MS)
+            self._logger.warning("metadata snapshot not written", reason=str(error), again_in_ms=RETRY_MS)
 
     def _due(self) -> bool:
         source, policy = self._source, self._policy
@@ -105,7 +105,7 @@ class SnapshotKeeper:
         return policy.interval_ms > 0 and self._runtime.clock.time_ms() - self._last_ms >= policy.interval_ms
 
     async def take(self) -> None:
-        """Write a snapshot of the image as it is now. Raises OSError."""
+        """Write a snapshot of the current image. Raises OSError."""
         image = self._source.image
         snapshot = image_id(image)
         self._last_ms = self._runtime.clock.time_ms()
@@ -119,7 +119,7 @@ class SnapshotKeeper:
         self._logger.info("snapshot taken", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
 
     def clean(self) -> None:
-        """Let the oldest snapshots go, and the log that lies before the one that is then the oldest."""
+        """Delete the oldest snapshots that the policy permits, and the log before the oldest remaining one."""
         while len(ids := self._store.ids) > 1 and self._too_much():
             keep = ids[1]
             if keep.end_offset > self._log.high_watermark:

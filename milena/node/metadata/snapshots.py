@@ -1,8 +1,8 @@
-"""Snapshots of the metadata log: their names, their files, their content (KIP-630).
+"""Snapshots of the metadata log: names, files, content (KIP-630).
 
-A snapshot ``<end offset>-<epoch>.checkpoint`` stands for every record below its end offset. It is a log of its own:
-a control batch with SnapshotHeader, batches of metadata records, a control batch with SnapshotFooter. While it is
-written or fetched it is called ``.checkpoint.part``; it gets its name when all of it is synced.
+A snapshot ``<end offset>-<epoch>.checkpoint`` replaces every record below its end offset. It is a log of its own: a
+control batch with SnapshotHeader, batches of metadata records, a control batch with SnapshotFooter. While it is written
+or fetched it is named ``.checkpoint.part``; it gets its final name once it is synced.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ BATCH_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
-class CorruptSnapshot(ValueError):
+class CorruptMetadataSnapshot(ValueError):
     """A snapshot file that is damaged or incomplete; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SnapshotId:
-    """``end_offset`` is the first offset that the snapshot does not stand for; ``epoch`` that of the record before."""
+class MetadataSnapshotId:
+    """``end_offset`` is the first offset that the snapshot does not include; ``epoch`` is that of the record before
+    it."""
 
     end_offset: Offset
     epoch: LeaderEpoch
@@ -47,14 +48,14 @@ class SnapshotId:
         return f"{self.end_offset:020d}-{self.epoch:010d}{SUFFIX}"
 
 
-BOOTSTRAP_ID: Final = SnapshotId(Offset(0), LeaderEpoch(0))
-"""What formatting writes; it is loaded, and never replicated."""
+BOOTSTRAP_ID: Final = MetadataSnapshotId(Offset(0), LeaderEpoch(0))
+"""The snapshot that formatting writes; it is loaded, and never replicated."""
 
 
-def parse_file_name(name: str) -> SnapshotId | None:
+def parse_file_name(name: str) -> MetadataSnapshotId | None:
     """None for other files."""
     match = _NAME.fullmatch(name)
-    return None if match is None else SnapshotId(Offset(int(match[1])), LeaderEpoch(int(match[2])))
+    return None if match is None else MetadataSnapshotId(Offset(int(match[1])), LeaderEpoch(int(match[2])))
 
 
 class SnapshotStore:
@@ -63,10 +64,10 @@ class SnapshotStore:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
-        self._ids: list[SnapshotId] = []
+        self._ids: list[MetadataSnapshotId] = []
 
     def open(self) -> None:
-        """Look at what is there and remove what was never finished. Raises OSError."""
+        """List the snapshots and remove unfinished ones. Raises OSError."""
         self._disk.make_folders(self._folder)
         names = self._disk.list(self._folder)
         self._ids = sorted(found for name in names if (found := parse_file_name(name)) is not None)
@@ -75,29 +76,29 @@ class SnapshotStore:
                 self._disk.remove(f"{self._folder}/{name}")
 
     @property
-    def ids(self) -> list[SnapshotId]:
+    def ids(self) -> list[MetadataSnapshotId]:
         return list(self._ids)
 
-    def latest(self) -> SnapshotId | None:
+    def latest(self) -> MetadataSnapshotId | None:
         return self._ids[-1] if self._ids else None
 
-    def earliest(self) -> SnapshotId | None:
+    def earliest(self) -> MetadataSnapshotId | None:
         return self._ids[0] if self._ids else None
 
-    def __contains__(self, snapshot: SnapshotId) -> bool:
+    def __contains__(self, snapshot: MetadataSnapshotId) -> bool:
         return snapshot in self._ids
 
-    def size(self, snapshot: SnapshotId) -> int:
+    def size(self, snapshot: MetadataSnapshotId) -> int:
         return self._disk.size(self._path(snapshot))
 
-    def modified_ms(self, snapshot: SnapshotId) -> int:
+    def modified_ms(self, snapshot: MetadataSnapshotId) -> int:
         return self._disk.modified_ms(self._path(snapshot))
 
-    def read(self, snapshot: SnapshotId) -> bytes:
+    def read(self, snapshot: MetadataSnapshotId) -> bytes:
         """The whole file. Raises FileNotFoundError."""
         return self._disk.read(self._path(snapshot))
 
-    def read_at(self, snapshot: SnapshotId, position: int, length: int) -> bytes:
+    def read_at(self, snapshot: MetadataSnapshotId, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position`` (FetchSnapshot). Raises FileNotFoundError."""
         file = self._disk.open(self._path(snapshot), read_only=True)
         try:
@@ -105,15 +106,15 @@ class SnapshotStore:
         finally:
             file.close()
 
-    def create(self, snapshot: SnapshotId) -> PartialSnapshot:
-        """Begin to write a snapshot, anew where a part of it is there."""
+    def create(self, snapshot: MetadataSnapshotId) -> PartialSnapshot:
+        """Start writing a snapshot; an existing part of it is discarded."""
         path = self._path(snapshot)
         part = path + ".part"
         self._disk.remove(part)
         return PartialSnapshot(self, snapshot, self._disk.open(part, create=True))
 
-    def write(self, snapshot: SnapshotId, batches: Iterable[bytes]) -> None:
-        """Write a whole snapshot. Raises OSError; nothing is left then."""
+    def write(self, snapshot: MetadataSnapshotId, batches: Iterable[bytes]) -> None:
+        """Write a whole snapshot. After an OSError no part of it is left."""
         partial = self.create(snapshot)
         try:
             for batch in batches:
@@ -123,36 +124,36 @@ class SnapshotStore:
             partial.abandon()
             raise
 
-    def delete_before(self, snapshot: SnapshotId) -> None:
-        """Remove those that end before ``snapshot`` does."""
+    def delete_before(self, snapshot: MetadataSnapshotId) -> None:
+        """Remove the snapshots that end before ``snapshot``."""
         for old in [old for old in self._ids if old < snapshot]:
             self._disk.remove(self._path(old))
             self._ids.remove(old)
 
-    def set_aside(self, snapshot: SnapshotId) -> None:
-        """It cannot be used: it stays under another name. Raises OSError."""
+    def set_aside(self, snapshot: MetadataSnapshotId) -> None:
+        """Rename a snapshot that cannot be used, so that it is ignored. Raises OSError."""
         self._disk.rename(self._path(snapshot), self._path(snapshot) + SET_ASIDE)
         self._ids.remove(snapshot)
 
-    def finished(self, snapshot: SnapshotId) -> None:
-        """The part of this snapshot is complete: give it its name."""
+    def finished(self, snapshot: MetadataSnapshotId) -> None:
+        """The part file is complete: give it its final name."""
         path = self._path(snapshot)
         self._disk.rename(path + ".part", path)
         if snapshot not in self._ids:
             self._ids.append(snapshot)
             self._ids.sort()
 
-    def abandoned(self, snapshot: SnapshotId) -> None:
+    def abandoned(self, snapshot: MetadataSnapshotId) -> None:
         self._disk.remove(self._path(snapshot) + ".part")
 
-    def _path(self, snapshot: SnapshotId) -> str:
+    def _path(self, snapshot: MetadataSnapshotId) -> str:
         return f"{self._folder}/{snapshot.file_name}"
 
 
 class PartialSnapshot:
     """A snapshot that is being written. ``finish`` or ``abandon`` ends it."""
 
-    def __init__(self, store: SnapshotStore, snapshot: SnapshotId, file: File) -> None:
+    def __init__(self, store: SnapshotStore, snapshot: MetadataSnapshotId, file: File) -> None:
         self.id = snapshot
         self._store = store
         self._file = file
@@ -165,7 +166,7 @@ class PartialSnapshot:
         self._file.append([data])
 
     def check(self) -> None:
-        """Whether what was written makes an image. Raises CorruptSnapshot, ReplayError."""
+        """Verify that the written bytes make an image. Raises CorruptMetadataSnapshot, ReplayError."""
         image_of(self.id, self._file.pread(self._file.size, 0))
 
     def finish(self) -> None:
@@ -174,8 +175,8 @@ class PartialSnapshot:
         self._store.finished(self.id)
 
     def abandon(self) -> None:
-        """Never raises: an error here would take the place of what ended the work, a cancellation among it. What a
-        failing disk keeps goes at the next start."""
+        """Never raises: an error here would replace the one that ended the work, for example a cancellation. Files that
+        a failing disk does not remove are removed at the next start."""
         with contextlib.suppress(OSError):
             self._file.close()
             self._store.abandoned(self.id)
@@ -184,7 +185,7 @@ class PartialSnapshot:
 def snapshot_batches(
     records: Iterable[MetadataRecord], epoch: LeaderEpoch, *, metadata_version: int, last_timestamp: int, now_ms: int
 ) -> Iterator[bytes]:
-    """The batches of a snapshot. ``last_timestamp`` (ms) is that of the last record it stands for."""
+    """The batches of a snapshot. ``last_timestamp`` (ms) is that of the last record it includes."""
     header = SnapshotHeader(last_contained_log_timestamp=last_timestamp)
     yield control_batch([header], timestamp=now_ms, base_offset=Offset(0), leader_epoch=epoch)
     next_offset = 1
@@ -203,7 +204,7 @@ def snapshot_batches(
 
 
 def image_batches(image: MetadataImage, now_ms: int) -> Iterator[bytes]:
-    """The batches of a snapshot of ``image``, whose records are taken at this call."""
+    """The batches of a snapshot of ``image``, whose records are collected by this call."""
     return snapshot_batches(
         list(to_records(image)),
         image.epoch,
@@ -213,29 +214,29 @@ def image_batches(image: MetadataImage, now_ms: int) -> Iterator[bytes]:
     )
 
 
-def image_id(image: MetadataImage) -> SnapshotId:
-    """The id of a snapshot taken of ``image``."""
-    return SnapshotId(Offset(image.offset + 1), image.epoch)
+def image_id(image: MetadataImage) -> MetadataSnapshotId:
+    """The id of a snapshot of ``image`` taken now."""
+    return MetadataSnapshotId(Offset(image.offset + 1), image.epoch)
 
 
-def load_image(store: SnapshotStore, snapshot: SnapshotId) -> MetadataImage:
-    """The image that a snapshot holds. Raises CorruptSnapshot, and ReplayError for records that contradict."""
+def load_image(store: SnapshotStore, snapshot: MetadataSnapshotId) -> MetadataImage:
+    """The image in a snapshot. Raises CorruptMetadataSnapshot, and ReplayError if its records are contradictory."""
     return image_of(snapshot, store.read(snapshot))
 
 
-def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[SnapshotId, str]]:
-    """The image of the latest snapshot that is sound, and why each one after it is not."""
-    damaged: dict[SnapshotId, str] = {}
+def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[MetadataSnapshotId, str]]:
+    """The image of the latest valid snapshot, and the reason why each later one is invalid."""
+    damaged: dict[MetadataSnapshotId, str] = {}
     for snapshot in reversed(store.ids):
         try:
             return load_image(store, snapshot), damaged
-        except ValueError as error:  # CorruptSnapshot, and ReplayError
+        except ValueError as error:  # CorruptMetadataSnapshot, and ReplayError
             damaged[snapshot] = str(error)
     return None, damaged
 
 
-def image_of(snapshot: SnapshotId, data: bytes) -> MetadataImage:
-    """The image that the bytes of a snapshot hold. Raises as ``load_image``."""
+def image_of(snapshot: MetadataSnapshotId, data: bytes) -> MetadataImage:
+    """The image in the bytes of a snapshot. Raises as ``load_image``."""
     image = MetadataImage()
     replayer = Replayer(image)
     last_timestamp = -1
@@ -246,7 +247,7 @@ def image_of(snapshot: SnapshotId, data: bytes) -> MetadataImage:
             elif isinstance(found, MetadataRecord):
                 replayer.replay(found, offset=image.offset, epoch=image.epoch, timestamp_ms=-1)
     except (CorruptBatch, DecodeError) as error:
-        raise CorruptSnapshot(f"snapshot {snapshot.file_name}: {error}") from error
+        raise CorruptMetadataSnapshot(f"snapshot {snapshot.file_name}: {error}") from error
     replayer.passed(offset=Offset(snapshot.end_offset - 1), epoch=snapshot.epoch, timestamp_ms=last_timestamp)
     return image
 
@@ -254,7 +255,7 @@ def image_of(snapshot: SnapshotId, data: bytes) -> MetadataImage:
 def read_records(data: memoryview) -> Iterator[object]:
     """Every record of a snapshot or bootstrap file: control records as they are, metadata records decoded.
 
-    Raises CorruptBatch where a batch is damaged, the footer is missing, or bytes are left over.
+    Raises CorruptBatch if a batch is damaged, the footer is missing, or bytes are left over.
     """
     position = 0
     finished = False

@@ -1,19 +1,19 @@
-"""One client connection: frames in, slots out.
+"""One client connection: requests in, responses out.
 
-Answers leave in the order of the requests. Each request holds a slot in a queue; an answer that comes early waits
-there until all before it are filled.
+Answers leave in the order of the requests. Each request has a slot in a queue; an early answer waits there until all
+slots before it are filled.
 
-Order of effects: Kafka handles one request of a connection at a time and reads the next one after the answer. Here
-RAW APIs (Produce, Fetch) are pipelined: their handlers act at once in order of arrival (an append is synchronous) and
-only their answers may wait, so a produce with acks=all does not hold up the next one. Where such a handler cannot act
-at once, it holds the connection until it has. Any other request that is not answered when its handler returns stops
-the dispatch until it is. So do ``MAX_PIPELINED`` requests under way, and
-``HIGH_WATER`` bytes that wait for a slow reader. The first frame that comes while the dispatch stands still is
-put by, with what else was read with it, and no more is read: that bounds a connection's memory.
+Order of effects: Kafka handles one request of a connection at a time and reads the next one after the answer. Here RAW
+APIs (Produce, Fetch) are pipelined: their handlers act immediately in order of arrival (an append is synchronous) and
+only their answers may wait, so a produce with acks=all does not delay the next one. If such a handler cannot act
+immediately, it holds the connection until it has. Any other request that is not answered when its handler returns
+pauses the dispatch until it is. So do ``MAX_PIPELINED`` requests in flight, and ``HIGH_WATER`` unsent bytes of a slow
+reader. The first frame that arrives while the dispatch is paused is stored, with the rest of its read, and reading
+stops: that bounds a connection's memory.
 
-Fairness: of the frames that came in one read, as many are handled at once as are one turn (``node.serving.turns``);
-the others are put by, too, and wait until the other connections have had theirs. A frame that came alone waits for
-nobody.
+Fairness: of the frames that arrived in one read, as many as fit one turn (``node.serving.turns``) are handled at once;
+the others are stored, too, and wait until the other connections had their turns. A frame that arrived alone is handled
+at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MAX_PIPELINED: Final = 64
 DECODED: Final = 4
-"""Units of a turn (``node.serving.turns``) that a decoded request costs, and one more for each KiB of it and of its
+"""The cost in units of a turn (``node.serving.turns``) of a decoded request, plus one for each KiB of it and of its
 answer."""
 UNBOUNDED: Final = 1 << 60
 
@@ -64,7 +64,7 @@ class ServerConnection:
         self._blocking: RequestContext | None = None
         self._left = UNBOUNDED
         self._paused = False
-        """Frames are put by, and reading has ended."""
+        """Frames are stored, and reading is paused."""
         self._owed: Holding | None = None
         self._unsent_at_sweep = 0
         self.framer = TurnFramer(server.buffers, server.limits.max_request_bytes, self)
@@ -112,7 +112,7 @@ class ServerConnection:
         self.caller.gone()
 
     def answered(self, ctx: RequestContext) -> None:
-        """A slot was filled: send it if it is the first, with all filled ones that follow."""
+        """A slot was filled: if it is the first, send it and all filled ones that follow."""
         if self.closed:
             return
         slots = self._slots
@@ -143,7 +143,7 @@ class ServerConnection:
             self._continue()
 
     def released(self) -> None:
-        """The server serves from now on."""
+        """The server now runs requests."""
         self._continue()
 
     def close(self, reason: str) -> None:
@@ -156,27 +156,27 @@ class ServerConnection:
         self._connection.close()
 
     def cut_off(self, reason: str) -> None:
-        """The peer holds what others need, or does not get on: close at once, and say so."""
+        """The peer holds resources that others need, or makes no progress: close immediately, with a warning."""
         if not self.closed:
             self._server.note_cut(self, reason)
             self.abort()
 
     def look_at_progress(self) -> None:
-        """Cut off a peer that has begun a request and does not get on with it."""
+        """Cut off a peer that has started a request and makes no progress with it."""
         if self._paused:
             self.framer.holding.excuse()
         elif self.framer.holding.overdue():
-            self.cut_off("an unfinished request does not get on")
+            self.cut_off("an unfinished request makes no progress")
 
     def abort(self) -> None:
-        """Close at once, without a word."""
+        """Close immediately, without a log event."""
         self.closed = True
         if self._connection is not None:
             self._connection.abort()
 
     def stuck_since_last_sweep(self) -> bool:
-        """Whether the peer owes us something: nothing is under way, or it has taken no byte since the last sweep. One
-        that is not read may have gone: it is not waited for longer, as in Kafka."""
+        """Whether the peer has stalled: nothing is in flight, or it has accepted no byte since the last sweep. A
+        connection whose reading is paused may have been closed unnoticed, so it is not kept longer, as in Kafka."""
         assert self._connection is not None
         unsent = self._connection.unsent()
         stuck = self._paused or not self._slots if not unsent else unsent == self._unsent_at_sweep
@@ -233,7 +233,7 @@ class ServerConnection:
             self._continue()
 
     def _owe(self) -> None:
-        """The peer does not take its answers as fast as it asks."""
+        """The peer does not read its answers as fast as it sends requests."""
         connection = self._connection
         assert connection is not None
         if self._owed is None:
@@ -241,15 +241,15 @@ class ServerConnection:
         try:
             self._owed.hold(connection.unsent_in_memory())
         except NoRoom as error:
-            self.cut_off(f"answers that are not taken: {error}")
+            self.cut_off(f"unread answers: {error}")
 
     def _continue(self) -> None:
-        """Something was freed: go on when it is this connection's turn, never inside of the call that answered."""
+        """Something was freed: continue at this connection's turn, never inside the call that answered."""
         if self._paused and not self.closed and not self._held():
             self._server.turns.join(self)
 
     def take_turn(self, units: int) -> int:
-        """Handle frames that were put by. Returns the units that they took."""
+        """Handle stored frames. Returns the units used."""
         if not self._paused or self.closed or self._held():
             return 0
         self._left = units

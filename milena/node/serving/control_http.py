@@ -1,10 +1,11 @@
 """A small HTTP server for ``/metrics`` and ``/health`` (``--control PORT``).
 
-HTTP/1.1 over the network port, sans any framework: GET only, no bodies, keep-alive. A request line and its headers
-may take 8 KiB; what is longer or no HTTP ends the connection.
+HTTP/1.1 over the network port, without a framework: GET only, no bodies, keep-alive. A request line and its headers may
+take 8 KiB; longer or invalid requests close the connection.
 
-A page may take long to make. So one is made between two looks at the sockets, for one connection after the other, and
-none for who has not taken the former ones. Beyond ``MAX_CONNECTIONS`` the one that asked the longest time ago goes.
+Rendering a page may take long. So one page is rendered per iteration of the loop, for one connection after the other,
+and none for a connection that has not read its previous ones. Beyond ``MAX_CONNECTIONS`` the connection with the oldest
+request is closed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ControlServer:
         self._pages = pages
         self._listener: Listener | None = None
         self._connections: dict[_HttpConnection, None] = {}
-        """Those that asked the longest time ago come first."""
+        """The connections, those with the oldest requests first."""
         self._turns = Turns(runtime.clock)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -77,7 +78,7 @@ class ControlServer:
 
 
 class _HttpFramer:
-    """Cuts at the blank line that ends a request's headers."""
+    """Splits the stream at the blank line that ends a request's headers."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(MAX_REQUEST)
@@ -122,7 +123,7 @@ class _HttpConnection:
         self._continue()
 
     def take_turn(self, units: int) -> int:
-        """One page, which is all that is done until the loop has looked at its sockets."""
+        """Render one page, then let the loop poll its sockets."""
         connection = self._connection
         assert connection is not None
         if not self._asked:

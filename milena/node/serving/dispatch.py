@@ -1,7 +1,7 @@
-"""From a parsed request to its API module: which versions are served, who handles them, what an error becomes.
+"""From a parsed request to its API module: the served versions, the handlers, the mapping of errors.
 
-One dispatcher serves one role (broker or controller) of one node, for connections and for requests that come
-embedded in an Envelope.
+One dispatcher serves one role (broker or controller) of one node, for connections and for requests embedded in an
+Envelope.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 
 DECODED_BODY_LIMIT: Final = 8 << 20
-"""Bytes of a decoded request. Decoding takes about 1 us an element on the loop, so what ``socket.request.max.bytes``
-allows could stop a node for minutes."""
+"""Maximum bytes of a decoded request. Decoding takes about 1 us per element on the loop, so a request of
+``socket.request.max.bytes`` could block a node for minutes."""
 LARGE_BODIES: Final = frozenset({ApiKey.PRODUCE, ApiKey.ENVELOPE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""APIs whose size lies in opaque bytes, which cost nothing to decode."""
+"""APIs whose size is in opaque bytes, which cost nothing to decode."""
 
 
 class Dispatcher:
-    """Runs requests of one role. ``node`` is handed to the modules as it is."""
+    """Runs requests of one role. ``node`` is passed to the modules unchanged."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Dispatcher:
         self._bound: dict[int, ServedApi] = {}
 
     def find(self, key: int, version: int) -> ServedApi | None:
-        """The handler of this version, or None where it is not served on this role."""
+        """The handler of this version; None if this role does not serve it."""
         found = self._bound.get(key << 16 | version)
         return found if found is not None else self._bind(key, version)
 
@@ -81,7 +81,7 @@ class Dispatcher:
         return bound
 
     def run(self, ctx: RequestContext, body: memoryview) -> None:
-        """Handle one request. Every way out answers, disconnects, or leaves the answer to somebody who waits."""
+        """Handle one request. Every path answers, disconnects, or leaves the answer to a pending operation."""
         api = ctx.api
         if len(body) > DECODED_BODY_LIMIT and ctx.header.api_key not in LARGE_BODIES:
             ctx.disconnect(f"a {api.name} request of {len(body)} bytes is larger than {DECODED_BODY_LIMIT}")
@@ -115,7 +115,7 @@ class Dispatcher:
             self._refuse(ctx, error)
 
     def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None:
-        """Answer with an error in the handler's place: for each partition where the response has it there."""
+        """Answer with an error instead of running the handler: for each partition, if the response has errors there."""
         from milena.node.rules.rule_topics import refusal
 
         try:
@@ -131,7 +131,7 @@ class Dispatcher:
             self._refuse(ctx, error)
 
     def _refuse(self, ctx: RequestContext, error: Exception) -> None:
-        """Answer with the error's code. What is no KafkaError is ours, a broken invariant too: this request fails."""
+        """Answer with the error's code. Any other exception than KafkaError is a bug of ours: this request fails."""
         if not isinstance(error, KafkaError):
             self.runtime.contained.note(f"request {ctx.api.name}", error, version=ctx.version)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

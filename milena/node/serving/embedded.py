@@ -1,4 +1,4 @@
-"""Requests inside of requests: what an Envelope carries, run as if it had come by itself (KIP-590)."""
+"""Embedded requests: the content of an Envelope, run like a request of its own (KIP-590)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milena.protocol.schemas.primitives import DecodeError
 
 
 class _Capture:
-    """Stands where a connection would take the answer."""
+    """Captures the answer in place of a connection."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -30,10 +30,10 @@ class _Capture:
         self.answer.set_result(bytes(data[4:]))
 
     def hold(self, ctx: RequestContext) -> None:
-        """Nothing follows."""
+        """No other request follows."""
 
     def release(self, ctx: RequestContext) -> None:
-        """Nothing waits."""
+        """No other request waits."""
 
     def close(self, reason: str) -> None:
         if not self.closed:
@@ -42,9 +42,10 @@ class _Capture:
 
 
 async def run_embedded(dispatcher: Dispatcher, data: bytes, caller: Caller) -> bytes:
-    """Run the request in ``data`` (header and body) for ``caller``; the answer with its header, without a length.
+    """Run the request in ``data`` (header and body) for ``caller``; returns the answer with its header, without a
+    length.
 
-    Raises KafkaError INVALID_REQUEST for what a connection would be closed for, UNSUPPORTED_VERSION.
+    Raises KafkaError INVALID_REQUEST for requests that would close a connection, UNSUPPORTED_VERSION.
     """
     try:
         header, body = parse_request_header(memoryview(bytearray(data)))

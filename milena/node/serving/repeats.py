@@ -1,7 +1,7 @@
-"""What one answer may say again.
+"""Limits the repetition in one answer.
 
-A request that names one of a node's groups, topics or partitions a thousand times would get what there is to say of it
-a thousand times, as from Kafka: an answer so much longer than the request takes a node's memory and its time.
+A request may name one group, topic or partition thousands of times, and Kafka answers each time: such an answer is much
+longer than the request and takes the node's memory and time.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from milena.protocol.errors import ErrorCode, KafkaError
 
 MAX_REPEATED: Final = 100_000
-"""Elements of what is told a second time; what is told once is bounded by what there is."""
+"""The maximum number of repeated elements; first mentions are bounded by what exists."""
 
 
 class Repeats:
-    """Counts, for one answer, the elements of what is told again."""
+    """Counts the repeated elements of one answer."""
 
     __slots__ = ("_left", "_told")
 
@@ -25,7 +25,7 @@ class Repeats:
         self._told: set[Hashable] = set()
 
     def note(self, what: Hashable, elements: int) -> None:
-        """``what`` is told with so many elements. Raises KafkaError INVALID_REQUEST where too much is told again."""
+        """``what`` is answered with this many elements. Raises KafkaError INVALID_REQUEST if too many are repeated."""
         if what not in self._told:
             self._told.add(what)
             return

@@ -1,4 +1,4 @@
-"""The accepting side of a node: listeners, connection limits, the idle sweep.
+"""The accepting side of a node: listeners, connection limits, closing of idle connections.
 
 One server serves one role on one or more listeners. A combined node has two, which share nothing.
 """
@@ -28,15 +28,15 @@ from milena.runtime.logging import get_logger
 from milena.runtime.network import ConnectionHandler, Framer, Listener
 
 DEFAULT_QUEUED_BYTES: Final = 512 << 20
-"""Partial request frames of all connections together, where ``queued.max.request.bytes`` is -1. Only bytes that have
-arrived count, so this is reached by peers that really send, never by lengths they merely announce."""
+"""Limit of partial request frames of all connections together if ``queued.max.request.bytes`` is -1. Only received
+bytes count, so announced lengths alone never reach it."""
 UNSENT_BYTES: Final = 512 << 20
-"""Answers in memory, of all connections together, that clients have not taken."""
+"""Limit of unread answers in memory, of all connections together."""
 MAX_SWEEP_INTERVAL: Final = 30.0
 
 
-class Endpoint(Protocol):
-    """Where to listen (``config`` parses them)."""
+class ListenAddress(Protocol):
+    """The address of a listener (``config`` parses it)."""
 
     @property
     def name(self) -> str: ...
@@ -50,7 +50,7 @@ class Endpoint(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """Bounds of one server, in Kafka's units. ``idle_ms`` below zero never closes an idle connection."""
+    """Limits of one server, in Kafka's units. With a negative ``idle_ms`` idle connections are never closed."""
 
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
@@ -62,7 +62,7 @@ class ServerLimits:
 
     @classmethod
     def of(cls, get: Callable[[str], Any]) -> ServerLimits:
-        """From a configuration's look-up (``config.get``)."""
+        """From a configuration's look-up function (``config.get``)."""
         queued = get("queued.max.request.bytes")
         return cls(
             max_connections=get("max.connections"),
@@ -84,7 +84,7 @@ class Server:
         *,
         node_id: int,
         role: Role,
-        endpoints: Sequence[Endpoint],
+        endpoints: Sequence[ListenAddress],
         apis: ApiTable,
         limits: ServerLimits,
         metrics: Metrics,
@@ -93,13 +93,13 @@ class Server:
         inter_broker: str | None = None,
     ) -> None:
         """``holding``: connections are accepted, but their requests wait for ``serve``. ``inter_broker``: the listener
-        that nodes of the cluster come to. Where it is not the only one, clients cannot shut them out."""
+        for nodes of the cluster. If it is not the only listener, clients cannot block it."""
         self.holding = holding
         self.runtime = runtime
         self.rules = rules
         self.monotonic = runtime.clock.monotonic
         self.bound: dict[str, tuple[str, int]] = {}
-        """Listener name to the host and port it is bound to (the real port where 0 was asked for)."""
+        """Listener name to its bound host and port (the actual port if 0 was configured)."""
         log = get_logger("network", node=node_id)
         self._log = log
         self._cut_log = LimitedLog(log, self.monotonic)
@@ -112,9 +112,9 @@ class Server:
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
         self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, rules)
         self.buffers = ReceiveBuffers(MemoryBudget(limits.queued_bytes, self.monotonic))
-        """Of requests that are unfinished, or wait for their turn."""
+        """Memory of requests that are incomplete or wait for their turn."""
         self.answers = MemoryBudget(limits.unsent_bytes, self.monotonic)
-        """Of answers in memory that clients do not take as fast as they ask."""
+        """Memory of answers that clients do not read as fast as they send requests."""
         self.turns = Turns(runtime.clock)
         self._listeners: list[Listener] = []
         self._connections: dict[ServerConnection, None] = {}
@@ -122,13 +122,13 @@ class Server:
         self._sweep_timer: Timer | None = None
         self._closed_for_cause = metrics.counter(
             "kafka_server_socketservermetrics_connections_closed_for_cause_total",
-            "Connections that were closed because of what the client sent, or because of a limit.",
+            "Connections closed because of invalid input or a limit.",
             role=role.name.lower(),
         )
         metrics.gauge(
             "milena_contained_errors",
             lambda: runtime.contained.count,
-            "Errors that nobody foresaw, each of which failed one request, connection, partition or task.",
+            "Unexpected errors, each of which failed one request, connection, partition or task.",
         )
         metrics.gauge(
             "kafka_server_socketservermetrics_connection_count",
@@ -138,7 +138,7 @@ class Server:
         )
 
     async def start(self) -> None:
-        """Bind all listeners. Raises OSError naming the listener and its address where one cannot be bound."""
+        """Bind all listeners. Raises OSError naming the listener and its address if one cannot be bound."""
         for endpoint in self._endpoints:
             accept = functools.partial(self._accept, endpoint.name)
             try:
@@ -154,7 +154,7 @@ class Server:
         self._apis.preload()
 
     def serve(self) -> None:
-        """Begin to run requests, those first that came while the server was holding them."""
+        """Start to run requests, first those that arrived while the server was holding them."""
         self.holding = False
         for connection in list(self._connections):
             connection.released()
@@ -165,13 +165,13 @@ class Server:
         self._listeners.clear()
 
     async def stop(self) -> None:
-        """Stop accepting, close every connection, end what still runs. Idempotent."""
+        """Stop accepting, close every connection, cancel running requests. Idempotent."""
         self.stop_accepting()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
         for connection in list(self._connections):
-            connection.close("the node stops")
+            connection.close("the node is shutting down")
         self.rules.stop()
         await self._tasks.stop()
 
@@ -179,10 +179,11 @@ class Server:
         return self._connections.keys()
 
     def admit(self, connection: ServerConnection) -> None:
-        """Count a new connection, or turn it away where a limit is reached.
+        """Count a new connection, or close it if a limit is reached.
 
-        Kafka leaves connections beyond ``max.connections`` in the kernel's queue; here they are closed at once. One of
-        the inter-broker listener takes the place of the client that was silent longest, as in Kafka (KIP-402).
+        Kafka leaves connections beyond ``max.connections`` in the kernel's queue; here they are closed immediately. A
+        new connection on the inter-broker listener replaces the client connection that was idle longest, as in Kafka
+        (KIP-402).
         """
         host = connection.caller.client_host
         count = self._per_host.get(host, 0) + 1
@@ -208,7 +209,7 @@ class Server:
         return True
 
     def forget(self, connection: ServerConnection) -> None:
-        """A connection is gone."""
+        """A connection was closed."""
         if self._connections.pop(connection, self) is self:
             return
         host = connection.caller.client_host
@@ -219,13 +220,13 @@ class Server:
             del self._per_host[host]
 
     def note_close(self, connection: ServerConnection, reason: str) -> None:
-        """A connection is being closed by us: count it and say why, once."""
+        """We are closing a connection: count it and log the reason, once."""
         self._closed_for_cause.value += 1
         caller = connection.caller
         self._log.debug("connection closed", client=caller.client_host, listener=caller.listener_name, reason=reason)
 
     def note_cut(self, connection: ServerConnection, reason: str) -> None:
-        """A connection is being cut because it takes what others need."""
+        """We are cutting off a connection because it uses resources that others need."""
         self.note_close(connection, reason)
         self._cut_log.warning("connection cut", client=connection.caller.client_host, reason=reason)
 
@@ -240,7 +241,7 @@ class Server:
         self._sweep_timer = self.runtime.clock.call_later(interval, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what has been idle too long. One timer serves all connections."""
+        """Close connections that were idle too long. One timer serves all connections."""
         oldest = self.monotonic() - self.limits.idle_ms / 1000 if self.limits.idle_ms >= 0 else -math.inf
         for connection in list(self._connections):
             connection.look_at_progress()

@@ -1,4 +1,4 @@
-"""Long work on the loop, cut into slices: between them everybody else has a turn."""
+"""Long work on the loop in slices: other tasks run between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 async def in_slices(clock: Clock, items: Sequence[T], work: Callable[[T], R], size: int) -> list[R]:
-    """``work`` done to each item in order, ``size`` of them at a time. What it sees may change between two slices."""
+    """Apply ``work`` to each item in order, ``size`` items per slice. State may change between two slices."""
     done: list[R] = []
     for first in range(0, len(items), size):
         if first:

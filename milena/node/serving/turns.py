@@ -1,7 +1,7 @@
-"""Whose turn it is: connections with requests that were read and not yet begun.
+"""Scheduling of connections with requests that were read and not yet started.
 
-One after the other works for a bounded number of units; who has more comes again when all others were there. Between
-some of them the loop looks at its sockets, so that whoever asks for little is answered in between.
+Connections take turns of a bounded number of units; one with more work queues again behind the others. Every few turns
+the loop polls its sockets, so that connections with little work are answered in between.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final, Protocol
 from milena.runtime.clock import Clock
 
 TURN: Final = 64
-"""Units of one turn where nobody else waits. A unit is about what one produce request costs."""
+"""Units of one turn if no other connection waits. A unit is about the cost of one produce request."""
 SHARED_TURN: Final = 16
-"""Units of one turn where others wait, too."""
+"""Units of one turn if other connections wait, too."""
 SLICE: Final = 128
-"""Units between two looks at the sockets."""
+"""Units between two polls of the sockets."""
 
 
 class Taker(Protocol):
     def take_turn(self, units: int) -> int:
-        """Work for about ``units``, and join again where more is to be done. Returns the units that were used."""
+        """Work for about ``units``, and join again if more is to be done. Returns the units used."""
         ...
 
 
 class Turns:
-    """A queue of those who wait. Each is in it once: who joins again stays where it is."""
+    """A queue of waiting connections. Each is in it once: joining again does not change its place."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class Turns:
 
     @property
     def share(self) -> int:
-        """Units for a connection whose requests have just come."""
+        """Units for a connection whose requests have just arrived."""
         return SHARED_TURN if self._queue else TURN
 
     def join(self, taker: Taker) -> None:
@@ -52,7 +52,7 @@ class Turns:
             self._clock.call_later(0, self._run)
 
     def _run(self) -> None:
-        """Who joins meanwhile waits for the next call, so that nobody has two turns in one."""
+        """A connection that joins meanwhile waits for the next call, so that it does not get two turns in one."""
         self._scheduled = False
         left = SLICE
         queue = self._queue

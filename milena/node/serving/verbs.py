@@ -1,4 +1,4 @@
-"""What can be asked of a running node by hand, in tests and in scenarios: rules for its requests, and its own verbs.
+"""The verbs of a running node, for tests, scenarios and manual use: rules for its requests, and the node's own verbs.
 
 Every node has ``verbs``. In the simulation it is called directly; `milena up --lab` opens it as a Unix socket. A verb
 takes named arguments of JSON's kinds (``from`` is its parameter ``from_``) and returns what JSON can say.
@@ -7,12 +7,12 @@ Verbs of all nodes::
 
     hold | drop | delay | disconnect | fail   api, peer, topic, partition, count, side (request | response),
                                               ms (delay), error (fail)        -> {"rule": 3}
-    trace     api, peer, topic, partition, count: notes requests with their answers    -> {"rule": 4}
-    traced    rule: what it has noted
-    release   rule: lets go what it holds and ends it    -> {"hits": 2, "released": 1}
+    trace     api, peer, topic, partition, count: records requests with their answers    -> {"rule": 4}
+    traced    rule: what it has recorded
+    release   rule: releases what it holds and removes it    -> {"hits": 2, "released": 1}
     rules     all rules, with their hits and what they hold
     clear     releases all rules
-    wait      rule, hits, seconds: until the rule was hit so often
+    wait      rule, hits, seconds: waits until the rule has this many hits
     help      the verbs of this node
 """
 
@@ -33,11 +33,11 @@ DEFAULT_WAIT: Final = 30.0
 
 
 class VerbError(Exception):
-    """A verb that cannot be carried out; the message says why."""
+    """A verb that cannot be executed; the message says why."""
 
 
 class Verbs:
-    """The verbs of one node. ``own`` are those beside the rules; a verb's docstring is its help."""
+    """The verbs of one node. ``own`` are the node's verbs beside the rules; a verb's docstring is its help."""
 
     def __init__(self, rules: Rules, own: dict[str, Verb]) -> None:
         self._rules = rules
@@ -52,14 +52,14 @@ class Verbs:
         }
 
     def add(self, name: str, verb: Verb) -> None:
-        """Where the node runs there may be more to ask of it."""
+        """Add a verb of the environment in which the node runs."""
         self._verbs[name] = verb
 
     def __contains__(self, verb: str) -> bool:
         return verb in self._verbs or verb in _EFFECTS
 
     async def call(self, verb: str, **arguments: Any) -> Any:
-        """Carry a verb out. Raises VerbError with a sentence for what cannot be."""
+        """Execute a verb. Raises VerbError with a sentence if it cannot be executed."""
         effect = _EFFECTS.get(verb)
         function = self._verbs.get(verb) if effect is None else self._add_rule
         if function is None:
@@ -69,15 +69,15 @@ class Verbs:
         try:
             bound = inspect.signature(function).bind(*places, **arguments)
         except TypeError as error:
-            said = str(error).replace("got an unexpected keyword argument", "there is no argument")
+            said = str(error).replace("got an unexpected keyword argument", "unknown argument")
             raise VerbError(f"{verb}: {said}") from None
         for name, kind in misfits(bound):
-            raise VerbError(f"{verb}: {name.rstrip('_')}={bound.arguments[name]}: not of the kind {kind}")
+            raise VerbError(f"{verb}: {name.rstrip('_')}={bound.arguments[name]}: not a value of type {kind}")
         try:
             result = function(*places, **arguments)
             return await result if isinstance(result, Awaitable) else result
         except TimeoutError:
-            raise VerbError(f"{verb}: the time is over") from None
+            raise VerbError(f"{verb}: timed out") from None
         except (KafkaError, LookupError, ValueError, OSError) as error:
             raise VerbError(f"{verb}: {error.args[0] if isinstance(error, LookupError) else error}") from error
 
@@ -95,11 +95,11 @@ class Verbs:
         error: str | int | None = None,
     ) -> dict[str, int]:
         if (ms is None) is (effect is Effect.DELAY):
-            raise ValueError("ms goes with delay, and delay needs it")
+            raise ValueError("delay requires ms, and only delay takes it")
         if (error is None) is (effect is Effect.FAIL):
-            raise ValueError("error goes with fail, and fail needs it")
+            raise ValueError("fail requires error, and only fail takes it")
         if partition is not None and topic is None:
-            raise ValueError("partition needs topic")
+            raise ValueError("partition requires topic")
         rule = Rule(
             effect=effect,
             api=None if api is None else api_of(api),
@@ -114,7 +114,7 @@ class Verbs:
         return {"rule": self._rules.add(rule)}
 
     def _release(self, rule: int) -> dict[str, int]:
-        """rule: let go what it holds, in order, and end it"""
+        """rule: release what it holds, in order, and remove it"""
         held = len(self._rules.get(rule).held)
         return {"hits": self._rules.release(rule).hits, "released": held}
 
@@ -123,7 +123,7 @@ class Verbs:
         return [rule.describe() for rule in self._rules.all()]
 
     def _traced(self, rule: int) -> list[dict[str, Any]]:
-        """rule: the requests that a trace has noted, with their answers"""
+        """rule: the requests that a trace has recorded, with their answers"""
         return [exchange.told() for exchange in self._rules.get(rule).exchanges]
 
     def _clear(self) -> dict[str, int]:
@@ -131,7 +131,7 @@ class Verbs:
         return {"released": sum(self._release(rule.number)["released"] for rule in self._rules.all())}
 
     async def _wait(self, rule: int, hits: int = 1, seconds: float = DEFAULT_WAIT) -> dict[str, Any]:
-        """rule, hits=1, seconds=30: until the rule was hit so often"""
+        """rule, hits=1, seconds=30: wait until the rule has this many hits"""
         return (await self._rules.wait(rule, hits, seconds)).describe()
 
     def _help(self) -> dict[str, str]:
@@ -147,7 +147,7 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {"int": int, "float": (int, 
 
 
 def misfits(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:
-    """The arguments that are not of the kinds that the verb's parameters name, with these kinds."""
+    """The arguments whose values do not match the annotated types of the verb's parameters, with these types."""
     for name, value in bound.arguments.items():
         kinds = str(bound.signature.parameters[name].annotation).split(" | ")
         if set(kinds) <= set(_KINDS) and not any(isinstance(value, _KINDS[kind]) for kind in kinds):
@@ -160,15 +160,15 @@ def api_of(name: str) -> ApiKey:
     for key in ApiKey:
         if key.name.replace("_", "") == wanted:
             return key
-    raise ValueError(f"no API {name!r}")
+    raise ValueError(f"unknown API {name!r}")
 
 
 def error_of(error: str | int) -> ErrorCode:
     """An error code by name or number. Raises ValueError."""
     if isinstance(error, int):
         if error not in ErrorCode.__members__.values():
-            raise ValueError(f"no error code {error}")
+            raise ValueError(f"unknown error code {error}")
         return ErrorCode(error)
     if error not in ErrorCode.__members__:
-        raise ValueError(f"no error code {error!r}")
+        raise ValueError(f"unknown error code {error!r}")
     return ErrorCode[error]

@@ -1,8 +1,8 @@
-"""The producers at an offset that lies in the tier, from the snapshots there (docs/kafka-semantics.md: Followers that
-begin in the tier).
+"""The producer state at an offset in the tier, from the snapshots there (docs/kafka-semantics.md: Followers that begin
+in the tier).
 
-Each segment comes with the snapshot of its end. A leader may have begun its own segments elsewhere than those before
-it did: then the batches in between are read.
+Each segment has the producer snapshot of its end. The requested offset may lie inside a segment of an earlier leader:
+then the batches between snapshot and offset are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from milena.tiered.store.remote_storage import (
 
 
 class CorruptProducers(RemoteStorageError):
-    """A producer snapshot in the tier is none."""
+    """An invalid producer snapshot in the tier."""
 
 
 async def producers_at(
@@ -59,7 +59,7 @@ async def producers_at(
 def _holding(
     cache: RemoteLogMetadataCache, offset: Offset, epochs: Sequence[EpochEntry]
 ) -> list[RemoteLogSegmentMetadata]:
-    """The latest ones first: they leave least to be read."""
+    """The segments that contain the offset, latest start first: they require the least reading."""
     index = epoch_at(offset, epochs)
     found = [] if index is None else cache.find(epochs[index].epoch, offset)
     return sorted(found, key=lambda one: (one.start_offset, one.id.int), reverse=True)

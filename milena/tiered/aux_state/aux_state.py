@@ -1,9 +1,9 @@
-"""What a follower takes from the tier to begin at its leader's first local record (KIP-405; docs/kafka-semantics.md:
-Followers that begin in the tier).
+"""The auxiliary state that a follower builds from the tier to start at its leader's first local record (KIP-405;
+docs/kafka-semantics.md: Followers that begin in the tier).
 
-The leader epochs come from the checkpoint of the segment that holds that very record where the tier has it, else of
-the segment before it (KIP-405; Kafka takes the latter always). The producers are those at the end of the
-segment before it. Both are checked: a follower with wrong ones would agree with its leader where it must not.
+The leader epochs come from the checkpoint of the segment that contains that record if the tier has it, else of the
+segment before it (KIP-405; Kafka always takes the latter). The producers are those at the end of the segment before it.
+Both are validated: a follower with wrong epochs would agree with its leader at offsets where the logs differ.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound
 
 
 class LocalStart(NamedTuple):
-    """Where a leader's local log begins. ``epoch`` is that of its first record, None where the leader knows none."""
+    """The start of a leader's local log. ``epoch`` is that of its first record, None if the leader does not know it."""
 
     offset: Offset
     epoch: LeaderEpoch | None
     log_start: Offset
-    """Of the whole log: in the tier."""
+    """The log start offset, which is in the tier."""
 
 
 class EndOfEpoch(NamedTuple):
-    """A leader's answer to OffsetForLeaderEpoch; both None where it knows nothing."""
+    """A leader's answer to OffsetForLeaderEpoch; both None if it has no answer."""
 
     epoch: LeaderEpoch | None
     offset: Offset | None
@@ -42,21 +42,21 @@ AskEndOfEpoch: TypeAlias = Callable[[LeaderEpoch], Awaitable[EndOfEpoch]]
 
 
 class AuxState(NamedTuple):
-    """What precedes the follower's first record. ``epochs`` may go beyond it, as far as the segment does that they
-    come from."""
+    """The state before the follower's first record. ``epochs`` may extend beyond it, to the end of the segment that
+    they come from."""
 
     epochs: Sequence[EpochEntry]
     producers: bytes
-    """A snapshot."""
+    """A producer snapshot."""
 
 
 class CorruptAuxState(RemoteStorageError):
-    """An object of the tier is not what the metadata says."""
+    """An object in the tier contradicts the metadata."""
 
 
 async def build_aux_state(tier: Tier, partition: TopicIdPartition, start: LocalStart, ask: AskEndOfEpoch) -> AuxState:
-    """``ask`` is needed where the tier lacks the leader's first local record. Raises MetadataNotReady,
-    RemoteStorageError, CorruptBatch, OSError, and what ``ask`` raises."""
+    """Build the auxiliary state. ``ask`` is used if the tier does not contain the leader's first local record. Raises
+    MetadataNotReady, RemoteStorageError, CorruptBatch, OSError, and the errors of ``ask``."""
     cache = tier.metadata.cache(partition)
     before = Offset(start.offset - 1)
     source = newest(() if start.epoch is None else cache.find(start.epoch, start.offset))
@@ -67,7 +67,7 @@ async def build_aux_state(tier: Tier, partition: TopicIdPartition, start: LocalS
         source = newest(cache.find(epoch, before), ending_at=before)
         if source is None:
             raise RemoteResourceNotFound(f"the tier has no segment with offset {before} in leader epoch {epoch}")
-        # What follows in such a segment is not what follows at the leader.
+        # Such a segment's later records may differ from the leader's.
         epochs = [entry for entry in await _epochs_of(tier, source) if entry.start <= before]
     return AuxState(epochs, await producers_at(tier.storage, cache, start.offset, epochs, start.log_start))
 
@@ -75,8 +75,8 @@ async def build_aux_state(tier: Tier, partition: TopicIdPartition, start: LocalS
 def newest(
     segments: Iterable[RemoteLogSegmentMetadata], *, ending_at: Offset | None = None
 ) -> RemoteLogSegmentMetadata | None:
-    """Of segments that hold one offset in one epoch, and so agree up to it: one that ends at ``ending_at`` if there is
-    one, and of several the one that knows most epochs."""
+    """One of several segments that contain an offset in the same epoch, and so agree up to it: one that ends at
+    ``ending_at`` if there is one, else the one with the most epochs."""
     return max(
         segments,
         key=lambda one: (one.end_offset == ending_at, one.epochs[-1], one.end_offset, one.id.int),
@@ -85,10 +85,10 @@ def newest(
 
 
 async def epoch_before(start: LocalStart, ask: AskEndOfEpoch) -> LeaderEpoch:
-    """The epoch of the record before the leader's first local one (docs/kafka-semantics.md: Followers that begin in
-    the tier).
+    """The epoch of the record before the leader's first local one (docs/kafka-semantics.md: Followers that begin in the
+    tier).
 
-    An epoch that is not known stays so, and is no epoch 0 (KAFKA-20770). Raises RemoteResourceNotFound then.
+    An unknown epoch is not treated as epoch 0 (KAFKA-20770): raises RemoteResourceNotFound.
     """
     if start.epoch is None:
         raise RemoteResourceNotFound(f"the leader does not know the epoch of its first local offset {start.offset}: -1")
@@ -101,7 +101,7 @@ async def epoch_before(start: LocalStart, ask: AskEndOfEpoch) -> LeaderEpoch:
 
 
 async def _epochs_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> list[EpochEntry]:
-    """The epochs from the log's beginning to the segment's end."""
+    """The epochs from the start of the log to the end of the segment."""
     data = await tier.storage.fetch_index(segment, IndexType.LEADER_EPOCH)
     try:
         epochs = decode_epochs(data)
@@ -115,8 +115,8 @@ async def _epochs_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> list[Epoc
 
 
 def _are_of(segment: RemoteLogSegmentMetadata, epochs: Sequence[EpochEntry]) -> bool:
-    """Whether these lead up to, and end with, those that the metadata tells of. (There the first may have been cut at
-    the segment's start. Both may begin later than the segment does, where the log started within it.)"""
+    """Whether these epochs end with those in the metadata. (The metadata may have cut the first one at the segment's
+    start. Both may begin after the segment's start if the log start was inside the segment.)"""
     if any(one.epoch >= other.epoch or one.start >= other.start for one, other in pairwise(epochs)):
         return False
     own = segment.epochs

@@ -1,4 +1,4 @@
-"""Which partitions' metadata is kept here, by the partition of the metadata topic that has it."""
+"""The user partitions whose metadata this broker keeps, by partition of the metadata topic."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 
 class Assignments:
-    """Of one broker. ``partitions`` is the number of the metadata topic's."""
+    """The assignments of one broker. ``partitions`` is the number of partitions of the metadata topic."""
 
     def __init__(self, partitions: int) -> None:
         self.by_number: dict[int, MetadataPartition] = {}
         self.shared: dict[TopicIdPartition, TopicIdPartition] = {}
-        """The assigned ones, each under itself: records name equal ones, for which these objects are taken."""
+        """The assigned partitions, each mapped to itself: records name equal ones, which are replaced by these
+        objects."""
         self.changed = asyncio.Event()
-        """Something was assigned that is not read yet, or nothing is left to read of some metadata partition."""
+        """Set if a partition was assigned and is not read yet, or a metadata partition has nothing more to read."""
         self._partitions = partitions
         self._followed: dict[TopicIdPartition, FollowedPartition] = {}
         self._named: dict[bytes, FollowedPartition] = {}
 
     def named(self, by: bytes) -> FollowedPartition | None:
-        """The partition that records name so (``partition_names.partition_bytes``)."""
+        """The partition with these bytes in records (``partition_names.partition_bytes``)."""
         return self._named.get(by)
 
     def find(self, partition: TopicIdPartition) -> FollowedPartition | None:
         return self._followed.get(partition)
 
     def assign(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Read the metadata of these too."""
+        """Also read the metadata of these partitions."""
         for partition in partitions:
             if partition in self._followed:
                 continue
@@ -47,7 +48,7 @@ class Assignments:
             self.changed.set()
 
     def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Keep nothing more of these. Who waits for them wakes."""
+        """Stop keeping the metadata of these partitions, and wake those who wait for it."""
         for partition in partitions:
             followed = self._followed.pop(partition, None)
             if followed is None:

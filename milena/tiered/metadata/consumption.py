@@ -1,10 +1,9 @@
 """Reads the metadata topic for the partitions that are assigned to this broker (docs/kafka-semantics.md: The metadata
 topic).
 
-Two tasks: one finds out where each metadata partition begins and ends, loads snapshots, and makes the consumer go
-there; the other reads. Neither ends with an error of a partition: it is tried again, with a growing pause, while the
-others go on. (Kafka asks again for offsets after 30 s, and its consumer ends with the first error that is not
-retriable.)
+Two tasks: one looks up the start and end offset of each metadata partition, loads snapshots, and seeks the consumer;
+the other reads. After an error of one partition it is retried, after growing pauses, while the others continue. (Kafka
+retries offset look-ups after 30 s, and its consumer ends with the first error that is not retriable.)
 """
 
 from __future__ import annotations
@@ -31,18 +30,19 @@ from milena.tiered.metadata.snapshot_files import SnapshotFiles
 
 POLL_SECONDS: Final = 10.0
 RECORDS_AT_ONCE: Final = 100
-"""A record takes 30 us: so many hold up the loop for a few milliseconds."""
+"""Maximum records per poll. A record takes 30 us, so one poll takes a few milliseconds of the loop."""
 FETCH_BYTES: Final = 64 << 10
-"""Of one partition at a time: an answer is taken apart in one go."""
+"""Maximum bytes per fetch of one partition: an answer is decoded in one step."""
 
 
 class Consumption:
-    """Reads what ``assignments`` names, through ``cluster``."""
+    """Reads the metadata of ``assignments`` through ``cluster``."""
 
     def __init__(
         self, node_id: int, assignments: Assignments, snapshots: SnapshotFiles, cluster: Cluster, asking: Cluster
     ) -> None:
-        """``asking`` is for offsets: on the connections of ``cluster`` questions would wait behind fetches."""
+        """``asking`` is the client for offset look-ups: on the connections of ``cluster`` they would wait behind
+        fetches."""
         self._assignments = assignments
         self._by_number = assignments.by_number
         self._changed = assignments.changed
@@ -53,12 +53,12 @@ class Consumption:
         self._log = get_logger("remote log metadata", node=node_id)
 
     def start(self, tasks: Tasks) -> None:
-        """Begin to read."""
+        """Start to read."""
         tasks.keep(self._locate_all, name="locate remote log metadata")
         tasks.keep(self._read, name="read remote log metadata")
 
     async def save(self) -> None:
-        """Write the snapshots that are behind."""
+        """Write the snapshots that are out of date."""
         for source in list(self._by_number.values()):
             for one in list(source.followed.values()):
                 if one.next is None or not one.ready or source.skipped or not one.outdated:
@@ -91,7 +91,7 @@ class Consumption:
             self._changed.set()
 
     async def _locate(self, source: MetadataPartition) -> None:
-        """Tell the partitions that are new to ``source`` where they begin. Raises KafkaError, ChannelError."""
+        """Set the start offsets of partitions that are new to ``source``. Raises KafkaError, ChannelError."""
         begin = (await find_offset(self._asking, REMOTE_LOG_METADATA_TOPIC, source.number, EARLIEST)).offset
         end = (await find_offset(self._asking, REMOTE_LOG_METADATA_TOPIC, source.number, LATEST)).offset
         topic_id = (await self._asking.topic(REMOTE_LOG_METADATA_TOPIC)).id
@@ -108,7 +108,7 @@ class Consumption:
                 one.begin(RemoteLogMetadataCache(), Offset(begin), Offset(end))
 
     def _steer(self) -> None:
-        """Make the consumer read what is followed, each from where it is needed."""
+        """Assign the followed metadata partitions to the consumer, each at the first offset that is needed."""
         offsets: dict[tuple[str, int], int | None] = {}
         for number, source in self._by_number.items():
             if all(one.next is None for one in source.followed.values()):
@@ -150,7 +150,7 @@ class Consumption:
         return seen is None or all(one.topic_id in (None, seen.id) for one in self._by_number.values())
 
     def _take(self, record: ConsumedRecord) -> bool:
-        """Take a record in. False where its place was read before: the log is another one than it was."""
+        """Apply a record. False if its offset was read before: the log is not the one that was read."""
         offset = Offset(record.offset)
         source = self._by_number.get(record.partition)
         if source is None:
@@ -175,7 +175,7 @@ class Consumption:
             return True
         known = followed.cache.get(event.segment_id.id)
         self._log.warning(
-            "remote log metadata record dropped: this state must not follow",
+            "remote log metadata record dropped: invalid state transition",
             topic=followed.partition.topic,
             partition=followed.partition.partition,
             segment=str(event.segment_id.id),
@@ -186,7 +186,8 @@ class Consumption:
         return True
 
     def _advance(self) -> bool:
-        """Tell how far the consumer is. False where it has gone back by itself: the log it has read is another one."""
+        """Report the consumer's positions. False if a position went back by itself: the log is not the one that was
+        read."""
         for number, source in self._by_number.items():
             if source.assigned:
                 position = self._consumer.position(REMOTE_LOG_METADATA_TOPIC, number)
@@ -198,8 +199,8 @@ class Consumption:
         return True
 
     def _begin_anew(self) -> None:
-        """The topic is not what it was (records were lost, or it was made anew): look at all of it again."""
-        self._log.warning("the remote log metadata topic is not what it was, and is read anew")
+        """The topic has changed (records were lost, or it was created again): read all of it again."""
+        self._log.warning("the remote log metadata topic has changed and is read again from its start")
         self._consumer.assign({})
         for source in self._by_number.values():
             source.assigned = False

@@ -1,9 +1,9 @@
-"""What one broker knows of one partition's segments in the tier (docs/kafka-semantics.md: Segment states, The metadata
+"""One broker's view of one partition's segments in the tier (docs/kafka-semantics.md: Segment states, The metadata
 topic).
 
-Kafka keeps one segment for each leader epoch and start offset, so that after unclean elections a segment of another
-lineage hides one of ours. Here all of them are kept, and a look-up chooses by the leader's own epochs. What is found
-does not depend on the order in which segments of different ids were told of.
+Kafka keeps one segment per leader epoch and start offset, so after unclean elections a segment of another lineage can
+hide one of this log. Here all segments are kept, and a look-up selects by the leader's own epochs. The result does not
+depend on the order in which different segments were added.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
 class ServedSegment(NamedTuple):
-    """A segment, and the offsets (inclusive) that it serves in one run, for one leader's epochs."""
+    """A segment, and one range of offsets (inclusive) that it serves under one leader's epochs."""
 
     segment: RemoteLogSegmentMetadata
     first: Offset
@@ -35,16 +35,17 @@ class ServedSegment(NamedTuple):
 
 
 class RemoteLogMetadataCache:
-    """The segments of one partition that are listed. Pure: no clock, no I/O.
+    """The listed segments of one partition. Pure: no clock, no I/O.
 
-    ``leader_epochs`` (oldest first) and ``log_end`` (exclusive) of the look-ups are those of the replica that serves.
+    The ``leader_epochs`` (oldest first) and ``log_end`` (exclusive) passed to look-ups are those of the replica that
+    serves the read.
     """
 
     __slots__ = ("_by_epoch", "_segments", "changes")
 
     def __init__(self) -> None:
         self.changes = 0
-        """Counts them: what was looked up before one may be out of date after it."""
+        """Counts changes: results of look-ups before a change may be out of date after it."""
         self._segments: dict[UUID, RemoteLogSegmentMetadata] = {}
         self._by_epoch: dict[LeaderEpoch, EpochSegments] = {}
 
@@ -52,7 +53,7 @@ class RemoteLogMetadataCache:
     def restored(
         cls, segments: Iterable[RemoteLogSegmentMetadata], highest: Mapping[LeaderEpoch, Offset]
     ) -> RemoteLogMetadataCache:
-        """A cache as another one was: with its ``segments``, in their states, and its ``highest_offsets``."""
+        """A cache with the contents of another one: its ``segments``, in their states, and its ``highest_offsets``."""
         cache = cls()
         for segment in segments:
             cache._put(segment)
@@ -61,7 +62,8 @@ class RemoteLogMetadataCache:
         return cache
 
     def apply(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
-        """Take in a segment or a later state of one; False where that must not follow, and nothing has changed."""
+        """Apply a new segment or a later state of one; False if the state transition is invalid, and nothing was
+        changed."""
         known = self._segments.get(event.segment_id.id)
         if not allowed(None if known is None else known.state, event.state):
             return False
@@ -86,15 +88,15 @@ class RemoteLogMetadataCache:
         return len(self._segments)
 
     def get(self, segment: UUID) -> RemoteLogSegmentMetadata | None:
-        """A listed segment."""
+        """The listed segment with this id."""
         return self._segments.get(segment)
 
     def segments(self) -> list[RemoteLogSegmentMetadata]:
-        """All that are listed, by their start offsets."""
+        """All listed segments, by start offset."""
         return sorted(self._segments.values(), key=_place)
 
     def segments_of_epoch(self, epoch: LeaderEpoch) -> list[RemoteLogSegmentMetadata]:
-        """The listed ones with records of ``epoch``, by their start offsets."""
+        """The listed segments with records of ``epoch``, by start offset."""
         return sorted(self._by_epoch.get(epoch, ()), key=_place)
 
     def epochs(self) -> list[LeaderEpoch]:
@@ -102,16 +104,16 @@ class RemoteLogMetadataCache:
         return sorted(epoch for epoch, found in self._by_epoch.items() if any(True for _ in found))
 
     def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
-        """The last offset of ``epoch`` that was ever copied, whether or not it is there still."""
+        """The last offset of ``epoch`` that was ever copied, whether or not it is still in the tier."""
         found = self._by_epoch.get(epoch)
         return None if found is None else found.highest
 
     def highest_offsets(self) -> dict[LeaderEpoch, Offset]:
-        """The same for all epochs."""
+        """The highest copied offset of each epoch."""
         return {epoch: found.highest for epoch, found in self._by_epoch.items() if found.highest is not None}
 
     def find(self, epoch: LeaderEpoch, offset: Offset) -> list[RemoteLogSegmentMetadata]:
-        """All readable segments that hold ``offset`` in ``epoch``, whatever lineage they are of."""
+        """All readable segments that contain ``offset`` in ``epoch``, whatever their lineage."""
         found = self._by_epoch.get(epoch)
         return [] if found is None else found.at(offset)
 
@@ -123,9 +125,9 @@ class RemoteLogMetadataCache:
         log_end: Offset,
         without: Container[UUID] = (),
     ) -> ServedSegment | None:
-        """What serves ``offset``: of several segments the one on the lineage as a whole (docs/kafka-semantics.md:
-        Segments within the leader epochs), or else the one that serves most behind it. None where the tier does not
-        have the leader's record, but in segments ``without``."""
+        """The segment that serves ``offset``: if there are several, one entirely on the leader's lineage
+        (docs/kafka-semantics.md: Segments within the leader epochs), or else the one that serves most offsets after it.
+        None if the tier does not contain the leader's record, or only in segments of ``without``."""
         index = epoch_at(offset, leader_epochs)
         if index is None or offset >= log_end:
             return None
@@ -147,8 +149,8 @@ class RemoteLogMetadataCache:
     def served(
         self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
     ) -> Iterator[ServedSegment]:
-        """What serves the offsets from ``offset`` on, in their order, each offset once; offsets that the tier lacks
-        are passed over."""
+        """The segments that serve the offsets from ``offset`` on, in order, each offset once; offsets that the tier
+        lacks are skipped."""
         at: Offset | None = offset
         while at is not None:
             found = self.segment_for(at, leader_epochs=leader_epochs, log_end=log_end)
@@ -161,7 +163,7 @@ class RemoteLogMetadataCache:
     def next_with_txn_index(
         self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
     ) -> ServedSegment | None:
-        """The first segment that serves ``offset`` or what comes after it and has aborted transactions
+        """The first segment that serves ``offset`` or a later one and has aborted transactions
         (docs/kafka-semantics.md: Aborted transactions)."""
         every = self.served(offset, leader_epochs=leader_epochs, log_end=log_end)
         return next((one for one in every if not one.segment.txn_index_empty), None)
@@ -169,13 +171,13 @@ class RemoteLogMetadataCache:
     def with_timestamp(
         self, timestamp: int, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
     ) -> Iterator[ServedSegment]:
-        """Those that serve ``offset`` or what comes after it and have a record of ``timestamp`` (ms) or later
+        """The segments that serve ``offset`` or a later one and have a record with ``timestamp`` (ms) or later
         (docs/kafka-semantics.md: Special timestamps)."""
         every = self.served(offset, leader_epochs=leader_epochs, log_end=log_end)
         return (one for one in every if one.segment.max_timestamp_ms >= timestamp)
 
     def _next_served(self, offset: Offset, leader_epochs: Sequence[EpochEntry], log_end: Offset) -> Offset | None:
-        """The first offset above ``offset`` that some segment holds in the epoch that the leader gives to it."""
+        """The first offset above ``offset`` that some segment contains in the leader's epoch of that offset."""
         for index in range(epoch_at(offset, leader_epochs) or 0, len(leader_epochs)):
             epoch, start = leader_epochs[index]
             end = leader_epochs[index + 1].start if index + 1 < len(leader_epochs) else log_end

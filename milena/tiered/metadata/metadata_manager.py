@@ -1,4 +1,4 @@
-"""The port behind which the metadata of remote segments is kept (Kafka's RemoteLogMetadataManager)."""
+"""The port for the metadata of remote segments (Kafka's RemoteLogMetadataManager)."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from milena.tiered.segments.segment_metadata import (
 
 
 class RemoteLogMetadataError(Exception):
-    """The metadata could not be written, or not be seen to be written. To be tried again later: a record that was
-    written all the same does no harm."""
+    """The metadata could not be written, or the write not be confirmed by reading it back. Retry later: a record that
+    was written nevertheless does no harm."""
 
 
 class MetadataNotReady(RemoteLogMetadataError):
-    """What is known of this partition's segments is not complete yet, or nothing is kept of it here."""
+    """The metadata of this partition's segments is not complete yet, or the partition is not assigned."""
 
 
 class RemoteLogMetadataManager(Protocol):
-    """Metadata of the partitions that this broker leads or follows."""
+    """Manages the metadata of the partitions that this broker leads or follows."""
 
     async def add(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Publish a segment whose copy begins. Returns when it is in ``cache`` too.
+        """Publish a segment whose copy starts. Returns once ``cache`` contains it.
 
-        Raises RemoteLogMetadataError, and ValueError for any state but COPY_SEGMENT_STARTED.
+        Raises RemoteLogMetadataError, and ValueError for any state except COPY_SEGMENT_STARTED.
         """
         ...
 
     async def update(self, update: RemoteLogSegmentUpdate) -> None:
-        """Publish a later state. Returns when it is in ``cache`` too. An update that must not follow is dropped
-        there, as every reader of the metadata does.
+        """Publish a later state. Returns once ``cache`` contains it. An invalid state transition is ignored there, as
+        by every reader of the metadata.
 
         Raises RemoteLogMetadataError, and ValueError for COPY_SEGMENT_STARTED.
         """
         ...
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """Whether ``cache`` has all that was published before the partition was assigned."""
+        """Whether ``cache`` contains everything that was published before the partition was assigned."""
         ...
 
     async def wait_ready(self, partition: TopicIdPartition, seconds: float) -> bool:
-        """The same, after up to ``seconds``."""
+        """Wait up to ``seconds`` until the partition is ready, and return whether it is."""
         ...
 
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """The segments of a partition; not to be changed. Raises MetadataNotReady."""
+        """The segments of a partition; read-only. Raises MetadataNotReady."""
         ...
 
     def assign(self, led: Iterable[TopicIdPartition], followed: Iterable[TopicIdPartition]) -> None:
-        """Keep the metadata of these partitions from now on, beside those assigned before."""
+        """Keep the metadata of these partitions from now on, in addition to those assigned before."""
         ...
 
     def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Keep nothing more of these."""
+        """Stop keeping the metadata of these partitions."""
         ...
 
     def start(self) -> None:
-        """Begin. Nothing is sent before the first partition is assigned."""
+        """Start. Nothing is sent before the first partition is assigned."""
         ...
 
     async def stop(self) -> None:
-        """End. What waits ends with RemoteLogMetadataError."""
+        """Stop. Pending calls end with RemoteLogMetadataError."""
         ...

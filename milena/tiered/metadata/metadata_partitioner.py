@@ -1,4 +1,5 @@
-"""Where a partition's records lie in ``__remote_log_metadata`` (docs/kafka-semantics.md: The metadata topic)."""
+"""The partition of ``__remote_log_metadata`` that holds a user partition's records (docs/kafka-semantics.md: The
+metadata topic)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _MASK64: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
-    """One of ``partitions``: murmur2 over the Java hash of the topic id's low half, its high half and the number."""
+    """murmur2 over the Java hash of the topic id's low half, its high half and the partition number, modulo
+    ``partitions``."""
     value = 1
     for half in (partition.topic_id.int & _MASK64, partition.topic_id.int >> 64):
         value = 31 * value + ((half ^ (half >> 32)) & _MASK32)

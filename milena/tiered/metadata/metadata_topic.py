@@ -1,4 +1,4 @@
-"""The topic ``__remote_log_metadata`` itself: who needs it first creates it (docs/kafka-semantics.md: The metadata
+"""Creates the topic ``__remote_log_metadata`` when the first broker needs it (docs/kafka-semantics.md: The metadata
 topic)."""
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNK
 
 
 class WrongPartitionCount(Exception):
-    """The topic has another number of partitions than this broker would look for records in."""
+    """The topic's number of partitions differs from this broker's configuration."""
 
 
 async def find_or_create(cluster: Cluster, settings: MetadataTopicSettings) -> TopicView:
-    """The topic as the cluster has it. Raises WrongPartitionCount, and KafkaError or ChannelError to be tried again:
-    a topic that was just created is not known everywhere yet."""
+    """The topic's metadata; creates the topic if it does not exist. Raises WrongPartitionCount, and KafkaError or
+    ChannelError to be retried: a topic that was just created is not known everywhere yet."""
     view = (await cluster.metadata([REMOTE_LOG_METADATA_TOPIC])).topics.get(REMOTE_LOG_METADATA_TOPIC)
     if view is None or view.error in _MISSING:
         created = await admin.create_topics(cluster, [_topic(settings)])
         error = created[REMOTE_LOG_METADATA_TOPIC]
         if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise error
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has only just been created")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was just created")
     if view.error:
         raise KafkaError(ErrorCode(view.error), f"topic {REMOTE_LOG_METADATA_TOPIC}")
     if len(view.partitions) != settings.partitions:
         raise WrongPartitionCount(
             f"topic {REMOTE_LOG_METADATA_TOPIC} has {len(view.partitions)} partitions, but rlmm.config.{PARTITIONS} "
-            f"says {settings.partitions}: records would be looked for in the wrong ones"
+            f"is {settings.partitions}: records would be looked up in the wrong partitions"
         )
     return view
 

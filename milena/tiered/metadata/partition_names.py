@@ -1,4 +1,4 @@
-"""How records of the metadata topic name a partition, seen without reading the rest of them."""
+"""The bytes that identify a partition in records of the metadata topic, read without decoding the rest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from milena.protocol.schemas.primitives import Data, Writer
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 _OF_SEGMENTS: Final = (b"\x01\x00\x00", b"\x01\x01\x00")
-"""How records about segments begin: frame version, type, version. The partition comes next."""
+"""The first bytes of records about segments: frame version, type, version. The partition follows."""
 _ID_AND_NUMBER: Final = 16 + 4
 
 
 def partition_bytes(partition: TopicIdPartition) -> bytes:
-    """A partition as records name it."""
+    """A partition as encoded in records."""
     out = Writer()
     out.compact_string(partition.topic)
     out.uuid(partition.topic_id)
@@ -22,10 +22,10 @@ def partition_bytes(partition: TopicIdPartition) -> bytes:
 
 
 def peek_partition(value: Data | None) -> bytes | None:
-    """Which partition a record about a segment names, without reading the rest: as ``partition_bytes`` has it.
+    """The partition in a record about a segment, without decoding the rest: as ``partition_bytes`` returns it.
 
-    None for other records, and for what is damaged so far. Most records are about partitions of other brokers; this
-    takes a hundredth of the time that ``deserialize`` takes.
+    None for other records, and for records damaged before that field. Most records concern partitions of other brokers;
+    this takes a hundredth of the time of ``deserialize``.
     """
     if value is None or len(value) < 5 or bytes(value[:3]) not in _OF_SEGMENTS:
         return None

@@ -1,8 +1,8 @@
-"""How far the metadata of each partition has been read. Plain state: ``consumption`` does the reading.
+"""The read positions of the metadata of each partition. State only: ``consumption`` reads.
 
-Several user partitions have their records in one partition of the metadata topic. Each counts for itself from which
-offset on records are new to it: one that is assigned later makes the reader go back, and the others see again what they
-have seen.
+Several user partitions have their records in one partition of the metadata topic. Each has its own offset from which
+records are new to it: when one is assigned later, the reader goes back, and the others skip the records that they have
+already applied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 
 OUTDATED_AFTER: Final = 1000
-"""Records of others that a snapshot may be behind: so many are read again after a restart."""
+"""The number of records by which a snapshot may be behind: at most this many are read again after a restart."""
 
 
 class FollowedPartition:
@@ -34,9 +34,9 @@ class FollowedPartition:
         self.next: Offset | None = None
         """The first offset of the metadata partition that has not been read for it; None before that is known."""
         self.target = Offset(0)
-        """Where the metadata partition ended when this one was assigned."""
+        """The end offset of the metadata partition when this partition was assigned."""
         self.gone = False
-        """Not assigned any more."""
+        """Whether the partition was unassigned."""
         self._changed = False
         self._saved_next = Offset(0)
         self._moved = asyncio.Event()
@@ -47,25 +47,25 @@ class FollowedPartition:
 
     @property
     def outdated(self) -> bool:
-        """A snapshot is due."""
+        """Whether a snapshot is due."""
         return self._changed or (self.next is not None and self.next - self._saved_next >= OUTDATED_AFTER)
 
     def saved(self) -> None:
-        """A snapshot of what is here now is being written."""
+        """A snapshot of the current state is being written."""
         self._changed, self._saved_next = False, self.next or Offset(0)
 
     def begin(self, cache: RemoteLogMetadataCache, next_offset: Offset, target: Offset) -> None:
-        """Go on with ``cache``, which has everything before ``next_offset``."""
+        """Continue from ``cache``, which contains everything before ``next_offset``."""
         self.cache, self.next, self.target = cache, next_offset, target
         self._changed, self._saved_next = False, next_offset
         self._wake()
 
     def has_read(self, offset: Offset) -> bool:
-        """Whether a record at ``offset`` is none that it waits for."""
+        """Whether the record at ``offset`` was read before, or is not waited for."""
         return self.next is None or offset < self.next
 
     def take(self, offset: Offset, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
-        """A record, unless it was read before. False where it was new and must not follow what is known."""
+        """Apply a record, unless it was read before. False if it was new and its state transition was invalid."""
         if self.has_read(offset):
             return True
         applied = self.cache.apply(event)
@@ -83,7 +83,7 @@ class FollowedPartition:
         self._wake()
 
     async def wait_moved(self) -> None:
-        """Until the next change of any of this."""
+        """Wait until the next change of this state."""
         await self._moved.wait()
 
     def _wake(self) -> None:
@@ -92,7 +92,7 @@ class FollowedPartition:
 
 
 class MetadataPartition:
-    """A partition of the metadata topic, and the user partitions that have their records in it."""
+    """A partition of the metadata topic, and the user partitions with records in it."""
 
     __slots__ = ("assigned", "followed", "number", "position", "skipped", "topic_id")
 
@@ -100,22 +100,22 @@ class MetadataPartition:
         self.number = number
         self.followed: dict[TopicIdPartition, FollowedPartition] = {}
         self.assigned = False
-        """The consumer reads it."""
+        """Whether the consumer reads it."""
         self.position: Offset | None = None
-        """How far its followed partitions have been told."""
+        """The position last reported to its followed partitions."""
         self.topic_id: UUID | None = None
-        """Of the metadata topic that it was found in."""
+        """The id of the metadata topic that it was found in."""
         self.skipped = False
-        """It has records that nobody here can read: snapshots would hide them from a newer version of ourselves."""
+        """Whether it has records that this version cannot read: snapshots would hide them from a newer version."""
 
     @property
     def unlocated(self) -> bool:
-        """Some followed partition does not know where to begin."""
+        """Whether some followed partition has no start offset yet."""
         return any(one.next is None for one in self.followed.values())
 
     @property
     def beginning(self) -> Offset:
-        """The least offset that some followed partition has yet to read."""
+        """The lowest offset that some followed partition has not read."""
         return min(one.next for one in self.followed.values() if one.next is not None)
 
     def advance(self, position: Offset) -> None:
@@ -125,7 +125,7 @@ class MetadataPartition:
                 one.advance(position)
 
     def forget(self) -> None:
-        """Begin anew: the offsets that were known are not those of the topic any more."""
+        """Start again: the known offsets are not those of the present topic."""
         self.position = self.topic_id = None
         self.skipped = False
         for one in self.followed.values():

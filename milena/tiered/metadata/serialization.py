@@ -1,4 +1,4 @@
-"""Metadata to the values of its records, and back (docs/kafka-semantics.md: Remote segment records)."""
+"""Serialization of metadata to and from record values (docs/kafka-semantics.md: Remote segment records)."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def serialize(event: MetadataEvent) -> bytes:
 def deserialize(
     value: Data | None, offset: Offset, shared: Mapping[TopicIdPartition, TopicIdPartition] = NOTHING_SHARED
 ) -> MetadataEvent | None:
-    """What a record says; None for one that is about no segment (deletions of whole partitions, which nobody writes).
+    """The event in a record; None if it is not about a segment (deletions of whole partitions, which nobody writes).
 
-    Of equal partitions the object in ``shared`` is taken: one for all segments saves a quarter of their memory.
-    Raises UnreadableRemoteLogRecord, UnknownRemoteLogRecord among them.
+    Equal partitions are replaced by the object in ``shared``: one object for all segments saves a quarter of their
+    memory. Raises UnreadableRemoteLogRecord, for example UnknownRemoteLogRecord.
     """
     record = decode_remote_log_record(value, offset)
     try:

@@ -21,7 +21,7 @@ RETRY_TIMEOUT_MS: Final = f"{_RETRY}.max.timeout.ms"
 
 @dataclass(frozen=True, slots=True)
 class MetadataTopicSettings:
-    """Times in seconds, but the retention, which is the topic's own in ms (-1: for ever)."""
+    """Times in seconds, except the retention, which is the topic's own in ms (-1: unlimited)."""
 
     partitions: int = 50
     replication_factor: int = 3
@@ -33,9 +33,9 @@ class MetadataTopicSettings:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> MetadataTopicSettings:
-        """From what is set under the prefix. Raises ConfigError.
+        """From the keys under the prefix. Raises ConfigError.
 
-        Without a minimum ISR of its own, a topic of one replica gets 1: with Kafka's 2 nothing could be written.
+        If no minimum ISR is configured, a topic with one replica gets 1: with Kafka's 2 nothing could be written.
         """
         replication_factor = _number(texts, REPLICATION_FACTOR, 3, least=1)
         retention = _number(texts, RETENTION_MS, -1, least=-1)
@@ -52,7 +52,7 @@ class MetadataTopicSettings:
         )
 
     def topic_configs(self) -> dict[str, str]:
-        """What the topic is created with."""
+        """The configuration that the topic is created with."""
         return {
             "cleanup.policy": "delete",
             "retention.ms": str(self.retention_ms),

@@ -1,13 +1,13 @@
-"""One partition's cache as a file, so that a restart need not read the metadata topic from its beginning.
+"""Snapshot file of one partition's cache, so that a restart need not read the metadata topic from its start.
 
-Version int16 (1), CRC-32C uint32 of what follows it, id of the metadata topic, id of the partition's topic, its number
-int32, next offset int64 (the first of the metadata partition that is not in it), numbers of epochs and of segments
-int32. For each epoch: it int32, its highest offset int64. For each segment: its id, start int64, end int64, broker
-int32, maximum timestamp int64, event timestamp int64, size int32, state int8, 1 for no aborted transactions int8,
-number of epochs int16, length of the custom metadata int32 (-1 for none), its epochs (int32, int64), its custom
-metadata.
+Format: version int16 (1), CRC-32C uint32 of everything after it, id of the metadata topic, id of the partition's topic,
+its number int32, next offset int64 (the first of the metadata partition that is not included), number of epochs int32,
+number of segments int32. For each epoch: epoch int32, highest offset int64. For each segment: id, start int64, end
+int64, broker int32, maximum timestamp int64, event timestamp int64, size int32, state int8, 1 for no aborted
+transactions int8, number of epochs int16, length of the custom metadata int32 (-1 for none), epochs (int32, int64),
+custom metadata.
 
-The file is a copy: where it is missing, damaged or of another topic, the topic is read instead. So it is not synced.
+The file is a copy: if it is missing, damaged or of another topic, the topic is read instead. So it is not synced.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _SEGMENT: Final = Struct(">16sqqiqqibbhi")
 _EPOCH: Final = Struct(">iq")
 
 
-class CorruptSnapshot(ValueError):
-    """A file that cannot be read as the snapshot of this partition."""
+class CorruptRemoteLogSnapshot(ValueError):
+    """A file that is not a valid snapshot of this partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +90,17 @@ def encode_snapshot(partition: TopicIdPartition, snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
-    """Raises CorruptSnapshot."""
+    """Raises CorruptRemoteLogSnapshot."""
     try:
         version, crc = _PREFIX.unpack_from(data)
         if version != _VERSION:
-            raise CorruptSnapshot(f"version {version} is not {_VERSION}")
+            raise CorruptRemoteLogSnapshot(f"version {version} is not {_VERSION}")
         body = data[_PREFIX.size :]
         if crc32c(body) != crc:
-            raise CorruptSnapshot(f"the checksum is not {crc}")
+            raise CorruptRemoteLogSnapshot(f"the checksum is not {crc}")
         topic_id, of_topic, number, next_offset, epochs, segments = _HEADER.unpack_from(body)
         if of_topic != partition.topic_id.bytes or number != partition.partition:
-            raise CorruptSnapshot(f"it is of partition {number} of topic {UUID(bytes=of_topic)}")
+            raise CorruptRemoteLogSnapshot(f"it belongs to partition {number} of topic {UUID(bytes=of_topic)}")
         end = _HEADER.size + epochs * _EPOCH.size
         highest = {LeaderEpoch(epoch): Offset(at) for epoch, at in _EPOCH.iter_unpack(body[_HEADER.size : end])}
         return Snapshot(
@@ -110,7 +110,7 @@ def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
             highest,
         )
     except StructError as reason:
-        raise CorruptSnapshot(f"{len(data)} bytes are no snapshot") from reason
+        raise CorruptRemoteLogSnapshot(f"{len(data)} bytes are not a snapshot") from reason
 
 
 def _segments(body: bytes, position: int, count: int, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:

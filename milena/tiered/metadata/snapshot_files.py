@@ -1,4 +1,4 @@
-"""Where the snapshots of metadata caches lie: each in the folder of its partition's log, with which it also goes."""
+"""The snapshot files of metadata caches: each is in the folder of its partition's log, and is deleted with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.tiered.metadata.snapshot import (
     FILE_NAME,
-    CorruptSnapshot,
+    CorruptRemoteLogSnapshot,
     Snapshot,
     decode_snapshot,
     encode_snapshot,
@@ -17,7 +17,7 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 
 class SnapshotFiles:
-    """``folder`` tells the folder of a partition's log; None where it has none."""
+    """``folder`` returns the folder of a partition's log; None if it has none."""
 
     def __init__(self, runtime: Runtime, folder: Callable[[TopicIdPartition], str | None]) -> None:
         self._disk = runtime.disk
@@ -25,7 +25,7 @@ class SnapshotFiles:
         self._log = get_logger("remote log metadata")
 
     async def load(self, partition: TopicIdPartition) -> Snapshot | None:
-        """None where there is none, or none that can be read."""
+        """The snapshot; None if there is none that can be read."""
         folder = self._folder(partition)
         if folder is None:
             return None
@@ -34,12 +34,12 @@ class SnapshotFiles:
             return await self._disk.offload(self._read, path, partition)
         except FileNotFoundError:
             return None
-        except (OSError, CorruptSnapshot) as error:
+        except (OSError, CorruptRemoteLogSnapshot) as error:
             self._log.warning("snapshot of remote log metadata cannot be read", path=path, error=str(error))
             return None
 
     async def save(self, partition: TopicIdPartition, snapshot: Snapshot) -> None:
-        """As far as the disk lets us: what is not saved is read from the topic."""
+        """Write the snapshot; write errors are logged and ignored, since the topic has the same records."""
         folder = self._folder(partition)
         if folder is None:
             return

@@ -1,7 +1,7 @@
 """Metadata of remote segments in the topic ``__remote_log_metadata`` (docs/kafka-semantics.md: The metadata topic).
 
-Nothing is done before the first partition is assigned: the topic is then found or created, and a producer and a
-consumer begin. What is published counts once this broker's own consumer has read it.
+Nothing happens before the first partition is assigned: then the topic is found or created, and a producer and a
+consumer start. A published record takes effect once this broker's own consumer has read it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ LAST_SNAPSHOT_SECONDS: Final = 5.0
 class TopicMetadataManager:
     """Implements ``tiered.metadata.metadata_manager.RemoteLogMetadataManager``.
 
-    ``addresses``: of the listener that this broker's clients use, known once it listens. ``folder``: of a partition's
-    log, where its snapshot lies. A metadata topic that cannot be used ends the node, as in Kafka.
+    ``addresses``: returns the addresses of the listener for this broker's own clients, known once it listens.
+    ``folder``: returns the folder of a partition's log, for its snapshot. A metadata topic that cannot be used ends the
+    node, as in Kafka.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class TopicMetadataManager:
         self._tasks.spawn(self._run(), name="remote log metadata")
 
     async def stop(self) -> None:
-        """Idempotent. The snapshots are written as far as that is done within 5 s."""
+        """Idempotent. Snapshots are written if that takes less than 5 s."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(flush=False)
@@ -78,7 +79,7 @@ class TopicMetadataManager:
                 async with asyncio.timeout(LAST_SNAPSHOT_SECONDS):
                     await self._consumption.save()
             except TimeoutError:
-                self._log.warning("snapshots of remote log metadata are not all written")
+                self._log.warning("some snapshots of remote log metadata were not written")
         await self._tasks.stop()
         self._assignments.unassign(list(self._assignments.shared))
         for cluster in self._clusters:
@@ -90,7 +91,7 @@ class TopicMetadataManager:
         topic = await self._find_topic(asking)
         if topic is None:
             return
-        # Most brokers never come here: their start need not wait for what is imported.
+        # Imported here, since most brokers never need it.
         from milena.node.client.producer import Producer
         from milena.tiered.metadata.consumption import Consumption
         from milena.tiered.metadata.snapshot_files import SnapshotFiles
@@ -100,14 +101,14 @@ class TopicMetadataManager:
         consumption.start(self._tasks)
         self._consumption = consumption
         self._producer = Producer(self._cluster("producer"))
-        self._log.info("remote log metadata begins", topic_id=str(topic.id), partitions=len(topic.partitions))
+        self._log.info("remote log metadata started", topic_id=str(topic.id), partitions=len(topic.partitions))
         while True:
             await self._runtime.clock.sleep(SNAPSHOT_SECONDS)
             await consumption.save()
 
     async def _find_topic(self, cluster: Cluster) -> TopicView | None:
-        """The topic; None where it cannot be used, which ends the node. The time for that begins with the first answer
-        of a broker: this one is asked itself before it serves."""
+        """The topic; None if it cannot be used, which ends the node. The time limit starts with the first answer of a
+        broker: this broker itself is asked before it serves."""
         from milena.tiered.metadata.metadata_topic import WrongPartitionCount, find_or_create
 
         clock = self._runtime.clock
@@ -132,7 +133,7 @@ class TopicMetadataManager:
             await clock.sleep(self._settings.retry_interval)
 
     def _cluster(self, purpose: str) -> Cluster:
-        """Each client has connections of its own: a fetch that waits would hold up what comes behind it."""
+        """Each client has its own connections: on a shared one, requests would wait behind a long-polling fetch."""
         from milena.node.client.cluster import Cluster
 
         client_id = f"{REMOTE_LOG_METADATA_TOPIC}_client_{self._node_id}_{purpose}"
@@ -167,7 +168,7 @@ class TopicMetadataManager:
         followed = self._assignments.find(partition)
         if followed is None or not followed.ready:
             raise MetadataNotReady(
-                f"the remote log metadata of {partition.topic}-{partition.partition} is not read yet"
+                f"the remote log metadata of {partition.topic}-{partition.partition} has not been read yet"
             )
         return followed.cache
 
@@ -175,12 +176,12 @@ class TopicMetadataManager:
 
     async def add(self, metadata: RemoteLogSegmentMetadata) -> None:
         if metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-            raise ValueError(f"a segment begins with COPY_SEGMENT_STARTED, not with {metadata.state.name}")
+            raise ValueError(f"a new segment must be in state COPY_SEGMENT_STARTED, not {metadata.state.name}")
         await self._publish(metadata)
 
     async def update(self, update: RemoteLogSegmentUpdate) -> None:
         if update.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-            raise ValueError("COPY_SEGMENT_STARTED is no update of a segment")
+            raise ValueError("COPY_SEGMENT_STARTED is not an update")
         await self._publish(update)
 
     async def _publish(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> None:
@@ -188,7 +189,7 @@ class TopicMetadataManager:
 
         producer, partition = self._producer, event.segment_id.partition
         if producer is None:
-            raise RemoteLogMetadataError("the remote log metadata has not begun, or has ended")
+            raise RemoteLogMetadataError("the remote log metadata manager is not running")
         number = metadata_partition(partition, self._settings.partitions)
         try:
             written = await producer.send(REMOTE_LOG_METADATA_TOPIC, serialize(event), partition=number)
@@ -197,7 +198,8 @@ class TopicMetadataManager:
         await self._consumed(partition, Offset(written.offset))
 
     async def _consumed(self, partition: TopicIdPartition, offset: Offset) -> None:
-        """Until the own consumer is past ``offset``; at once where the partition is not assigned (any more)."""
+        """Wait until this broker's consumer is past ``offset``; returns at once if the partition is not assigned (any
+        more)."""
         followed = self._assignments.find(partition)
         if followed is None:
             return
@@ -207,8 +209,8 @@ class TopicMetadataManager:
                     await followed.wait_moved()
         except TimeoutError:
             raise RemoteLogMetadataError(
-                f"offset {offset} of the metadata of {partition.topic}-{partition.partition} was written, but not read "
-                f"within {self._settings.consume_wait:g} s"
+                f"offset {offset} of the metadata of {partition.topic}-{partition.partition} was written, but "
+                f"not read back within {self._settings.consume_wait:g} s"
             ) from None
         if self._producer is None:
-            raise RemoteLogMetadataError("the remote log metadata has ended")
+            raise RemoteLogMetadataError("the remote log metadata manager was stopped")

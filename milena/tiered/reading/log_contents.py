@@ -1,4 +1,4 @@
-"""What a log in the tier holds, found by reading all of it: offsets, epochs, checksums."""
+"""The contents of a segment's log in the tier, found by reading all of it: offsets, epochs, checksums."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.store.remote_storage import RemoteStorage
 
 PIECE: Final = 4 << 20
-"""Bytes that are fetched at a time."""
+"""Bytes per fetch."""
 
 
 class DamagedLog(ValueError):
-    """From here on nothing can be read. The text says where and why."""
+    """The log cannot be read from here on. The text says where and why."""
 
 
 @dataclass(slots=True)
 class LogContents:
-    """Offsets are inclusive; None where there is no batch. ``damage``: what is wrong, in words."""
+    """Offsets are inclusive; None if there is no batch. ``damage``: descriptions of what is wrong."""
 
     batches: int = 0
     records: int = 0
@@ -34,7 +34,7 @@ class LogContents:
     size: int = 0
     """Bytes of the whole batches."""
     epochs: list[EpochEntry] = field(default_factory=list)
-    """Each where its records begin here."""
+    """The epochs, each with the offset of its first record here."""
     codecs: set[str] = field(default_factory=set)
     bad_checksums: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
@@ -42,13 +42,13 @@ class LogContents:
     _bases: array[int] = field(default_factory=lambda: array("q"))
 
     def base_offset_at(self, position: int) -> int | None:
-        """Of the batch that begins at ``position``."""
+        """The base offset of the batch that begins at ``position``; None if none begins there."""
         index = bisect_left(self._positions, position)
         found = index < len(self._positions) and self._positions[index] == position
         return self._bases[index] if found else None
 
     def take(self, position: int, batch: BatchView) -> None:
-        """The next batch."""
+        """Add the next batch."""
         if not batch.is_valid:
             self.bad_checksums.append(f"the batch at position {position}, offset {batch.base_offset}")
         if self.last_offset is not None and batch.base_offset <= self.last_offset:
@@ -81,9 +81,9 @@ def _codec(batch: BatchView) -> str:
 async def batches_of(
     storage: RemoteStorage, metadata: RemoteLogSegmentMetadata
 ) -> AsyncIterator[tuple[int, BatchView]]:
-    """(position, batch) of a segment's log in the tier. Checksums are not checked.
+    """(position, batch) of a segment's log in the tier. Checksums are not verified.
 
-    Raises RemoteStorageError; DamagedLog where the bytes are no batches or end within one.
+    Raises RemoteStorageError; DamagedLog if the bytes are not batches or end inside one.
     """
     held, position, fetched = bytearray(), 0, 0
     while position < metadata.size:
@@ -94,7 +94,7 @@ async def batches_of(
             raise DamagedLog(f"no batch at position {position}: {error}") from None
         if size is None or size > len(held):
             if fetched >= metadata.size or (size or 0) > metadata.size - position:
-                raise DamagedLog(f"the {metadata.size - position} bytes at position {position} are no whole batch")
+                raise DamagedLog(f"the {metadata.size - position} bytes at position {position} are not a whole batch")
             wanted = max(PIECE, (size or 0) - len(held))
             part = await storage.fetch(metadata, fetched, fetched + wanted - 1)
             held += await part.read()

@@ -1,8 +1,8 @@
-"""The readers of a broker's tier: so many reads at a time, so many more that wait, no more (docs/kafka-semantics.md:
+"""The pool of readers of a broker's tier: it bounds the concurrent reads and the queued ones (docs/kafka-semantics.md:
 Tasks of the tier, Remote fetches).
 
-Who asks for what is being read already shares that read: a client that tries again after its time was up takes no
-second place from others, and comes to a slow store's answer in the end.
+Requests for the same data share one read: a client that retries after a time-out does not occupy a second reader, and
+gets a slow store's answer in the end.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from milena.tiered.store.remote_storage import cancelled_calls
 _POOL: Final = "kafka_log_remote_remotestoragethreadpool"
 
 
-class Reader(Protocol):
-    """Who waits for a read."""
+class RemoteReadWaiter(Protocol):
+    """A caller that waits for a read."""
 
     def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
-        """Must not raise."""
+        """Called with the result or the error. Must not raise."""
         ...
 
 
@@ -32,13 +32,13 @@ class _Reading:
     __slots__ = ("readers", "started", "task")
 
     def __init__(self) -> None:
-        self.readers: dict[Reader, None] = {}
+        self.readers: dict[RemoteReadWaiter, None] = {}
         self.started = False
         self.task: TaskHandle | None = None
 
 
 class ReaderPool:
-    """For use on the loop only."""
+    """To be used on the loop only."""
 
     def __init__(self, tier: Tier, metrics: Metrics) -> None:
         self._tier = tier
@@ -46,21 +46,24 @@ class ReaderPool:
         self._places = Pool(lambda: tier.get("remote.log.reader.threads"))
         self._readings: dict[Hashable, _Reading] = {}
         self._stopped = False
-        metrics.gauge(f"{_POOL}_remotelogreadertaskqueuesize", lambda: self.waiting, "Reads that wait for a reader.")
+        metrics.gauge(
+            f"{_POOL}_remotelogreadertaskqueuesize", lambda: self.waiting, "Reads that wait for a free reader."
+        )
         metrics.gauge(
             f"{_POOL}_remotelogreaderavgidlepercent",
             lambda: self._places.idle_share,
-            "Share of the tier's readers that are free, 0 to 1.",
+            "Share of the tier's readers that are idle, 0 to 1.",
         )
 
     @property
     def waiting(self) -> int:
         return sum(not one.started for one in self._readings.values())
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[Any]], reader: Reader) -> None:
-        """Do ``work``, unless the same ``key`` is being worked on, and tell ``reader`` what came of it, never at once.
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[Any]], reader: RemoteReadWaiter) -> None:
+        """Run ``work``, or join a running read with the same ``key``, and call ``reader`` with the result, never before
+        this returns.
 
-        Raises KafkaError UNKNOWN_SERVER_ERROR where too much waits already, REPLICA_NOT_AVAILABLE after ``stop``.
+        Raises KafkaError UNKNOWN_SERVER_ERROR if too many reads are queued, REPLICA_NOT_AVAILABLE after ``stop``.
         """
         if self._stopped:
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE)
@@ -70,13 +73,13 @@ class ReaderPool:
             if len(self._readings) >= tier.get("remote.log.reader.threads") + tier.get(
                 "remote.log.reader.max.pending.tasks"
             ):
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "too many reads wait for the remote storage")
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "too many reads of the remote storage are queued")
             reading = self._readings[key] = _Reading()
             reading.task = self._tasks.spawn(self._run(key, reading, work), name="remote read")
         reading.readers[reader] = None
 
-    def leave(self, key: Hashable, reader: Reader) -> None:
-        """``reader`` waits no more. A read that nobody waits for is not begun; one that was goes on."""
+    def leave(self, key: Hashable, reader: RemoteReadWaiter) -> None:
+        """``reader`` does not wait any more. A queued read without waiters is dropped; a started one continues."""
         reading = self._readings.get(key)
         if reading is None or reading.readers.pop(reader, self) is self or reading.readers or reading.started:
             return
@@ -85,7 +88,7 @@ class ReaderPool:
         del self._readings[key]
 
     async def stop(self) -> None:
-        """End all reads; nobody is told."""
+        """Cancel all reads, without calling their waiters."""
         self._stopped = True
         await self._tasks.stop()
         self._readings.clear()

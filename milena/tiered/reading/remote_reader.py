@@ -1,9 +1,9 @@
-"""Reading a log below its first local record: Kafka's RemoteLogReader (docs/kafka-semantics.md: Remote fetches,
-Aborted transactions).
+"""Reads a log below its local log start: Kafka's RemoteLogReader (docs/kafka-semantics.md: Remote fetches, Aborted
+transactions).
 
-A segment serves the offsets that it holds in the epoch that the reader's log gives to them, and no further than that
-epoch lasts there. An epoch begins where its leader's log ended, so at the border of a batch in every copy, and what is
-served ends there. A batch that reaches across such a border is damage, and refused.
+A segment serves the offsets that it contains in the epoch that the reader's log has for them, up to the end of that
+epoch there. An epoch begins at its leader's log end, so at a batch border in every copy, and the served range ends
+there. A batch that spans such a border is corrupt and rejected.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemo
 READY_WAIT: Final = 0.1
 """Seconds that a read waits for the metadata."""
 NEAR_END: Final = 16 << 20
-"""Bytes before a segment's end from where on a sequential reader's next one is expected."""
+"""Bytes before a segment's end at which a sequential reader's next segment is prefetched."""
 STEP: Final = 4 << 20
-"""Bytes after which it is expected again: not all of it may have found room."""
+"""Bytes after which the prefetch is repeated: the first one may have been limited by memory."""
 MOST_READERS: Final = 1000
 
 
 class RemoteRead(NamedTuple):
-    """What one fetch wants of one partition. ``upper`` (exclusive) is what its reader may see at most."""
+    """A fetch's request for one partition. ``upper`` (exclusive) is the highest offset that its reader may see."""
 
     offset: Offset
     max_bytes: int
     min_one: bool
-    """Whether a first batch larger than ``max_bytes`` comes whole, instead of not at all."""
+    """Whether a first batch larger than ``max_bytes`` is returned whole, instead of nothing."""
     upper: Offset
     committed: bool
 
 
 class RemoteRecords(NamedTuple):
-    """Bytes that begin with the batch that holds the offset; the last batch may be cut."""
+    """Bytes that begin with the batch that contains the offset; the last batch may be incomplete."""
 
     records: Part
     length: int
     aborted: tuple[tuple[int, int], ...] | None
-    """(producer id, first offset) for readers of committed records."""
+    """(producer id, first offset) for read_committed readers."""
 
 
 class RemoteLogReader:
-    """Reads for all partitions of a broker."""
+    """Reads from the tier for all partitions of a broker."""
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
         self.segments = SegmentReader(tier.storage, tier.indexes)
         self._heads: OrderedDict[UUID, int] = OrderedDict()
-        """Where somebody has read up to in a segment (bytes)."""
+        """The position (bytes) up to which a segment was last read."""
         self._untouched: OrderedDict[TopicIdPartition, _Untouched] = OrderedDict()
 
     async def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
@@ -73,9 +73,9 @@ class RemoteLogReader:
         return metadata.cache(partition)
 
     async def read(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
-        """What the tier has at the offset; None where from there on up to the first local record there is none.
+        """The tier's records at the offset; None if there are none between it and the local log start.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE where no segment serves the offset, and what is in ``tier.FAILURES``.
+        Raises KafkaError OFFSET_OUT_OF_RANGE if no segment serves the offset, and the errors in ``tier.FAILURES``.
         """
         at = read.offset
         refused: dict[UUID, Exception] = {}
@@ -91,17 +91,17 @@ class RemoteLogReader:
             except RetriableRemoteStorageError:
                 raise
             except (RemoteStorageError, CorruptBatch) as error:
-                refused[served.segment.id] = error  # lost or damaged: another leader may have copied the same
+                refused[served.segment.id] = error  # lost or damaged: another leader may have copied the same records
                 continue
             if records is not None:
                 return records
-            at = Offset(served.last + 1)  # a hole, as compaction leaves them (KAFKA-15388)
+            at = Offset(served.last + 1)  # a gap, as compaction leaves them (KAFKA-15388)
         return None
 
     async def _read_in(
         self, served: ServedSegment, at: Offset, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead
     ) -> RemoteRecords | None:
-        """What one segment has at the offset, None where it has none up to its end."""
+        """One segment's records at the offset; None if it has none up to its end."""
         found = await self.segments.find(served.segment, at, read.max_bytes)
         if found is None or found[1].base_offset > served.last:
             return None
@@ -117,7 +117,7 @@ class RemoteLogReader:
         return RemoteRecords(window.part(batch.position, length), length, aborted)
 
     async def _end(self, served: ServedSegment, batch: ScannedBatch, max_bytes: int) -> int:
-        """The position up to which the segment may be served from ``batch`` on."""
+        """The position up to which the segment may be served, from ``batch`` on."""
         segment = served.segment
         if served.last >= segment.end_offset:
             return segment.size
@@ -139,7 +139,7 @@ class RemoteLogReader:
     def _note_head(
         self, partition: TopicIdPartition, log: PartitionLog, served: ServedSegment, position: int, length: int
     ) -> None:
-        """Let the store prepare the next segment for a sequential reader."""
+        """Let the store prefetch the next segment for a sequential reader."""
         segment, end = served.segment, position + length
         before = self._heads.pop(segment.id, 0)
         self._heads[segment.id] = end
@@ -157,10 +157,11 @@ class RemoteLogReader:
     async def _aborted(
         self, partition: TopicIdPartition, log: PartitionLog, served: ServedSegment, end: int, read: RemoteRead
     ) -> tuple[tuple[int, int], ...] | None:
-        """The aborted transactions of what was read: up to ``end``, a position, and after the read's offset.
+        """The aborted transactions of the records read: up to ``end`` (a position), and after the read's offset.
 
-        A segment tells of those whose markers it serves. What ended beyond, even if it began before, ended otherwise in
-        this log, and says nothing of what is stable here either."""
+        A segment provides the transactions whose markers it serves. Transactions that ended after the served range,
+        even if they began in it, may have ended differently in this log, and do not affect its last stable offset.
+        """
         if not read.committed:
             return None
         upper = Offset(min(await self.segments.offset_after(served.segment, end), served.last + 1))
@@ -180,8 +181,8 @@ class RemoteLogReader:
     async def _next_with_aborted(
         self, partition: TopicIdPartition, log: PartitionLog, offset: Offset
     ) -> ServedSegment | None:
-        """The next segment, from ``offset`` on, with aborted transactions. A search through thousands of segments
-        without any is not repeated for each fetch."""
+        """The next segment, from ``offset`` on, with aborted transactions. The result is cached: a search through
+        thousands of segments without any is not repeated for each fetch."""
         cache = await self.cache(partition)
         view = _view(cache, log)
         known = self._untouched.get(partition)
@@ -195,13 +196,13 @@ class RemoteLogReader:
 
 
 class _View(NamedTuple):
-    """What decides which segments serve which offsets."""
+    """The state that determines which segments serve which offsets."""
 
     cache: RemoteLogMetadataCache
     changes: int
     epoch: LeaderEpoch | None
     log_end: Offset
-    """As far as it matters: a follower may know segments whose records it does not have yet."""
+    """The log end, as far as it matters: a follower may know segments whose records it does not have yet."""
 
 
 def _view(cache: RemoteLogMetadataCache, log: PartitionLog) -> _View:
@@ -212,7 +213,7 @@ def _view(cache: RemoteLogMetadataCache, log: PartitionLog) -> _View:
 
 
 class _Untouched(NamedTuple):
-    """No segment from ``start`` on up to ``found`` (None: at all) has aborted transactions."""
+    """No segment from ``start`` up to ``found`` (None: the end) has aborted transactions."""
 
     view: _View
     start: Offset

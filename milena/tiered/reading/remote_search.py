@@ -1,4 +1,5 @@
-"""Finding a record by its time in both tiers (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
+"""Finding a record by timestamp in local and remote segments (ListOffsets; docs/kafka-semantics.md: Special
+timestamps)."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 async def first_at_or_after(
     reader: RemoteLogReader, partition: TopicIdPartition, log: PartitionLog, timestamp: int
 ) -> TimedRecord | None:
-    """The first record of the log with ``timestamp`` (ms) or later. Raises what is in ``tier.FAILURES``.
+    """The first record of the log with ``timestamp`` (ms) or later. Raises the errors in ``tier.FAILURES``.
 
-    Segments that are here as well are searched here. Differs from Kafka, which looks no further where the first segment
-    that may have such a record turns out to have none from the log start on.
+    Segments that are also local are searched locally. Differs from Kafka, which stops if the first segment that may
+    contain such a record has none from the log start on.
     """
     at = log.log_start_offset
     while at < log.local_log_start_offset:
@@ -38,7 +39,7 @@ async def first_at_or_after(
 async def _search(segments: SegmentReader, served: ServedSegment, timestamp: int) -> TimedRecord | None:
     segment, start, last = served
     indexes = await segments.indexes(segment)
-    # Where to begin to read: the batch of that offset may have such a record before it.
+    # The start of the search: the batch of that offset may contain such a record before it.
     begin = start if indexes is None else Offset(max(start, indexes.times.lookup(timestamp)))
     async for header in segments.batches(segment, begin):
         if header.base_offset > last:

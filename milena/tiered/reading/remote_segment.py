@@ -1,7 +1,7 @@
-"""Finding batches in one segment of the tier: index, a range of bytes, headers.
+"""Finding batches in one segment of the tier: by index, a range of bytes, and batch headers.
 
-Where the indexes cannot be used, batches are found from the segment's beginning on; how far one has come is remembered,
-so that a sequential reader goes through the segment once.
+If the indexes cannot be used, the segment is scanned from its start; the position reached is cached, so that a
+sequential reader scans the segment once.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from milena.tiered.store.remote_storage import (
 from milena.tiered.store.segment_indexes import SegmentIndexes
 
 SCAN: Final = 256 << 10
-"""Bytes that are read at once where no index says how far to look."""
+"""Bytes per read if no index limits the range."""
 MOST_SCANNED: Final = 256
-"""Segments without indexes of which it is known how far they were scanned."""
+"""The number of segments without usable indexes whose scan position is cached."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Bytes ``[start, end)`` of a stored log that can be had without waiting."""
+class SegmentWindow:
+    """Bytes ``[start, end)`` of a stored log that are available without waiting."""
 
     start: int
     end: int
@@ -51,31 +51,32 @@ class Window:
         return bytes(self.source[position - self.start : position - self.start + length])
 
     def part(self, position: int, length: int) -> Part:
-        """Of these bytes, for the network."""
+        """A part of these bytes for the network."""
         if isinstance(self.source, FileRange):
             return self.source.part(position, length)
         return self.source[position - self.start : position - self.start + length]
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
-        """The batches that begin here, as far as their headers lie within. Raises CorruptBatch, OSError."""
+        """The batches from ``position`` on whose headers are inside the window. Raises CorruptBatch, OSError."""
         return scan_batches(self, position, self.end, chunk=LOOKUP_CHUNK, whole=False)
 
 
 class BatchOrder:
-    """Checks that the batches of a stored log follow each other, within the offsets of its segment.
+    """Checks that the batches of a stored log are consecutive, and within the offsets of its segment.
 
-    A base offset is not in the batch's checksum, and an object may be another segment's."""
+    A batch's checksum does not cover its base offset, and an object may be another segment's.
+    """
 
     __slots__ = ("_last", "_place", "_segment")
 
     def __init__(self, segment: RemoteLogSegmentMetadata, place: Place | None = None) -> None:
-        """``place``: what the index says of some of them."""
+        """``place``: the index entry that applies to some of them."""
         self._segment = segment
         self._place = place
         self._last = -1
 
     def check(self, batch: ScannedBatch) -> None:
-        """The next batch. Raises CorruptBatch."""
+        """Check the next batch. Raises CorruptBatch."""
         segment = self._segment
         if batch.base_offset < segment.start_offset or batch.last_offset > segment.end_offset:
             raise CorruptBatch(
@@ -102,25 +103,25 @@ class SegmentReader:
         self._storage = storage
         self._indexes = indexes
         self._scanned: OrderedDict[UUID, tuple[Offset, int]] = OrderedDict()
-        """An offset, and the position of its batch, of segments whose indexes are of no use."""
+        """An offset and the position of its batch, of segments without usable indexes."""
         self._log = get_logger("remote-log-reader")
 
-    async def window(self, segment: RemoteLogSegmentMetadata, start: int, length: int) -> Window:
+    async def window(self, segment: RemoteLogSegmentMetadata, start: int, length: int) -> SegmentWindow:
         wanted = max(length, HEADER_SIZE)
         found = await self._storage.fetch(segment, start, start + wanted - 1)
         if found.length < min(wanted, segment.size - start):
             raise CorruptBatch(
-                f"the log of segment {segment.id} ends at {start + found.length}, its metadata says {segment.size}"
+                f"the log of segment {segment.id} ends at {start + found.length}, but its metadata says {segment.size}"
             )
         source = found.file if found.file is not None else memoryview(await found.read())
-        return Window(start, start + found.length, source)
+        return SegmentWindow(start, start + found.length, source)
 
     async def indexes(self, segment: RemoteLogSegmentMetadata) -> SegmentIndexes | None:
-        """None where those in the store are missing or damaged. To be used before the next await."""
+        """None if those in the store are missing or damaged. To be used before the next await."""
         try:
             return await self._indexes.get(segment)
         except (CorruptRemoteIndex, RemoteResourceNotFound) as error:
-            if segment.id not in self._scanned:  # told once, not with each read
+            if segment.id not in self._scanned:  # logged once, not with each read
                 self._note_scanned(segment, segment.start_offset, 0)
                 self._log.warning(
                     "remote indexes cannot be used",
@@ -133,10 +134,10 @@ class SegmentReader:
 
     async def find(
         self, segment: RemoteLogSegmentMetadata, offset: Offset, wanted: int = 0
-    ) -> tuple[Window, ScannedBatch] | None:
-        """The first batch that ends at ``offset`` or later, and a window with its header and, as far as they are there,
-        ``wanted`` bytes from it on. None where the segment has no such batch. Holes, as compaction leaves them, are
-        told from damage by their neighbours."""
+    ) -> tuple[SegmentWindow, ScannedBatch] | None:
+        """The first batch that ends at ``offset`` or later, and a window with its header and up to ``wanted`` bytes of
+        it. None if the segment has no such batch. Gaps, as compaction leaves them, are distinguished from damage by the
+        neighbouring batches."""
         indexes = await self.indexes(segment)
         place = None if indexes is None else indexes.offsets.between(offset)
         order = BatchOrder(segment, place)
@@ -166,8 +167,8 @@ class SegmentReader:
         return None
 
     async def _check_hole(self, segment: RemoteLogSegmentMetadata, place: Place | None, end: int) -> None:
-        """Look again, from before the indexed batch, at those up to ``end`` and the one after it. Raises CorruptBatch
-        where they do not follow each other: then it is no hole that was found."""
+        """Read the batches again, from before the indexed one up to ``end`` and the one after it. Raises CorruptBatch
+        if they are not consecutive: then the gap is damage."""
         indexes = await self.indexes(segment)
         position = 0
         if indexes is not None and place is not None and place.indexed is not None:
@@ -183,7 +184,7 @@ class SegmentReader:
                 raise CorruptBatch(f"{segment.size - position} bytes at {position} are less than a batch header")
 
     async def batches(self, segment: RemoteLogSegmentMetadata, offset: Offset) -> AsyncIterator[ScannedBatch]:
-        """Those that end at ``offset`` or later, in order."""
+        """The batches that end at ``offset`` or later, in order."""
         found = await self.find(segment, offset, SCAN)
         order = BatchOrder(segment)
         while found is not None:
@@ -207,14 +208,14 @@ class SegmentReader:
         return BatchView(memoryview(window.pread(header.size, header.position)))
 
     async def offset_after(self, segment: RemoteLogSegmentMetadata, position: int) -> Offset:
-        """An offset that no batch before ``position`` has, as small as the index lets one say
-        (docs/kafka-semantics.md: Aborted transactions)."""
+        """An offset that no batch before ``position`` reaches, as low as the index permits (docs/kafka-semantics.md:
+        Aborted transactions)."""
         indexes = await self.indexes(segment)
         found = None if indexes is None else indexes.offsets.first_after_position(position)
         return Offset(segment.end_offset + 1 if found is None else found)
 
     async def aborted(self, segment: RemoteLogSegmentMetadata) -> list[AbortedTxn]:
-        """The transactions aborted by markers in the segment."""
+        """The transactions whose abort markers are in the segment."""
         indexes = await self.indexes(segment)
         if indexes is not None:
             return indexes.aborted
@@ -229,7 +230,7 @@ class SegmentReader:
             raise RemoteStorageError(str(error)) from error
 
     def expect(self, segment: RemoteLogSegmentMetadata) -> None:
-        """A reader will soon come to this segment."""
+        """A reader will soon reach this segment."""
         self._storage.expect(segment)
         self._indexes.expect(segment)
 
@@ -244,7 +245,7 @@ class SegmentReader:
             self._scanned.popitem(last=False)
 
 
-def _following(segment: RemoteLogSegmentMetadata, window: Window, batch: ScannedBatch) -> ScannedBatch | None:
-    """The batch after ``batch``, if its header lies in the window."""
+def _following(segment: RemoteLogSegmentMetadata, window: SegmentWindow, batch: ScannedBatch) -> ScannedBatch | None:
+    """The batch after ``batch``, if its header is inside the window."""
     after = batch.position + batch.size
     return None if after >= segment.size or after + HEADER_SIZE > window.end else next(window.headers(after), None)

@@ -1,4 +1,4 @@
-"""The logs of brokers that are to serve a restored tier: they begin in the tier, and nothing of them is local."""
+"""Creates the logs of the brokers of a restored cluster: they begin in the tier, and have no local records."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from milena.tiered.segments.segment_metadata import (
 )
 
 FIRST_EPOCH: Final = LeaderEpoch(0)
-"""In which the metadata topic's records are written."""
+"""The leader epoch of the metadata topic's records."""
 BATCH_BYTES: Final = 512 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A topic as brokers will have it: which of them host each partition, and its own configuration."""
+    """A topic's placement: which brokers host each partition, and the topic's own configuration."""
 
     topic: RestoredTopic
     replicas: Sequence[tuple[int, ...]]
@@ -43,7 +43,7 @@ class Placed:
 
 
 def events_of(segment: RemoteLogSegmentMetadata) -> Iterator[MetadataEvent]:
-    """What has to be told of a segment, so that whoever reads it knows it in its state."""
+    """The events that bring a reader of the metadata to the segment's state."""
     states = RemoteLogSegmentState
     yield RemoteLogSegmentMetadata(
         segment.segment_id,
@@ -65,7 +65,7 @@ def events_of(segment: RemoteLogSegmentMetadata) -> Iterator[MetadataEvent]:
 
 
 def metadata_batches(topics: Iterable[RestoredTopic], partitions: int, now_ms: int) -> dict[int, list[bytes]]:
-    """The batches of each partition of the metadata topic that tell of all segments of ``topics``."""
+    """The batches of each partition of the metadata topic that describe all segments of ``topics``."""
     values: dict[int, list[bytes]] = {}
     for topic in topics:
         for log in topic.logs.values():
@@ -96,7 +96,7 @@ async def write_broker(
     batches: Mapping[int, Sequence[bytes]],
     now: int,
 ) -> list[UUID]:
-    """Make a broker's log directories, as if it had been stopped in order at ``now`` (ms); their ids.
+    """Create a broker's log directories, as after a clean shutdown at ``now`` (ms); returns their ids.
 
     Raises OSError, DirectoryError, KafkaError.
     """

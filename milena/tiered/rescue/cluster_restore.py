@@ -1,7 +1,7 @@
-"""What becomes of a tier whose cluster is gone: the topics and logs that can be made of it again.
+"""Plans the restoration of a cluster from its tier: the topics and logs that can be recovered.
 
-A log's leader epochs are those of the replicas that are left, or those that the tier holds itself, and it ends where
-the tier does. What else is in the tier stays listed: the new leader cleans it up as the old one would have.
+A log's leader epochs are those of the remaining replicas, or those stored in the tier, and it ends where the tier does.
+Other segments in the tier remain listed: the new leader deletes them as the old one would have.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ ReplicaLineage = Callable[[TopicIdPartition], Awaitable[Lineage | None]]
 
 
 class CannotRestore(ValueError):
-    """The tier, or what was asked for, leaves no way to go on; the text says what to do."""
+    """The restoration is not possible as requested; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a person has decided."""
+    """The user's decisions."""
 
     topics: Mapping[str, UUID | None] = field(default_factory=dict)
-    """Names, with the id where there are several; empty: all."""
+    """Topic names, with the id if several topics have the name; empty: all."""
     partitions: Mapping[str, int] = field(default_factory=dict)
-    """How many a topic has, where the tier does not show it."""
+    """The number of partitions of a topic, if the tier does not show it."""
     skip_gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredLog:
-    """One partition: ``log_start`` lies in the tier, the log goes on at ``lineage.log_end``."""
+    """One partition: ``log_start`` is in the tier, the log continues at ``lineage.log_end``."""
 
     partition: TopicIdPartition
     segments: Sequence[RemoteLogSegmentMetadata]
     lineage: Lineage
     log_start: Offset
     leader_epoch: LeaderEpoch
-    """Above all that were ever seen in the tier."""
+    """The next leader epoch: above all epochs seen in the tier."""
     producers: bytes
-    """Their snapshot at the end of the log."""
+    """The producer snapshot at the end of the log."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class RestoredTopic:
 
 @dataclass(slots=True)
 class Restoration:
-    """All that will be there again. ``notes``: what a person should know."""
+    """Everything that will be restored. ``notes``: information for the user."""
 
     topics: list[RestoredTopic] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -80,8 +80,8 @@ class Restoration:
 async def plan(
     storage: RemoteStorage, history: MetadataHistory | None, of_replicas: ReplicaLineage, wishes: Wishes
 ) -> Restoration:
-    """Look through the tier. What ``history`` does not tell of is read whole, to find where each segment ends; without
-    it that is everything.
+    """Plan from the tier's contents. Segments that are not in ``history`` are read whole, to find where each ends;
+    without a history that is every segment.
 
     Raises CannotRestore, RemoteStorageError.
     """
@@ -109,12 +109,12 @@ async def plan(
                 topic.logs[partition.partition] = log
         result.topics.append(topic)
     if not result.topics:
-        raise CannotRestore("there is no segment in the tier")
+        raise CannotRestore("the tier contains no segment")
     return result
 
 
 def _unread(history: MetadataHistory) -> Iterator[str]:
-    """What could not be read of the metadata topic; it may have told of anything."""
+    """The unreadable parts of the metadata topic, which may have concerned any segment."""
     for number, found in groupby(history.unreadable, key=lambda one: one.number):
         first, *others = found
         more = f", and {len(others)} more there" if others else ""
@@ -122,7 +122,7 @@ def _unread(history: MetadataHistory) -> Iterator[str]:
 
 
 def _chosen(known: set[TopicIdPartition], wishes: Wishes) -> dict[str, UUID]:
-    """One id for each topic, by name."""
+    """One topic id for each name."""
     ids: dict[str, set[UUID]] = {}
     for one in known:
         ids.setdefault(one.topic, set()).add(one.topic_id)
@@ -150,7 +150,7 @@ def _name(partition: TopicIdPartition) -> str:
 def _served(
     partition: TopicIdPartition, found: Restorable, lineage: Lineage, wishes: Wishes, notes: list[str]
 ) -> tuple[Offset, Offset]:
-    """The offsets that the log will have. Raises CannotRestore where there are gaps that nobody wants to pass over."""
+    """The offsets that the log will have. Raises CannotRestore if there are gaps that the user has not accepted."""
     every = served_runs(lineage, readable(found.segments))
     runs = [run for run in every if run[1] >= (lineage.log_start or 0)] or every[-1:]
     missing = [(before[1] + 1, after[0] - 1) for before, after in pairwise(runs)]
@@ -174,7 +174,7 @@ def _served(
 async def _log(
     storage: RemoteStorage, partition: TopicIdPartition, found: Restorable, wishes: Wishes, notes: list[str]
 ) -> RestoredLog | None:
-    """None where nothing in the tier can be read."""
+    """None if nothing of the partition in the tier can be read."""
     lineage, segments = found.lineage, found.segments
     if lineage is None or not served_runs(lineage, readable(segments)):
         notes.append(f"{_name(partition)}: nothing in the tier can be read, the partition will be empty")
@@ -204,5 +204,5 @@ async def _log(
 
 
 def open_transactions(snapshot: bytes) -> list[tuple[ProducerId, ProducerEntry]]:
-    """The producers that a valid snapshot has in a transaction."""
+    """The producers with an open transaction in a valid snapshot."""
     return [(producer, entry) for producer, entry in decode_snapshot(snapshot) if entry.txn_first_offset is not None]

@@ -1,4 +1,4 @@
-"""Which leader epochs a partition's log had, told without a broker: by the replicas' folders, or by the tier alone."""
+"""Finds the leader epochs of a partition's log without a broker: from the replicas' folders, or from the tier."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Lineage:
     epochs: tuple[EpochEntry, ...]
     log_end: Offset
     source: str
-    """Where this is known from, in words."""
+    """The source of this knowledge, for messages."""
     log_start: Offset | None = None
-    """None where nobody has noted it."""
+    """None if no file records it."""
 
 
 def readable(segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
@@ -50,7 +50,7 @@ def readable(segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegm
 
 
 def served_runs(lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata]) -> list[tuple[Offset, Offset]]:
-    """The runs of offsets (inclusive, ascending) that ``segments`` serve together."""
+    """The ranges of offsets (inclusive, ascending) that ``segments`` serve together."""
     runs = sorted(
         run for one in segments for run in servable(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
     )
@@ -64,7 +64,7 @@ def served_runs(lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata]) 
 
 
 def lineage_of_replicas(disk: Disk, log_dirs: Sequence[str], partition: TopicIdPartition) -> Lineage | None:
-    """Of the replicas in ``log_dirs`` the one with the newest epoch, as a leader has it; None without any.
+    """The lineage of the replica in ``log_dirs`` with the newest epoch; None if there is no replica.
 
     Blocks. Raises OSError.
     """
@@ -76,7 +76,7 @@ def lineage_of_replicas(disk: Disk, log_dirs: Sequence[str], partition: TopicIdP
 
 
 def _if_there(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:
-    """None where its broker deletes it, or a segment that was listed, meanwhile."""
+    """None if its broker deletes it, or a listed segment of it, meanwhile."""
     try:
         return _of_replica(disk, log_dir, folder, partition)
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def _of_replica(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartiti
 
 
 def _log_end(disk: Disk, path: str, base: int) -> Offset:
-    """Up to where there are whole batches."""
+    """The offset after the last whole batch."""
     file = disk.open(path, read_only=True)
     end = base
     try:
@@ -122,18 +122,19 @@ def _log_start(disk: Disk, log_dir: str, partition: TopicIdPartition) -> Offset 
 
 
 async def stored_epochs(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> list[EpochEntry]:
-    """The leader epochs up to the end of ``segment``, as they were uploaded with it.
+    """The leader epochs up to the end of ``segment``, as uploaded with it.
 
-    Raises RemoteStorageError, RemoteResourceNotFound among them, and CorruptCheckpoint.
+    Raises RemoteStorageError, for example RemoteResourceNotFound, and CorruptCheckpoint.
     """
     return decode_epochs(await storage.fetch_index(segment, IndexType.LEADER_EPOCH))
 
 
 async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSegmentMetadata]) -> Lineage | None:
-    """Of the log that the newest of ``segments`` comes from: the one of the newest epoch that reaches furthest.
+    """The lineage of the log that the newest of ``segments`` comes from: the one with the newest epoch, and the highest
+    end offset.
 
-    Its own checkpoint tells the epochs; where that is lost, those of the segments before it do, as far as they can.
-    Raises RemoteStorageError.
+    The epochs come from its own checkpoint; if that is lost, from the segments before it as far as possible. Raises
+    RemoteStorageError.
     """
     newest = sorted(readable(segments), key=lambda one: (one.epochs[-1].epoch, one.end_offset, one.id.int))
     if not newest:
@@ -158,8 +159,8 @@ async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSe
 
 
 def furthest(of_replicas: Lineage | None, of_tier: Lineage | None) -> Lineage | None:
-    """Of one partition the log that goes on: of the newest epoch, and in this the longer one, since in one epoch there
-    is one log. Replicas may be those of an old copy, or have been behind their leader."""
+    """The lineage that a partition continues with: the one with the newest epoch, and of two with the same one the
+    longer, since an epoch has one log. Replicas may be old copies, or may have lagged behind their leader."""
     if of_replicas is None or of_tier is None:
         return of_replicas or of_tier
     replicas, tier = of_replicas.epochs[-1].epoch, of_tier.epochs[-1].epoch
@@ -171,7 +172,7 @@ def furthest(of_replicas: Lineage | None, of_tier: Lineage | None) -> Lineage | 
 
 
 def _extend(known: LeaderEpochCache, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
-    """Add what is newer in ``segments``."""
+    """Add the newer epochs of ``segments``."""
     for segment in segments:
         for epoch, start in segment.epochs:
             if known.latest is None or epoch > known.latest:
@@ -179,7 +180,7 @@ def _extend(known: LeaderEpochCache, segments: Iterable[RemoteLogSegmentMetadata
 
 
 def starting_at(lineage: Lineage, offset: Offset) -> Lineage:
-    """The same log, where it begins at ``offset``."""
+    """The same log, starting at ``offset``."""
     known = LeaderEpochCache(lineage.epochs)
     known.truncate_from_start(offset)
     return replace(lineage, epochs=tuple(known.entries), log_start=offset)

@@ -1,6 +1,6 @@
-"""The topic ``__remote_log_metadata`` as it lies in log directories, read without a broker.
+"""Reads the topic ``__remote_log_metadata`` from log directories, without a broker.
 
-Of a partition that lies in several directories the longest log counts. What cannot be read is told and passed over.
+If a partition is in several directories, the longest log is used. Unreadable records are reported and skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """A record of the metadata topic, and where it lies there. ``accepted``: it could follow what was known."""
+    """A record of the metadata topic, and its position there. ``accepted``: whether its state transition was valid."""
 
     number: int
     offset: Offset
@@ -39,7 +39,7 @@ class LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What could not be read of a partition of the metadata topic. ``unknown``: a newer broker has written it."""
+    """An unreadable part of a partition of the metadata topic. ``unknown``: a newer broker has written it."""
 
     number: int
     why: str
@@ -48,7 +48,7 @@ class Unreadable:
 
 @dataclass(slots=True)
 class MetadataHistory:
-    """All that the topic says."""
+    """The contents of the whole topic."""
 
     numbers: set[int] = field(default_factory=set)
     """The partitions of the metadata topic that were found."""
@@ -56,10 +56,10 @@ class MetadataHistory:
     events: dict[RemoteLogSegmentId, list[LoggedEvent]] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     newest_ms: int = 0
-    """When the newest event was told of."""
+    """The time of the newest event."""
 
     def deleted(self) -> dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]:
-        """The segments that were in the tier until somebody told that he deletes them."""
+        """The segments that were in the tier until their deletion was announced."""
         found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
         for segment_id, events in self.events.items():
             states = {one.event.state for one in events if one.accepted}
@@ -69,12 +69,12 @@ class MetadataHistory:
         return found
 
     def segments(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
-        """The listed ones, by start offsets."""
+        """The listed segments, by start offset."""
         cache = self.caches.get(partition)
         return [] if cache is None else cache.segments()
 
     def take(self, number: int, offset: Offset, event: MetadataEvent) -> None:
-        """The next record of partition ``number``."""
+        """Add the next record of partition ``number``."""
         segment_id = event.segment_id
         cache = self.caches.get(segment_id.partition)
         if cache is None:
@@ -96,7 +96,7 @@ def metadata_folders(disk: Disk, log_dirs: Iterable[str]) -> dict[int, list[str]
 
 
 def read_history(disk: Disk, log_dirs: Sequence[str]) -> MetadataHistory:
-    """What the metadata topic in ``log_dirs`` says. Blocks. Raises OSError."""
+    """The contents of the metadata topic in ``log_dirs``. Blocks. Raises OSError."""
     history = MetadataHistory()
     shared: dict[TopicIdPartition, TopicIdPartition] = {}
     for number, folders in sorted(metadata_folders(disk, log_dirs).items()):
@@ -127,7 +127,7 @@ class _Log:
 
 
 def _read_log(disk: Disk, number: int, folder: str) -> _Log:
-    """The batches of one replica whose checksums are right. A torn end is that of a log that is being written."""
+    """The batches of one replica with valid checksums. A torn end is normal for a log that is being written."""
     log = _Log()
     names = sorted(name for name in disk.list(folder) if name.endswith(LOG) and offset_of_file(name) is not None)
     for name in names:

@@ -1,4 +1,4 @@
-"""Whether the objects of one stored segment are whole and say the same as its metadata."""
+"""Checks that the objects of one stored segment are complete and agree with its metadata."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from milena.tiered.store.remote_storage import (
 )
 
 Problem = tuple[str, str]
-"""(kind, what is wrong)."""
+"""(kind, description)."""
 
 CRC: Final = "crc"
 TRUNCATED: Final = "truncated"
@@ -38,7 +38,7 @@ MISSING: Final = "missing"
 UNREADABLE: Final = "unreadable"
 
 CLOSINGS: Final = 8
-"""So often, at most, a segment is thought to have been closed and opened again while it was written."""
+"""The maximum number of times that a segment is assumed to have been closed and reopened while it was written."""
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
@@ -50,8 +50,8 @@ async def check_objects(
     stored: StoredSegment,
     contents: LogContents | None = None,
 ) -> list[Problem]:
-    """All that is wrong with a segment that is to be readable. Reads every object whole, the log only where its
-    ``contents`` are not known."""
+    """All problems of a segment that should be readable. Reads every object whole, the log only if its ``contents`` are
+    not known."""
     problems = [(MISSING, f"there is no {suffix}") for suffix in sorted(_wanted(metadata) - stored.objects.keys())]
     found = stored.objects.get(LOG_SUFFIX)
     if found is not None and found < metadata.size:
@@ -91,8 +91,8 @@ def _check_log(metadata: RemoteLogSegmentMetadata, contents: LogContents) -> Ite
 
 
 def wrong_epochs(known: LeaderEpochCache, written: Sequence[EpochEntry]) -> Iterator[EpochEntry]:
-    """Those of a log's batches, oldest first, that are not as ``known`` says. What the log start had passed within a
-    segment when it was copied, as after DeleteRecords, is of no known epoch."""
+    """The epochs of a log's batches, oldest first, that contradict ``known``. Records that were below the log start
+    when the segment was copied, as after DeleteRecords, have no known epoch."""
     earliest = known.earliest
     for index, (epoch, start) in enumerate(written):
         if earliest is not None and start < earliest.start:

@@ -1,4 +1,4 @@
-"""The metadata of a stored segment, told by its own files where nobody else knows it."""
+"""Rebuilds the metadata of a stored segment from its own files."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from milena.tiered.store.remote_storage import (
 )
 
 UNKNOWN_BROKER: Final = NodeId(-1)
-"""Nobody says who copied it."""
+"""The broker id if it is unknown which broker copied the segment."""
 
 
 class NotASegment(ValueError):
-    """These files are no segment that could be read; the text says why."""
+    """These files are not a readable segment; the text says why."""
 
 
 def placeholder(stored: StoredSegment) -> RemoteLogSegmentMetadata:
-    """Enough to fetch its objects. Its offsets and epochs mean nothing yet."""
+    """Metadata that suffices to fetch the objects. Its offsets and epochs are meaningless."""
     start = Offset(stored.start_offset)
     return _segment(stored, start, start, [EpochEntry(LeaderEpoch(0), start)], -1)
 
 
 async def rebuilt(storage: RemoteStorage, stored: StoredSegment) -> tuple[RemoteLogSegmentMetadata, LogContents]:
-    """As it was when its copy was finished, and what the log holds. Only the log must be there: it was the last to
-    appear. The end and the timestamp come from its batches, the epochs from the checkpoint beside them, or from the
-    batches too where that is lost or damaged.
+    """The metadata as it was when the copy finished, and the contents of the log. Only the log is required: it is the
+    last object to appear. The end offset and the timestamp come from its batches, the epochs from the stored
+    checkpoint, or from the batches if that is lost or damaged.
 
     Raises NotASegment, RemoteStorageError.
     """

@@ -1,8 +1,8 @@
-"""Which segments of a tier a new cluster takes: those that the old metadata tells of, and what is missing there from
-the files, which tell of themselves.
+"""Selects the segments of a tier that a restored cluster uses: those in the old metadata, and those whose metadata can
+be rebuilt from their files.
 
-A set of files of which the metadata tells nothing, or only that its copy was begun, is taken where it holds offsets of
-the log that nothing else does. What the metadata says was deleted stays deleted.
+A set of files that the metadata does not mention, or only as a started copy, is used if it serves offsets of the log
+that no other segment does. A segment that was deleted according to the metadata stays deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MEANINGS: Final = {
         "right behind it cannot learn older ones, and waits"
     ),
 }
-"""What it means that an object is lost of a segment whose log is there."""
+"""The consequence if an object other than the log is missing."""
 
 _STATE = RemoteLogSegmentState
 _DELETIONS: Final = frozenset({_STATE.DELETE_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_FINISHED})
@@ -48,15 +48,15 @@ _Run = tuple[Offset, Offset]
 
 @dataclass(slots=True)
 class Restorable:
-    """What there is of one partition."""
+    """The segments of one partition."""
 
     segments: list[RemoteLogSegmentMetadata] = field(default_factory=list)
-    """A readable one has its log in the tier."""
+    """The segments; the log of each readable one is in the tier."""
     lineage: Lineage | None = None
     notes: list[str] = field(default_factory=list)
-    """What a person should know, without the partition's name."""
+    """Information for the user, without the partition's name."""
     unused: list[str] = field(default_factory=list)
-    """Why other segments are not there."""
+    """The reasons why other segments are not used."""
 
     def leave_out(self, segment: UUID, why: str) -> None:
         said = f"segment {to_text(segment)} is left out: {why}"
@@ -71,7 +71,7 @@ async def restorable(
     stored: Sequence[StoredSegment],
     of_replicas: Lineage | None,
 ) -> Restorable:
-    """Look at ``stored``, which is all that the tier has of ``partition``. Raises RemoteStorageError."""
+    """Examine ``stored``, which is everything in the tier for ``partition``. Raises RemoteStorageError."""
     found = Restorable()
     there = {one.segment_id.id: one for one in stored}
     if history is None:
@@ -97,7 +97,7 @@ async def _told(
     there: Mapping[UUID, StoredSegment],
     found: Restorable,
 ) -> None:
-    """What the metadata lists, where it is readable only if its log is there."""
+    """The segments listed in the metadata; a readable one only if its log is in the tier."""
     for segment in history.segments(partition):
         if segment.state not in _DELETIONS and _was_deleted(history, segment.segment_id):
             found.leave_out(segment.id, "the metadata says that it was deleted, and not that this was begun")
@@ -118,7 +118,8 @@ async def _beside(
     of_replicas: Lineage | None,
     found: Restorable,
 ) -> None:
-    """Add what the metadata does not tell of, or not to its end, where the log lacks it. Sets the lineage."""
+    """Add segments that the metadata does not mention, or only as started, if the log lacks their offsets. Sets the
+    lineage."""
     listed = {one.id: one for one in found.segments}
     known = {one.id for one in history.segments(partition)}
     begun = {key: one for key, one in listed.items() if one.state is _STATE.COPY_SEGMENT_STARTED}
@@ -149,14 +150,14 @@ async def _beside(
 
 
 def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
-    """Whether that was told, be it of a segment of which nothing else is."""
+    """Whether the metadata announces its deletion, even if that is all it says of the segment."""
     return any(one.event.state in _DELETIONS for one in history.events.get(segment, ()))
 
 
 async def whole_segments(
     storage: RemoteStorage, stored: Iterable[StoredSegment], found: Restorable
 ) -> list[RemoteLogSegmentMetadata]:
-    """What the sets of files with a whole log say of themselves; the others are noted."""
+    """Rebuilt metadata of the sets of files with a whole log; the others are recorded in ``found``."""
     whole = []
     for one in stored:
         try:
@@ -175,7 +176,7 @@ async def whole_segments(
 def ended(
     begun: RemoteLogSegmentMetadata | None, stored: RemoteLogSegmentMetadata, found: Restorable
 ) -> RemoteLogSegmentMetadata | None:
-    """A segment as it is after its copy. What was told at the beginning must be what the files hold."""
+    """A started segment in its state after the copy. Its announced metadata must agree with the files."""
     if begun is None:
         return stored
     told, holds = (
@@ -192,8 +193,8 @@ def ended(
 def lacking(
     lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata], candidates: Iterable[RemoteLogSegmentMetadata]
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """Those of ``candidates`` that serve what neither ``segments`` nor the ones before them do; of several with the
-    same offsets one that is of the lineage as a whole."""
+    """The ``candidates`` that serve offsets which neither ``segments`` nor earlier candidates do; of several with the
+    same offsets, one entirely on the lineage."""
 
     def runs_of(one: RemoteLogSegmentMetadata) -> list[_Run]:
         return [
@@ -216,7 +217,7 @@ def lacking(
 
 
 def _is_covered(covered: Sequence[_Run], run: _Run) -> bool:
-    """``covered``: ascending, with offsets between one run and the next."""
+    """``covered``: ascending, with a gap between two runs."""
     index = bisect_right(covered, run[0], key=lambda one: one[0]) - 1
     return index >= 0 and covered[index][1] >= run[1]
 
@@ -240,7 +241,7 @@ def _named(segments: Sequence[RemoteLogSegmentMetadata]) -> str:
 
 
 def _lost_objects(taken: Collection[StoredSegment]) -> Iterator[str]:
-    """What it means that segments are taken which lack something."""
+    """The consequences of missing objects of the segments that are used."""
     for suffix, meaning in MEANINGS.items():
         lacking = [to_text(one.segment_id.id) for one in taken if suffix not in one.objects]
         if lacking:

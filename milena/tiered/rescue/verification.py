@@ -1,8 +1,8 @@
-"""Does a tier hold what its metadata says, and nothing else? Told without a cluster.
+"""Verifies without a cluster that a tier contains what its metadata says, and nothing else.
 
-For each partition: its segments' objects are read whole and compared with the metadata, and what the readable ones
-serve under the log's leader epochs is looked through for gaps and overlaps. Where the metadata is not known, the
-segments are taken for what their files say.
+For each partition, the objects of its segments are read whole and compared with the metadata, and the ranges that the
+readable segments serve under the log's leader epochs are checked for gaps and overlaps. If the metadata is not known,
+it is rebuilt from the segments' files.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ BAD_RECORD: Final = "bad-record"
 TRANSITION: Final = "transition"
 
 UNDER_WAY_MS: Final = 3 * 3_600_000
-"""For so long a copy or a deletion may take: the leader looks each hour for copies that are an hour old (Milena), and
-goes on to delete in each pass. Counted to the newest event, as a cluster that stands still ends nothing."""
+"""The time that a copy or a deletion may take: the leader looks every hour for copies that are an hour old (Milena),
+and retries deletions in each pass. Measured up to the newest event, since a stopped cluster finishes nothing."""
 LOOKS: Final = 3
 
 _STATE = RemoteLogSegmentState
@@ -54,8 +54,8 @@ LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitab
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be. ``what`` is a sentence without the place. ``harmless``: a healthy cluster
-    has it too, as after a change of leaders, or ends it by itself."""
+    """One problem. ``what`` is a sentence without the place. ``harmless``: a healthy cluster can have it too, for
+    example after a change of leaders, or resolves it by itself."""
 
     kind: str
     what: str
@@ -64,7 +64,7 @@ class Finding:
     harmless: bool = False
 
     def place(self) -> str:
-        """The partition and the segment, as people write them; "" for the tier as a whole."""
+        """The partition and the segment, as text; "" for the tier as a whole."""
         if self.partition is None:
             return ""
         name = f"{self.partition.topic}-{self.partition.partition}"
@@ -85,11 +85,11 @@ class Finding:
 
 @dataclass(slots=True)
 class Verification:
-    """What was looked at, and what was found."""
+    """What was checked, and the findings."""
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
-    """The harmless ones."""
+    """The harmless findings."""
     partitions: int = 0
     segments: int = 0
     size: int = 0
@@ -104,10 +104,10 @@ async def verify(
     choose: Choice = lambda known: sorted(known, key=in_order),
     not_tiered: NotTiered = lambda _: None,
 ) -> Verification:
-    """Look at the partitions that ``choose`` takes of those that are known. ``history``: what the metadata topic says,
-    None where that is not known. ``not_tiered``: why a partition should have nothing in the tier, None where it should.
+    """Check the known partitions that ``choose`` selects. ``history``: the contents of the metadata topic, None if
+    unknown. ``not_tiered``: why a partition should have nothing in the tier; None if it should.
 
-    Raises RemoteStorageError where the tier cannot be listed, and what ``choose`` raises.
+    Raises RemoteStorageError if the tier cannot be listed, and the errors of ``choose``.
     """
     result = Verification()
     stored: dict[TopicIdPartition, dict[UUID, StoredSegment]] = {}
@@ -144,8 +144,8 @@ async def verify(
 
 
 async def confirmed(look: Callable[[Set[TopicIdPartition] | None], Awaitable[Verification]]) -> Verification:
-    """What ``look`` finds, where the cluster may be at work meanwhile: what was found is looked at again, with all that
-    is known read anew, and counts where it is found twice. ``look`` is given the partitions, None for all."""
+    """The findings of ``look`` while the cluster may be running: findings are checked again with all metadata read
+    again, and reported if they are found twice. ``look`` is given the partitions, None for all."""
     result = await look(None)
     before = result.findings
     for _ in range(LOOKS):
@@ -244,7 +244,7 @@ def _check_lineage(
     lineage: Lineage,
     deleted: Sequence[RemoteLogSegmentMetadata],
 ) -> Iterator[Finding]:
-    """Under the epochs of the log: what serves nothing, what nobody serves, what two serve."""
+    """Checks under the epochs of the log: segments that serve nothing, offsets in no segment, offsets in two."""
     every = readable(segments)
     serving = []
     for segment in every:
@@ -276,8 +276,8 @@ def _check_lineage(
 def _lacking(
     lineage: Lineage, begin: Offset, deleted: Sequence[tuple[Offset, Offset]]
 ) -> Iterator[tuple[Offset, Offset]]:
-    """Which of the log's first offsets the tier lacks, where it begins at ``begin``. The note of the log start is
-    behind by up to a minute: the log's first epoch begins there too, and what was ``deleted`` lies before it."""
+    """The first offsets of the log that the tier lacks if it begins at ``begin``. The recorded log start may be a
+    minute old: the log's first epoch also begins there, and everything ``deleted`` is before it."""
     at = max(lineage.log_start or Offset(0), lineage.epochs[0].start)
     for first, last in deleted:
         if last >= at:

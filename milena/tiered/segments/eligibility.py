@@ -1,4 +1,4 @@
-"""Which local segments are to be copied to the tier (docs/kafka-semantics.md: Copy eligibility)."""
+"""Selects the local segments to copy to the tier (docs/kafka-semantics.md: Copy eligibility)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple
 from milena.protocol.types import Offset
 
 
-class Candidate(NamedTuple):
-    """A closed segment from ``base`` to the offset before ``end``."""
+class CandidateSegment(NamedTuple):
+    """A closed segment with offsets ``base`` (inclusive) to ``end`` (exclusive)."""
 
     base: Offset
     end: Offset
 
 
-def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, stable: Offset) -> list[Candidate]:
-    """Segments to copy, oldest first. ``bases``: those of all local segments, the active one last.
+def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, stable: Offset) -> list[CandidateSegment]:
+    """The segments to copy, oldest first. ``bases``: base offsets of all local segments, the active one last.
 
-    ``copied``: the last offset in the tier, -1 for none. A segment counts when the one after it begins at the last
-    stable offset or before: then all its records are committed, and no transaction is open in it.
+    ``copied``: the last offset in the tier, -1 for none. A segment is eligible if the next one begins at or below the
+    last stable offset: then all its records are committed, and no transaction is open in it.
     """
     if stable <= 0 or copied >= stable:
         return []
@@ -30,5 +30,5 @@ def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, st
     for index in range(first, len(bases) - 1):
         if bases[index + 1] > stable:
             break
-        found.append(Candidate(bases[index], bases[index + 1]))
+        found.append(CandidateSegment(bases[index], bases[index + 1]))
     return found

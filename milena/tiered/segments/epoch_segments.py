@@ -1,8 +1,8 @@
-"""The segments of the tier that have records of one leader epoch, found by offset.
+"""An index by offset of the remote segments with records of one leader epoch.
 
-Segments of an epoch hardly ever overlap, but they may: a copy that was given up, or one of each side of an unclean
-election. So they are kept sorted by the first offset that they have of the epoch, and beside each stands the furthest
-offset that it or one before it reaches: a search goes back only as far as something may still reach its offset.
+Segments of an epoch rarely overlap, but they may: after an abandoned copy, or with one copy from each side of an
+unclean election. So they are sorted by their first offset of the epoch, and each has the highest end offset of itself
+and all before it: a search goes back only while an earlier segment can still contain the offset.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _READABLE = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
 class EpochSegments:
-    """The segments of ``epoch``, in whatever state. Their order does not depend on that of their arrival."""
+    """The segments of ``epoch``, in any state. Their order does not depend on the order in which they were added."""
 
     __slots__ = ("_reach", "_segments", "_starts", "epoch", "highest")
 
@@ -35,7 +35,7 @@ class EpochSegments:
         return iter(self._segments)
 
     def at(self, offset: Offset) -> list[RemoteLogSegmentMetadata]:
-        """The readable segments that hold ``offset`` in this epoch, those that begin earlier first."""
+        """The readable segments that contain ``offset`` in this epoch, by start offset."""
         segments, reach, epoch = self._segments, self._reach, self.epoch
         index = bisect_right(self._starts, offset) - 1
         found = []
@@ -48,7 +48,7 @@ class EpochSegments:
         return found
 
     def next_start(self, offset: Offset) -> Offset | None:
-        """The smallest offset above ``offset`` at which a readable segment begins to have records of this epoch."""
+        """The lowest offset above ``offset`` at which a readable segment's records of this epoch begin."""
         for index in range(bisect_right(self._starts, offset), len(self._starts)):
             segment = self._segments[index]
             if segment.state is _READABLE and segment.epoch_end(self.epoch) >= self._starts[index]:
@@ -67,7 +67,7 @@ class EpochSegments:
         self._note(segment)
 
     def replace(self, before: RemoteLogSegmentMetadata, after: RemoteLogSegmentMetadata) -> None:
-        """Put another state of the same segment, with the same offsets, in its place."""
+        """Replace a segment by another state of it with the same offsets."""
         self._segments[self._index(before)] = after
         self._note(after)
 
@@ -89,7 +89,7 @@ class EpochSegments:
         return index
 
     def _renew_reach(self, index: int, *, inserted: bool = False) -> None:
-        """From ``index`` on, up to where nothing changes any more; an inserted one is always to be set."""
+        """Update the highest end offsets from ``index`` on until they do not change; always sets an inserted one."""
         reach = self._reach
         furthest = reach[index - 1] if index else Offset(-1)
         while index < len(reach):

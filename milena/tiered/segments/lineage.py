@@ -1,11 +1,14 @@
-"""Which segments of the tier, and which of their offsets, belong to a leader's log (docs/kafka-semantics.md: Segments
-within the leader epochs).
+"""Lineage: which segments of the tier, and which of their offsets, belong to a leader's log (docs/kafka-semantics.md:
+Segments within the leader epochs).
 
-A leader epoch has one leader, so two logs that hold an offset in the same epoch hold the same record there. After an
-unclean election a segment may agree with the leader's log in some of its offsets only: those are read, and whether the
-segment is on the lineage as a whole decides what retention counts, and which one is read where several hold an offset.
+The **lineage** of a log is its sequence of leader epochs with their start offsets (Kafka's leader-epoch-checkpoint), up
+to its log end. A leader epoch has one leader, so two logs that contain an offset in the same epoch have the same record
+there. A segment is on the lineage if its epochs are those of the log. After an unclean election only some offsets of a
+segment may be on the lineage: those are served; whether the segment is entirely on it determines whether it counts for
+retention, and which of several segments with an offset is read.
 
-``leader_epochs`` are those of a ``LeaderEpochCache``, oldest first; from elsewhere they go through ``filtered``.
+``leader_epochs`` are those of a ``LeaderEpochCache``, oldest first; epochs from other sources must go through
+``filtered``.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ _EPOCH = itemgetter(0)
 
 
 def filtered(epochs: Iterable[EpochEntry]) -> list[EpochEntry]:
-    """Without the epochs that have no records: the next one begins where they do. The last one stays."""
+    """Remove epochs without records: the next epoch has the same start offset. The last epoch is kept."""
     every = list(epochs)
     return [entry for entry, after in pairwise(every) if entry.start != after.start] + every[-1:]
 
@@ -31,10 +34,10 @@ def filtered(epochs: Iterable[EpochEntry]) -> list[EpochEntry]:
 def is_within_leader_epochs(
     segment: RemoteLogSegmentMetadata, *, log_end: Offset, leader_epochs: Sequence[EpochEntry]
 ) -> bool:
-    """Whether the segment as a whole is part of the log that ends before ``log_end``.
+    """Whether the whole segment is on the lineage of the log that ends before ``log_end``.
 
-    Its epochs must be the log's, each as long as there; the first may have begun earlier where it is the log's first
-    (the log start has moved since), and the last may go on in the log.
+    Its epochs must be the log's, with the same end offsets; the first may have begun earlier if it is the log's first
+    (the log start has moved since), and the last may continue in the log.
     """
     epochs = filtered(segment.epochs)
     last = epochs[-1].epoch
@@ -60,7 +63,8 @@ def is_within_leader_epochs(
 def servable(
     segment: RemoteLogSegmentMetadata, *, log_end: Offset, leader_epochs: Sequence[EpochEntry]
 ) -> list[tuple[Offset, Offset]]:
-    """The runs (first, last offset) of the segment that are the log's: held in the epoch that the log gives them."""
+    """The ranges (first, last offset) of the segment that are on the lineage: in the epoch that the log has for
+    them."""
     runs: list[tuple[Offset, Offset]] = []
     epochs = segment.epochs
     ends = len(leader_epochs)
@@ -82,7 +86,7 @@ def servable(
 def serving_range(
     segment: RemoteLogSegmentMetadata, offset: Offset, *, log_end: Offset, leader_epochs: Sequence[EpochEntry]
 ) -> tuple[Offset, Offset] | None:
-    """The run around ``offset`` that may be served; None where the segment must not serve it."""
+    """The range around ``offset`` that may be served; None if the segment must not serve it."""
     for first, last in servable(segment, log_end=log_end, leader_epochs=leader_epochs):
         if first <= offset <= last:
             return first, last
@@ -90,7 +94,7 @@ def serving_range(
 
 
 def epoch_at(offset: Offset, leader_epochs: Sequence[EpochEntry]) -> int | None:
-    """Index in ``leader_epochs`` of the epoch that holds ``offset``; None before the first."""
+    """Index in ``leader_epochs`` of the epoch that contains ``offset``; None before the first."""
     index = bisect_left(leader_epochs, offset + 1, key=_START) - 1
     return index if index >= 0 else None
 

@@ -1,4 +1,4 @@
-"""What is known of a segment in the tier, and the states it goes through (KIP-405; docs/kafka-semantics.md: Segment
+"""Metadata of a segment in the tier, and the transitions of its state (KIP-405; docs/kafka-semantics.md: Segment
 states).
 
 ::
@@ -7,7 +7,7 @@ states).
                         |                                                ^
                         +------------------------------------------------+
 
-Only COPY_SEGMENT_FINISHED is read; all but the last are listed.
+Segments are readable in COPY_SEGMENT_FINISHED, and listed in all states but the last.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ TRANSITIONS: Final = {
     _STATE.DELETE_SEGMENT_STARTED: frozenset({_STATE.DELETE_SEGMENT_FINISHED}),
     _STATE.DELETE_SEGMENT_FINISHED: frozenset[RemoteLogSegmentState](),
 }
-"""What may follow a state; None: the segment is not known."""
+"""The allowed next states of a state; None: the segment is not known."""
 
 
 def allowed(before: RemoteLogSegmentState | None, after: RemoteLogSegmentState) -> bool:
-    """Whether ``after`` may follow. The same state again is allowed: a record may come twice."""
+    """Whether ``after`` may follow ``before``. The same state is allowed again: a record may be read twice."""
     return before == after or after in TRANSITIONS[before]
 
 
@@ -62,7 +62,7 @@ class TopicIdPartition:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentId:
-    """One attempt to copy a segment."""
+    """The id of one attempt to copy a segment."""
 
     partition: TopicIdPartition
     id: UUID
@@ -70,7 +70,7 @@ class RemoteLogSegmentId:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentUpdate:
-    """A later state of a segment. ``custom_metadata`` takes the place of what was there."""
+    """A later state of a segment. ``custom_metadata`` replaces the existing one."""
 
     segment_id: RemoteLogSegmentId
     broker_id: NodeId
@@ -81,11 +81,10 @@ class RemoteLogSegmentUpdate:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentMetadata:
-    """A segment in the tier. Offsets are inclusive, times in ms, ``size`` that of the log file in bytes.
+    """A segment in the tier. Offsets are inclusive, times in ms, ``size`` is that of the log file in bytes.
 
-    ``epochs`` are those of its own records, oldest first; the first may stand with the offset at which the epoch
-    began, even before the segment. Raises ValueError where the offsets are impossible or the epochs are missing or
-    not in order.
+    ``epochs`` are those of its own records, oldest first; the start offset of the first may be the start of the epoch,
+    before the segment. Raises ValueError if the offsets are impossible or the epochs are missing or not in order.
     """
 
     segment_id: RemoteLogSegmentId
@@ -117,7 +116,7 @@ class RemoteLogSegmentMetadata:
         return self.segment_id.partition
 
     def updated(self, update: RemoteLogSegmentUpdate) -> RemoteLogSegmentMetadata:
-        """This segment after ``update``. Raises ValueError where that is about another segment."""
+        """This segment after ``update``. Raises ValueError if the update is for another segment."""
         if update.segment_id != self.segment_id:
             raise ValueError(f"{update.segment_id} is not {self.segment_id}")
         return RemoteLogSegmentMetadata(
@@ -135,11 +134,11 @@ class RemoteLogSegmentMetadata:
         )
 
     def epoch_start(self, epoch: LeaderEpoch) -> Offset:
-        """First offset of ``epoch`` here. Raises KeyError where the segment has no record of it."""
+        """First offset of ``epoch`` here. Raises KeyError if the segment has no record of it."""
         return max(self.epochs[self._index(epoch)].start, self.start_offset)
 
     def epoch_end(self, epoch: LeaderEpoch) -> Offset:
-        """Last offset of ``epoch`` here; before its first one where it has no record. Raises KeyError as above."""
+        """Last offset of ``epoch`` here; lower than its first one if it has no record. Raises KeyError as above."""
         after = self._index(epoch) + 1
         return Offset(self.epochs[after].start - 1) if after < len(self.epochs) else self.end_offset
 

@@ -1,4 +1,4 @@
-"""What the tier holds of a log, told from the log's leader epochs (docs/kafka-semantics.md: Copy eligibility,
+"""Which offsets of a log are in the tier, according to its leader epochs (docs/kafka-semantics.md: Copy eligibility,
 Highest remote offset)."""
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 
 
 class Listing(Protocol):
-    """What is asked of the segments of one partition: part of the metadata cache."""
+    """The part of the metadata cache that is used here."""
 
     def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
         """The last offset of ``epoch`` that was ever copied."""
         ...
 
     def segments_of_epoch(self, epoch: LeaderEpoch) -> Sequence[RemoteLogSegmentMetadata]:
-        """In any state but DELETE_SEGMENT_FINISHED, by start offset."""
+        """In any state except DELETE_SEGMENT_FINISHED, by start offset."""
         ...
 
     def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
-        """All of them, by start offset."""
+        """All segments, by start offset."""
         ...
 
 
@@ -35,10 +35,10 @@ class RemoteEnd(NamedTuple):
 
 
 def highest_remote(tier: Listing, epochs: LeaderEpochCache, *, log_end: Offset) -> RemoteEnd | None:
-    """The last offset of this log in the tier; None for none.
+    """The highest offset of this log in the tier; None if there is none.
 
-    The newest epoch that was copied says it. Where the tier reaches further than that epoch does in this log, the rest
-    is another lineage's (KAFKA-15241).
+    It is determined by the newest copied epoch. If the tier has higher offsets in that epoch than this log, those are
+    on another lineage (KAFKA-15241).
     """
     for entry in reversed(epochs.entries):
         highest = tier.highest_offset_for_epoch(entry.epoch)
@@ -52,7 +52,8 @@ def highest_remote(tier: Listing, epochs: LeaderEpochCache, *, log_end: Offset) 
 
 
 def remote_log_start(tier: Listing, epochs: LeaderEpochCache) -> Offset | None:
-    """Where the log begins in the tier: the first segment of its oldest epoch that has any; None where none has."""
+    """The log's start in the tier: that of the first segment of the oldest epoch that has any; None if there is
+    none."""
     for entry in epochs.entries:
         segments = tier.segments_of_epoch(entry.epoch)
         if segments:

@@ -1,8 +1,8 @@
-"""Segments that are in the tier and must not be counted on: their deletion has begun, or a broker may begin it.
+"""Segments in the tier that must not be relied on: their deletion has started, or a broker may start it.
 
-A topic whose tier is switched off and soon on again (KIP-950) has segments that look whole, while the record that tells
-of their deletion is on its way: to the broker that wrote it, too. What was there when the tier was switched off is
-therefore read, but never counts as a copy of what lies here; the leader copies that again.
+If a topic's tier is disabled and soon enabled again (KIP-950), its segments look whole while the records that announce
+their deletion are still on the way, even to the broker that wrote them. So segments that existed when the tier was
+disabled are read, but never count as copies of local segments; the leader copies those again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 
 class GivenUp:
-    """As one broker knows it, since its start."""
+    """The abandoned segments known to one broker since its start."""
 
     __slots__ = ("_segments",)
 
@@ -29,7 +29,7 @@ class GivenUp:
         return self._segments.get(partition, ())
 
     def prune(self, partition: TopicIdPartition, cache: RemoteLogMetadataCache) -> None:
-        """Forget those that are listed no more in ``cache``, which must be ready."""
+        """Remove those that are not listed any more in ``cache``, which must be ready."""
         left = {one for one in self._segments.get(partition, ()) if cache.get(one) is not None}
         if left:
             self._segments[partition] = left
@@ -37,5 +37,5 @@ class GivenUp:
             self._segments.pop(partition, None)
 
     def forget(self, partition: TopicIdPartition) -> None:
-        """The topic is gone."""
+        """The topic was deleted."""
         self._segments.pop(partition, None)

@@ -1,4 +1,4 @@
-"""When a copy that failed is tried again: each attempt leaves a record that is kept for good (COPY_SEGMENT_STARTED)."""
+"""Schedules the retries of failed copies: each attempt leaves a record that is kept forever (COPY_SEGMENT_STARTED)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from milena.tiered.store.remote_storage import RemoteStorageError
 ROUNDS: Final = 10
 SHORTEST_LIMIT: Final = 30.0
 LONGEST_LIMIT: Final = 300.0
-"""Bounds in seconds of the longest pause, which is that of so many rounds."""
+"""Bounds (seconds) of the longest pause, which is this many rounds."""
 
 
 class CopyAttempts:
-    """Of all that goes to one store, or of one partition. While attempts fail, one is made at a time, each after twice
-    the pause before it; one that succeeds sets all free. Kafka tries each segment in each round."""
+    """The attempts to copy to one store, or of one partition. While attempts fail, one is made at a time, each after
+    twice the previous pause; a successful one lifts the limit. Kafka retries each segment in each round."""
 
     __slots__ = ("_clock", "_counted", "_failures", "_not_before", "_under_way")
 
     def __init__(self, clock: Clock, counted: type[RemoteStorageError]) -> None:
-        """``counted``: the failures that matter."""
+        """``counted``: the failures that count."""
         self._clock = clock
         self._counted = counted
         self._failures = 0
@@ -34,18 +34,18 @@ class CopyAttempts:
         return not self._failures or (not self._under_way and self._clock.monotonic() >= self._not_before)
 
     def forget(self) -> None:
-        """Somebody asks for an attempt now."""
+        """Reset the pause: an attempt was requested now."""
         self._failures = 0
 
     @contextmanager
     def attempt(self, interval: float) -> Iterator[None]:
-        """``interval``: seconds between two rounds."""
+        """One attempt. ``interval``: seconds between two rounds."""
         before = self._failures
         self._under_way += 1
         try:
             yield
         except self._counted:
-            if self._failures == before:  # else another one that began with it has failed
+            if self._failures == before:  # else a concurrent attempt has failed
                 self._failures += 1
                 longest = min(max(interval * ROUNDS, SHORTEST_LIMIT), max(interval, LONGEST_LIMIT))
                 pause = min(interval * 2 ** min(before, 20), longest)

@@ -1,5 +1,4 @@
-"""What a broker counts of its tier: the remote part of Kafka's BrokerTopicMetrics (docs/kafka-semantics.md:
-Metrics)."""
+"""Metrics of a broker's tier: the remote part of Kafka's BrokerTopicMetrics (docs/kafka-semantics.md: Metrics)."""
 
 from __future__ import annotations
 
@@ -49,30 +48,34 @@ class TopicTierMeters:
             return metrics.counter(_metric(name), text, topic=topic)
 
         self.copied_bytes = counter("remotecopybytes", "Bytes copied to the tier.")
-        self.copy_requests = counter("remotecopyrequests", "Segments whose copy to the tier began.")
+        self.copy_requests = counter("remotecopyrequests", "Copies of segments to the tier that were started.")
         self.copy_errors = counter("remotecopyerrors", "Copies to the tier that failed.")
         self.fetched_bytes = counter("remotefetchbytes", "Bytes read from the tier.")
         self.fetch_requests = counter("remotefetchrequests", "Reads from the tier.")
         self.fetch_errors = counter("remotefetcherrors", "Reads from the tier that failed.")
-        self.delete_requests = counter("remotedeleterequests", "Segments whose deletion in the tier began.")
+        self.delete_requests = counter("remotedeleterequests", "Deletions of segments in the tier that were started.")
         self.delete_errors = counter("remotedeleteerrors", "Deletions in the tier that failed.")
-        self.aux_state_requests = counter("buildremotelogauxstaterequests", "Followers that began in the tier.")
-        self.aux_state_errors = counter("buildremotelogauxstateerrors", "Followers that could not begin in the tier.")
+        self.aux_state_requests = counter(
+            "buildremotelogauxstaterequests", "Builds of a follower's auxiliary state from the tier."
+        )
+        self.aux_state_errors = counter(
+            "buildremotelogauxstateerrors", "Failed builds of a follower's auxiliary state from the tier."
+        )
 
 
 class TierMeters:
-    """Meters by topic, made on first use and forgotten when nothing of the topic is left to do."""
+    """Metrics by topic, created on first use and removed when no work on the topic is left."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._topics: dict[str, TopicTierMeters] = {}
         self.copy_throttle_time = metrics.timing(
             "kafka_server_remotelogmanager_remote_copy_throttle_time",
-            "How far copies were beyond their quota while they waited (ms).",
+            "Time that copies were delayed because of their quota (ms).",
         )
         self.fetch_throttle_time = metrics.timing(
             "kafka_server_remotelogmanager_remote_fetch_throttle_time",
-            "How far reads were beyond their quota when they were refused (ms).",
+            "Throttle time of reads that were rejected because of their quota (ms).",
         )
 
     def of(self, topic: str) -> TopicTierMeters:

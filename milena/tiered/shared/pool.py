@@ -1,4 +1,4 @@
-"""So many pieces of work at a time, first come first served; the number may change while they run."""
+"""A pool that bounds concurrent work, in FIFO order; its size may change while work is running."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 
 
 class Pool:
-    """``async with pool`` waits for a place. ``limit`` is asked whenever a place is wanted or given back."""
+    """``async with pool`` waits for a free place. ``limit`` is evaluated on each acquire and release."""
 
     __slots__ = ("_limit", "_waiting", "busy")
 
@@ -17,11 +17,11 @@ class Pool:
         self._limit = limit
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.busy = 0
-        """Places that are taken."""
+        """The number of places in use."""
 
     @property
     def idle_share(self) -> float:
-        """From 0 to 1: how much of the pool is free."""
+        """The free share of the pool, 0 to 1."""
         return max(1 - self.busy / self._limit(), 0.0)
 
     @property

@@ -1,7 +1,7 @@
-"""How fast a broker may copy to, or read from, the tier (KIP-956; docs/kafka-semantics.md: Quotas).
+"""Rate quotas for copying to, and reading from, the tier (KIP-956; docs/kafka-semantics.md: Quotas).
 
-The rate is what was recorded in the last ``windows`` windows over the time since the oldest of them began, which counts
-as one whole window at least. Pure: times are given, in ms.
+The rate is the amount recorded in the last ``windows`` windows divided by the time since the oldest of them began,
+which counts as at least one whole window. Pure: the caller passes the time in ms.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Window:
+class _Sample:
     begun_ms: int
     total: int = 0
 
 
 class RateQuota:
-    """At most ``limit`` bytes a second. The limit may be changed at any time."""
+    """A limit in bytes per second. It may be changed at any time."""
 
     __slots__ = ("_windows", "limit", "window_ms", "windows")
 
@@ -25,17 +25,17 @@ class RateQuota:
         self.limit = limit
         self.windows = windows
         self.window_ms = window_seconds * 1000
-        self._windows: deque[_Window] = deque()
+        self._windows: deque[_Sample] = deque()
 
     def record(self, amount: int, now_ms: int) -> None:
-        """``amount`` bytes were taken."""
+        """Record ``amount`` bytes."""
         self._forget(now_ms)
         if not self._windows or now_ms - self._windows[-1].begun_ms >= self.window_ms:
-            self._windows.append(_Window(now_ms))
+            self._windows.append(_Sample(now_ms))
         self._windows[-1].total += amount
 
     def rate(self, now_ms: int) -> float:
-        """Bytes a second."""
+        """Bytes per second."""
         self._forget(now_ms)
         if not self._windows:
             return 0.0
@@ -43,7 +43,7 @@ class RateQuota:
         return sum(window.total for window in self._windows) * 1000 / elapsed
 
     def throttle_ms(self, now_ms: int) -> float:
-        """How long one should wait at least, 0 where the rate is within the limit."""
+        """The minimum throttle time; 0 if the rate is within the limit."""
         excess = self.rate(now_ms) - self.limit
         return excess / self.limit * self.windows * self.window_ms if excess > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""What all work on one broker's tier shares, and what it knows of the replicas that it works for."""
+"""The context shared by all tasks on one broker's tier, and their view of its replicas."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
 
 FAILURES = (RemoteStorageError, RemoteLogMetadataError, KafkaError, CorruptBatch, OSError)
-"""What a round of work may end with; the next one begins anew."""
+"""The expected errors of a round; the next round retries."""
 
 
-class Replica(Protocol):
-    """A hosted replica; ``broker.replica.partition.Partition`` is one."""
+class HostedReplica(Protocol):
+    """A hosted replica; ``broker.replica.partition.Partition`` implements it."""
 
     @property
     def topic(self) -> str: ...
@@ -56,7 +56,7 @@ class Tier:
     runtime: Runtime
     node_id: NodeId
     get: Callable[[str], Any]
-    """A key of the broker's configuration, as it is now."""
+    """Returns a key's current value in the broker's configuration."""
     storage: RemoteStorage
     indexes: RemoteIndexCache
     metadata: RemoteLogMetadataManager
@@ -66,12 +66,13 @@ class Tier:
     events: EventLog
     given_up: GivenUp
     copies: CopyAttempts
-    """Of all partitions: a store that refuses one will refuse the others."""
+    """Attempts of all partitions: a store that rejects one copy will reject others."""
     in_session: Callable[[], bool]
-    """Whether this broker's session with the controller cannot have run out: else others may lead and decide."""
+    """Whether this broker's session with the controller is certainly valid: otherwise another broker may be the
+    leader."""
 
-    def report(self, what: str, replica: Replica, error: Exception) -> None:
-        """Log that a round of work has failed."""
+    def report(self, what: str, replica: HostedReplica, error: Exception) -> None:
+        """Log that a round has failed."""
         fields = {"topic": replica.topic, "partition": replica.index, "reason": str(error)}
         if isinstance(error, RemoteLogMetadataError):
             self.events.info(what, **fields)

@@ -1,8 +1,8 @@
-"""Chunks of remote objects in memory, read ahead of whoever reads in sequence.
+"""An in-memory cache of chunks of remote objects, with read-ahead for sequential readers.
 
-A store that answers after 50 ms and then sends 500 MB/s is used well only by several requests at a time. Each step of
-a sequential reader doubles how many chunks are asked for ahead of it, up to a limit. Readers of one chunk share one
-request. Memory is bounded: chunks that their readers have passed go first, and reading ahead drives out no others.
+A store with a latency of 50 ms and a bandwidth of 500 MB/s needs several concurrent requests. Each step of a sequential
+reader doubles the number of chunks requested ahead of it, up to a limit. Readers of the same chunk share one request.
+Memory is bounded: chunks that their readers have passed are evicted first, and read-ahead evicts no others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Load = Callable[[str, int, int], Awaitable[bytes]]
 """(path, start, length) -> exactly these bytes. Raises RemoteStorageError."""
 
 FORSAKEN: Final = 30.0
-"""Seconds after which a chunk that nobody came to, or went on from, counts as passed."""
+"""Seconds after which a chunk that no reader has used counts as passed."""
 READERS: Final = 1000
-"""So many sequential readers are remembered."""
+"""The number of sequential readers that are remembered."""
 
 
 class Chunk(NamedTuple):
@@ -37,7 +37,7 @@ class Chunk(NamedTuple):
 
 
 class Slot:
-    """A chunk that is here, or on its way."""
+    """A chunk that is cached or being loaded."""
 
     __slots__ = ("data", "passed", "size", "touched")
 
@@ -45,16 +45,16 @@ class Slot:
         self.data = data
         self.size = size
         self.touched = now
-        """When it was asked for, or last read."""
+        """The time of its request, or of its last read."""
         self.passed = False
-        """A reader has come to its end."""
+        """Whether a reader has reached its end."""
 
 
 class ChunkCache:
-    """For use on the loop only. Sizes are bytes."""
+    """To be used on the loop only. Sizes are bytes."""
 
     def __init__(self, load: Load, tasks: Tasks, clock: Clock, *, chunk: int, capacity: int, ahead: int) -> None:
-        """``ahead``: how many chunks at most are on their way before a reader has come to them."""
+        """``ahead``: the maximum number of chunks that are loaded before a reader has reached them."""
         self._load = load
         self._tasks = tasks
         self._clock = clock
@@ -63,13 +63,13 @@ class ChunkCache:
         self._ahead = ahead
         self._slots: OrderedDict[Chunk, Slot] = OrderedDict()
         self._heads: OrderedDict[Chunk, int] = OrderedDict()
-        """Where sequential readers are, and how many chunks ahead of them are asked for."""
+        """The positions of sequential readers, and the number of chunks requested ahead of them."""
         self._closed = False
         self.used = 0
-        """Of chunks that are here or on their way."""
+        """Bytes of cached and loading chunks."""
 
     async def read(self, path: str, size: int, start: int, length: int) -> bytes:
-        """Bytes of an object of ``size`` bytes, which has them. Raises RemoteStorageError."""
+        """Bytes of an object of ``size`` bytes; the range must exist. Raises RemoteStorageError."""
         first, last = start // self._chunk, (start + length - 1) // self._chunk
         window = min(max(self._heads.pop(Chunk(path, first), 1), last - first), self._ahead)
         parts = []
@@ -78,7 +78,7 @@ class ChunkCache:
                 window = min(2 * window, self._ahead)
             slot = self._want(Chunk(path, index), size)
             self._read_ahead(path, size, index + 1, window)
-            # Shielded: the chunk stays of use where this reader gives up.
+            # Shielded: the chunk remains useful if this reader is cancelled.
             data = await asyncio.shield(slot.data)
             begin = index * self._chunk
             slot.passed = slot.passed or start + length >= begin + slot.size
@@ -87,18 +87,18 @@ class ChunkCache:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def expect(self, path: str, size: int, start: int) -> None:
-        """A sequential reader will come to ``start``, with no time to begin slowly."""
+        """A sequential reader will soon reach ``start``: read ahead at full speed."""
         first = start // self._chunk
         self._read_ahead(path, size, first, self._ahead)
         self._remember(Chunk(path, first), self._ahead, at_end=False)
 
     def forget(self, path: str) -> None:
-        """The object is gone."""
+        """The object was deleted."""
         for chunk in [chunk for chunk in self._slots if chunk.path == path]:
             self._drop(chunk)
 
     def close(self) -> None:
-        """Readers that wait are told that the store is closed."""
+        """Fail waiting readers: the store is closed."""
         self._closed = True
         for chunk, slot in list(self._slots.items()):
             self._fail(chunk, slot, RetriableRemoteStorageError("the remote storage is closed"))
@@ -135,8 +135,8 @@ class ChunkCache:
         return min(self._chunk, size - chunk.number * self._chunk)
 
     def _make_room(self, length: int, *, for_reader: bool) -> bool:
-        """Let chunks go until ``length`` bytes more fit; whether they do. A reader gets its chunk in any case: there
-        are not many readers, and each waits for one."""
+        """Evict chunks until ``length`` more bytes fit; returns whether they do. A reader gets its chunk in any case:
+        there are few readers, and each waits for one chunk."""
         forsaken = self._clock.monotonic() - FORSAKEN
         for any_chunk in (False, True) if for_reader else (False,):
             for chunk, slot in list(self._slots.items()):
@@ -166,10 +166,10 @@ class ChunkCache:
                 slot.data.set_result(data)
 
     def _fail(self, chunk: Chunk, slot: Slot, error: RemoteStorageError) -> None:
-        """Tell the readers; the next one asks again."""
+        """Fail the waiting readers; the next read requests the chunk again."""
         if not slot.data.done():
             slot.data.set_exception(error)
-            slot.data.exception()  # nobody may have come for it
+            slot.data.exception()  # it may have no reader
         if self._slots.get(chunk) is slot:
             self._drop(chunk)
 

@@ -1,4 +1,4 @@
-"""What the tier uses of fsspec's file systems, and where they differ."""
+"""The part of fsspec's file system interface that the tier uses, and the differences between implementations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemo
 Info = Mapping[str, Any]
 
 OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2", "memory"})
-"""Protocols of stores in which an object appears when it is whole, and folders need not be made."""
+"""Protocols of stores in which objects appear atomically, and folders need not be created."""
 OWN_FILES: Final = frozenset({"file", "local"})
-"""Protocols that refuse to remove a folder with content. (Hadoop's takes the content along.)"""
+"""Protocols whose rmdir rejects a folder with content. (Hadoop's also removes the content.)"""
 MODIFIED: Final = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
-"""Where the file systems say when an object was written, in the order of trust."""
+"""The info keys for an object's modification time, by preference."""
 
 
 class FileSystem(Protocol):
-    """What is used of fsspec's AbstractFileSystem. All calls block and raise OSError, or what their library raises."""
+    """The used part of fsspec's AbstractFileSystem. All calls block and raise OSError, or errors of their library."""
 
     protocol: str | tuple[str, ...]
 
     def cat_file(self, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        """``end`` is exclusive. By keywords only: s3fs has another argument in between."""
+        """``end`` is exclusive. Pass it by keyword: s3fs has another argument before it."""
         ...
 
     def pipe_file(self, path: str, value: bytes) -> object: ...
@@ -51,7 +51,7 @@ def removes_empty_folders_alone(system: FileSystem) -> bool:
 
 
 def modified_ms(info: Info, unknown: int) -> int:
-    """When an object was written: seconds, a datetime or ISO text, by file system."""
+    """The modification time of an object: seconds, a datetime or ISO text, depending on the file system."""
     for key in MODIFIED:
         match info.get(key):
             case int() | float() as seconds:
@@ -66,9 +66,9 @@ def modified_ms(info: Info, unknown: int) -> int:
 
 @contextmanager
 def library_errors(what: str) -> Iterator[None]:
-    """As ``remote_errors``; what a store's library raises beside OSErrors is about the way to the store, such as the
-    ValueError of a proxy's page that is no JSON. That is so of anything it may raise: a CancelledError or StopIteration
-    that left the worker thread would leave the caller without an answer. For use in worker threads."""
+    """As ``remote_errors``; errors of a store's library other than OSError are treated as connection problems, for
+    example the ValueError of a proxy's page that is not JSON. That includes everything it may raise: a CancelledError
+    or StopIteration from the worker thread would leave the caller without an answer. Use in worker threads only."""
     try:
         with remote_errors(what):
             yield
@@ -86,7 +86,7 @@ def put(system: FileSystem, source: str | bytes, path: str) -> None:
 
 
 def list_folder(system: FileSystem, folder: str) -> list[tuple[str, Info]]:
-    """(name, info) of what is in a folder; nothing where there is no folder."""
+    """(name, info) of the entries of a folder; empty if the folder does not exist."""
     system.invalidate_cache()
     try:
         entries = system.ls(folder, detail=True)

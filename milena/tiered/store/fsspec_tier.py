@@ -1,8 +1,8 @@
-"""The tier in whatever fsspec reaches: S3, GCS, Azure, HDFS, ... with the names of Kafka's LocalTieredStorage.
+"""A tier in any store that fsspec supports: S3, GCS, Azure, HDFS, ... with the names of Kafka's LocalTieredStorage.
 
-For the real world only: fsspec's calls block and run in worker threads. Object stores show an object when it is whole;
-other file systems get it under a name beside Kafka's part of the tree, and it is moved to its own. Nothing is synced
-through fsspec: for a folder of the machine there is ``tiered.store.local_tier``.
+For processes only, not the simulation: fsspec's calls block and run in worker threads. In object stores an object
+appears atomically; in other file systems it is written beside Kafka's part of the tree and renamed into it. fsspec
+cannot sync: for a local folder use ``tiered.store.local_tier``.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FsspecSettings:
-    """Where the tier is, how to get there, and how much of it is read ahead (sizes in bytes)."""
+    """The location of the tier, its options, and the limits of read-ahead (sizes in bytes)."""
 
     url: str
     options: Mapping[str, Any]
-    """Given to the file system: keys, endpoints, ..."""
+    """Passed to the file system: keys, endpoints, ..."""
     chunk: int
     cache: int
     ahead: int
-    """Chunks on their way before a sequential reader has come to them."""
+    """The maximum number of chunks loaded before a sequential reader has reached them."""
 
 
 class FsspecTier:
-    """Implements ``tiered.store.remote_storage.RemoteStorage``. Brokers may share the tree; ``owner`` tells them
-    apart."""
+    """Implements ``tiered.store.remote_storage.RemoteStorage``. Brokers may share the tree; ``owner`` distinguishes
+    them."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class FsspecTier:
         system: FileSystem | None = None,
         claim: Claim | None = None,
     ) -> None:
-        """``system``: instead of the one that the URL names; the URL is then the path in it."""
+        """``system``: used instead of the one that the URL names; the URL is then the path in it."""
         self._disk = runtime.tier_disk
         self._clock = runtime.clock
         self._settings = settings
@@ -102,7 +102,7 @@ class FsspecTier:
     async def start(self) -> None:
         def make(system: FileSystem) -> None:
             if self._claim is not None:
-                if self._is_there(system):  # else it begins with the first copy, when the metadata is known
+                if self._is_there(system):  # else it is created with the first copy, once the metadata is known
                     self._check_owner(system)
             elif not is_object_store(system):
                 system.makedirs(f"{self._top}/{tier_names.ROOT}", exist_ok=True)
@@ -146,7 +146,7 @@ class FsspecTier:
         try:
             await self._do(what, self._put, objects, metadata, folder)
         except RemoteStorageError:
-            with suppress(RemoteStorageError):  # the first error is the one to tell; the rest is swept later
+            with suppress(RemoteStorageError):  # the first error is reported; leftovers are swept later
                 await self.delete(metadata)
                 await self._do(what, remove_tree, folder)
             raise
@@ -222,8 +222,8 @@ class FsspecTier:
         return f"{self._top}/{tier_names.object_path(metadata, suffix)}"
 
     async def _do(self, what: str, work: Callable[..., T], *arguments: object) -> T:
-        """``work(system, *arguments)`` in a thread. Where a file system has not even the tier's root, as when it is not
-        mounted, no object is missing in it: that is an error that may pass."""
+        """Run ``work(system, *arguments)`` in a thread. If the tier's root itself is missing, for example because it is
+        not mounted, a missing object is a retriable error."""
         system = await self._connected()
 
         def call() -> T:
@@ -240,7 +240,7 @@ class FsspecTier:
         return await self._disk.offload(call)
 
     async def _connected(self) -> FileSystem:
-        """To be called before a path is made: it says what a path begins with."""
+        """Call it before building a path: it determines the path's prefix."""
         system = self._system
         return system if system is not None else await self._disk.offload(self._connect)
 
@@ -263,11 +263,11 @@ class FsspecTier:
 
         data = await self._do(f"cannot read {path}", read)
         if len(data) != length:
-            raise RemoteStorageError(f"{path} gives {len(data)} bytes from {start} on, where {length} were asked for")
+            raise RemoteStorageError(f"{path} returned {len(data)} bytes from position {start} on instead of {length}")
         return data
 
     async def _check_sources(self, what: str, objects: list[tuple[str, str | bytes]], size: int) -> None:
-        """What is wrong with the segment's own files is no fault of the tier's."""
+        """Check the segment's own files: problems there are not errors of the tier."""
         for suffix, source in objects:
             if isinstance(source, str):
                 try:
@@ -324,7 +324,7 @@ class FsspecTier:
                 with suppress(FileNotFoundError):
                     system.rm_file(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
             if removes_empty_folders_alone(system):
-                with suppress(OSError):  # there are others in it; what else keeps it costs nothing
+                with suppress(OSError):  # it has other segments; an empty folder that remains costs nothing
                     system.rmdir(home)
 
         await self._do(f"cannot delete segment {to_text(segment)} in {self._settings.url}", remove)

@@ -1,10 +1,10 @@
-"""Indexes of remote segments, kept on the broker's disk: Kafka's RemoteIndexCache (docs/kafka-semantics.md: The index
-cache).
+"""A cache of the indexes of remote segments on the broker's disk: Kafka's RemoteIndexCache (docs/kafka-semantics.md:
+The index cache).
 
-Files ``<start offset>_<segment id>`` with ``.index``, ``.timeindex`` and ``.txnindex``, in the first log directory's
-``remote-log-index-cache``. The sets least recently used go when their total size is over the limit, or after a time
-unused: their files get ``.deleted`` and are removed 10 s later. What an earlier run has cached is checked when it is
-used.
+Files ``<start offset>_<segment id>`` with ``.index``, ``.timeindex`` and ``.txnindex``, in ``remote-log-index-cache``
+of the first log directory. The least recently used sets are evicted when the total size exceeds the limit, or after a
+time without use: their files are renamed to ``.deleted`` and removed 10 s later. Sets cached by an earlier run are
+validated on first use.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from milena.tiered.store.remote_storage import (
 from milena.tiered.store.segment_indexes import SUFFIXES, Checked, IndexSet, SegmentIndexes, check, parse_name
 
 DELETE_DELAY: Final = 10.0
-"""Seconds that the files of a dropped set stay."""
+"""Seconds until the files of an evicted set are removed."""
 CLOCK_ROUNDING: Final = 0.001
-"""Seconds by which a timer may come early."""
+"""Seconds by which a timer may fire early."""
 OPEN_MAPS: Final = 64
 MOST_SETS: Final = 50_000
-"""A bound on what small or empty indexes take in memory."""
+"""The minimum size counted per set, which bounds the memory of small or empty indexes."""
 
 
 class CorruptRemoteIndex(RemoteStorageError):
-    """The index in the store does not fit its segment. The segment itself may be whole."""
+    """The index in the store does not match its segment. The segment itself may be intact."""
 
 
 class RemoteIndexCache:
-    """For use on the loop only."""
+    """To be used on the loop only."""
 
     def __init__(
         self, runtime: Runtime, storage: RemoteStorage, folder: str, *, capacity: int, ttl_ms: int | None
     ) -> None:
-        """``capacity``: bytes of all files; ``ttl_ms``: how long a set stays unused, None without end."""
+        """``capacity``: bytes of all files; ``ttl_ms``: eviction time of unused sets, None for never."""
         self._disk = runtime.disk
         self._clock = runtime.clock
         self._storage = storage
@@ -62,17 +62,17 @@ class RemoteIndexCache:
         self._maps = HandleCache(OPEN_MAPS)
         self._sets: OrderedDict[UUID, SegmentIndexes] = OrderedDict()
         self._found: OrderedDict[UUID, tuple[IndexSet, int, float]] = OrderedDict()
-        """Sets of an earlier run (size, used when), not checked yet; they count as older than all others."""
+        """Sets of an earlier run (size, last use), not validated yet; they are older than all others."""
         self._loading: dict[UUID, asyncio.Future[SegmentIndexes]] = {}
         self._leaving: dict[UUID, asyncio.Future[None]] = {}
-        """Sets whose files do not have their other names yet."""
+        """Evicted sets whose files are not renamed yet."""
         self._timer: Timer | None = None
         self._log = get_logger("remote-index-cache")
         self.size = 0
         """Bytes of all sets."""
 
     async def start(self) -> None:
-        """Find what an earlier run has left. No index can be kept while the folder cannot be used."""
+        """List the sets of an earlier run. While the folder cannot be used, no index can be cached."""
         try:
             found = await self._disk.offload(self._scan)
         except OSError as error:
@@ -85,13 +85,13 @@ class RemoteIndexCache:
         self._wake()
 
     async def get(self, metadata: RemoteLogSegmentMetadata) -> SegmentIndexes:
-        """The segment's indexes, fetched where they are not here. Those who ask at the same time share a fetch.
+        """The segment's indexes, fetched if they are not cached. Concurrent callers share one fetch.
 
-        Raises RemoteStorageError; CorruptRemoteIndex where those in the store are of no use.
+        Raises RemoteStorageError; CorruptRemoteIndex if those in the store are invalid.
         """
         found = self._sets.get(metadata.id)
         while found is None:
-            # Shielded: others wait for it as well. Another set may drive it out before this task goes on.
+            # Shielded: others wait for it as well. Another set may evict it before this task continues.
             await asyncio.shield(self._loading.get(metadata.id) or self._load(metadata))
             found = self._sets.get(metadata.id)
         self._sets.move_to_end(metadata.id)
@@ -99,12 +99,12 @@ class RemoteIndexCache:
         return found
 
     def expect(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """A hint: these indexes will soon be asked for."""
+        """A hint that these indexes will soon be requested."""
         if metadata.id not in self._sets and metadata.id not in self._loading:
             self._load(metadata)
 
     def remove(self, segments: Iterable[UUID]) -> None:
-        """These segments are deleted: nobody needs their indexes again."""
+        """These segments were deleted: their indexes are not needed any more."""
         for segment in segments:
             waiting = self._loading.pop(segment, None)
             if waiting is not None:
@@ -158,12 +158,12 @@ class RemoteIndexCache:
             waiting.set_result(found)
 
     def _not_loaded(self, segment: UUID, waiting: asyncio.Future[SegmentIndexes], error: RemoteStorageError) -> None:
-        if self._loading.get(segment) is waiting:  # else it was removed, and may be asked for again
+        if self._loading.get(segment) is waiting:  # else it was removed, and may be requested again
             del self._loading[segment]
         _fail(waiting, error)
 
     async def _cached(self, key: IndexSet, metadata: RemoteLogSegmentMetadata) -> Checked | None:
-        """The set that an earlier run has left, if it is sound."""
+        """The set of an earlier run, if it is valid."""
         if metadata.id not in self._found:
             return None
         _, size, _ = self._found.pop(metadata.id)
@@ -194,17 +194,17 @@ class RemoteIndexCache:
         try:
             return await self._storage.fetch_index(metadata, IndexType.TRANSACTION)
         except RemoteResourceNotFound:
-            return b""  # metadata written before 3.8 does not tell whether there is one
+            return b""  # metadata written before 3.8 does not say whether there is one
 
     def _write(self, key: IndexSet, contents: dict[str, bytes]) -> None:
-        """Not synced but for the transaction index, whose zeros nobody could tell from entries."""
+        """Only the transaction index is synced: in it, zeros after a power loss look like entries."""
         self._disk.make_folders(self._folder)
         for suffix, data in contents.items():
             path = f"{self._folder}/{key.file(suffix)}"
             self._disk.write_atomic(path, data, sync=suffix == TXN_INDEX and bool(data))
 
     def _scan(self) -> list[tuple[IndexSet, int]]:
-        """Complete sets with their sizes, least recently written first. Files of others and half sets are removed."""
+        """Complete sets with their sizes, least recently written first. Other files and incomplete sets are removed."""
         disk = self._disk
         disk.make_folders(self._folder)
         sets: dict[IndexSet, set[str]] = {}
@@ -224,7 +224,8 @@ class RemoteIndexCache:
         return [(key, size) for _, key, size in sorted(whole)]
 
     def _shrink(self) -> None:
-        """Drop what is too much. The set that was used last stays, however large: someone is about to use it."""
+        """Evict sets beyond the limit. The most recently used set is kept, whatever its size: it is about to be
+        used."""
         while (self.size > self._capacity or len(self._sets) + len(self._found) > MOST_SETS) and (
             self._found or len(self._sets) > 1
         ):
@@ -267,7 +268,7 @@ class RemoteIndexCache:
             self._disk.remove(f"{self._folder}/{key.file(suffix)}")
 
     def _wake(self) -> None:
-        """See to it that what is not used goes in time."""
+        """Schedule the eviction of unused sets."""
         if self._ttl is None or self._timer is not None:
             return
         oldest = min((used for used in (self._oldest_found(), self._oldest_set()) if used is not None), default=None)
@@ -294,4 +295,4 @@ class RemoteIndexCache:
 def _fail(waiting: asyncio.Future[SegmentIndexes], error: RemoteStorageError) -> None:
     if not waiting.done():
         waiting.set_exception(error)
-        waiting.exception()  # nobody may wait any more
+        waiting.exception()  # it may have no waiter

@@ -1,9 +1,9 @@
-"""The tier in a folder, with the names and contents of Kafka's LocalTieredStorage (docs/kafka-semantics.md: Layout of
-the folder tier).
+"""A tier in a folder, with the names and contents of Kafka's LocalTieredStorage (docs/kafka-semantics.md: Layout of the
+folder tier).
 
 Segments are written beside Kafka's part of the folder, synced, and renamed into it, the log last: Kafka's class takes
-every file below its part for a segment's. Unlike there, a copy may be repeated, a fetch reads no further than its end,
-and a cut log is an error.
+every file in its part for a segment's. Unlike Kafka's class, a copy may be repeated, a fetch ends at its end position,
+and a truncated log is an error.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ from milena.tiered.store.tier_identity import Claim, encode, read_identity, writ
 T = TypeVar("T")
 
 PIECE: Final = 4 << 20
-"""Bytes that are copied in one piece of work: others of the same threads get their turn in between."""
+"""Bytes copied in one work item: others use the same threads in between."""
 ABANDONED_AGE_MS: Final = 24 * 60 * 60 * 1000
-"""So old is at least what another broker began to copy, when it is swept."""
+"""The minimum age of another broker's unfinished copy when it is swept."""
 
 
 class LocalTier:
-    """Implements ``tiered.store.remote_storage.RemoteStorage``. Brokers may share the folder; ``owner`` tells them
-    apart.
+    """Implements ``tiered.store.remote_storage.RemoteStorage``. Brokers may share the folder; ``owner`` distinguishes
+    them.
 
-    ``memory`` is a file on the owner's disk. Where it names the folder, there was a tier: none is made in its place.
+    ``memory`` is a file on the owner's disk. If it names the folder, a tier existed there: no new one is created in its
+    place.
     """
 
     def __init__(
         self, runtime: Runtime, folder: str, owner: str, *, memory: str | None = None, claim: Claim | None = None
     ) -> None:
-        """``claim``: without one, whoever's tier it is is used."""
+        """``claim``: without one, the tier is used whatever cluster owns it."""
         self._disk = runtime.tier_disk
         self._own_disk = runtime.disk
         self._clock = runtime.clock
@@ -80,10 +81,10 @@ class LocalTier:
             raise self._away
         if self._claim is None:
             if await self._do(f"cannot make {self._root}", self._start):
-                get_logger("remote storage").info("folder of the tier made: it is empty", folder=self._root)
+                get_logger("remote storage").info("folder of the tier created: it is empty", folder=self._root)
         elif await self._do(f"cannot look for {self._root}", self._disk.exists, self._root):
             await self._do(f"cannot use {self._folder}", self._check_owner)
-        # Else it is made with the first copy: the metadata must be known, which may say that there was one.
+        # Else it is created with the first copy: the metadata must be known, which may say that there was a tier.
         if not known and await self._do(f"cannot look for {self._root}", self._disk.exists, self._root):
             await self._own_disk.offload(self._remember)
 
@@ -133,7 +134,7 @@ class LocalTier:
         return RemoteRange(start, length, part, read)
 
     def expect(self, metadata: RemoteLogSegmentMetadata, start: int = 0) -> None:
-        """More is read ahead from its beginning."""
+        """Reads more ahead from its start."""
         if not start:
             self._logs.expect(f"{self._folder}/{tier_names.object_path(metadata, LOG_SUFFIX)}")
 
@@ -158,7 +159,7 @@ class LocalTier:
             partitions = [found for found in map(tier_names.parse_folder, names) if found is not None]
         else:
             partitions = [partition]
-            await self._do(what, self._disk.list, self._root)  # where that is away, nothing is known of what it has
+            await self._do(what, self._disk.list, self._root)  # without the root, the contents are unknown
         return [segment for one in partitions for segment in await self._do(what, self._segments, one)]
 
     async def foreign(self) -> list[str]:
@@ -176,12 +177,12 @@ class LocalTier:
         self._logs.close()
 
     async def _do(self, what: str, work: Callable[..., T], *arguments: object, **options: object) -> T:
-        """Work on the folder, in a thread."""
+        """Run work on the folder in a thread."""
         return await self._guarded(what, self._disk.offload(work, *arguments, **options))
 
     async def _guarded(self, what: str, work: Awaitable[T]) -> T:
-        """Where the whole folder is away, as when it is not mounted, no object is missing in it: that is an error that
-        may pass."""
+        """If the whole folder is missing, for example because it is not mounted, a missing object is a retriable
+        error."""
         try:
             with remote_errors(what):
                 return await work
@@ -197,17 +198,17 @@ class LocalTier:
         is_there = self._disk.exists(self._root)
         identity = self._claim.check(self._root, read_identity(self._disk, self._folder), is_there=is_there)
         if not is_there:
-            if self._is_known():  # what was copied may have expired, and the metadata tells of nothing
+            if self._is_known():  # everything may have expired, so that the metadata has no segment
                 raise self._away
             self._start()
         if identity is not None:
             write_identity(self._disk, self._folder, self._owner, identity)
-            said = "tier is this cluster's from now on" if is_there else "folder of the tier made: it is empty"
+            said = "tier claimed for this cluster" if is_there else "folder of the tier created: it is empty"
             get_logger("remote storage").info(said, folder=self._root)
 
     @property
     def _away(self) -> RetriableRemoteStorageError:
-        what = "is not there, and was before: mount it, or make it where the tier is to begin anew"
+        what = "is missing, and existed before: mount it, or create it to start with an empty tier"
         return RetriableRemoteStorageError(f"{self._root} {what}")
 
     def _is_known(self) -> bool:
@@ -217,7 +218,7 @@ class LocalTier:
             return False
 
     def _remember(self) -> None:
-        """Failing disks of the owner are others' business."""
+        """Errors of the owner's disk are ignored: they are handled elsewhere."""
         if self._memory is not None:
             with suppress(OSError):
                 self._own_disk.write_atomic(self._memory, self._remembered())
@@ -226,7 +227,7 @@ class LocalTier:
         return f"0\n{self._folder}\n".encode()
 
     def _start(self) -> bool:
-        """Whether the folder was not there."""
+        """Returns whether the folder did not exist."""
         missing = []
         path = self._root
         while not self._disk.exists(path):
@@ -239,7 +240,7 @@ class LocalTier:
 
     def _make_folder(self, folder: str) -> None:
         self._check_owner()
-        self._disk.list(self._root)  # or an unmounted folder would be filled below its mount point
+        self._disk.list(self._root)  # fails if it is not mounted: else the mount point would be filled
         self._disk.remove_tree(folder)  # an earlier run may have been killed in the same copy
         self._disk.make_folders(folder)
 
@@ -274,8 +275,8 @@ class LocalTier:
             source.close()
 
     async def _own(self, what: str, work: Callable[..., T], path: str, **options: object) -> T:
-        """Work on one of the segment's own files. What is wrong there is no fault of the tier's, and a file that is not
-        there is no object that is missing."""
+        """Run work on one of the segment's own files. Errors there are not errors of the tier, and a missing file is
+        not a missing object."""
         try:
             return await self._disk.offload(work, path, **options)
         except OSError as error:
@@ -294,7 +295,7 @@ class LocalTier:
         publish(self._disk, self._folder, folder, metadata, suffixes)
 
     async def _clean(self, folder: str) -> None:
-        """Remove what a failed copy has written. What the disk does not let go is swept later."""
+        """Remove the files of a failed copy. Files that cannot be removed are swept later."""
         try:
             await self._disk.offload(self._disk.remove_tree, folder)
         except OSError:
@@ -351,7 +352,7 @@ class LocalTier:
         return found
 
     def _sweep_copies(self) -> None:
-        """Remove what copies of this broker left when they were cut off, and old ones of brokers that are gone."""
+        """Remove the remains of interrupted copies of this broker, and old ones of brokers that are gone."""
         disk = self._disk
         limit = self._clock.time_ms() - ABANDONED_AGE_MS
         for owner in disk.list(self._copying) if disk.exists(self._copying) else ():
@@ -361,7 +362,7 @@ class LocalTier:
                     disk.remove_tree(folder)
 
     def _youngest(self, folder: str) -> int:
-        """When the last of its files was written. An empty folder may have been made this moment."""
+        """The time at which the last of its files was written. An empty folder may be new."""
         times = [self._disk.modified_ms(f"{folder}/{name}") for name in self._disk.list(folder)]
         return max(times, default=self._clock.time_ms())
 

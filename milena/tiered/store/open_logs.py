@@ -1,8 +1,7 @@
-"""Logs of a tier in a folder that are being read: open, and in the page cache before the loop touches them.
+"""The open logs of a tier in a folder, loaded into the page cache before the loop uses them.
 
-What goes to a socket by sendfile is read on the event loop. A folder on a slow or hanging file system would stop the
-whole broker there, so a worker reads each range first. Who reads in sequence finds more of it read ahead, and then
-needs no worker for a while.
+sendfile reads on the event loop. A slow or hanging file system would block the whole broker there, so a worker reads
+each range first. For sequential readers it reads more ahead, so that their next reads need no worker.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from milena.runtime.network import FileRange
 
 MOST_OPEN: Final = 64
 REOPEN_AFTER: Final = 5.0
-"""Seconds after which a log is opened anew: it may have been replaced, cut, or pushed out of the page cache."""
+"""Seconds after which a log is reopened: it may have been replaced, truncated, or evicted from the page cache."""
 MOST_AHEAD: Final = 8 << 20
 """Bytes that are read ahead of a sequential reader."""
 MOST_WARM: Final = 64 << 20
-"""Bytes of one range that are read first. No answer to a fetch is longer."""
+"""Maximum bytes of one range that are loaded first. No fetch response is longer."""
 
 
 class CutLog(Exception):
@@ -32,7 +31,7 @@ class CutLog(Exception):
 
 
 class OpenLog:
-    """A log, and which part of it has been read lately."""
+    """A log, and the range of it that was read recently."""
 
     __slots__ = ("ahead", "file", "opened", "warm_end", "warm_start")
 
@@ -45,7 +44,7 @@ class OpenLog:
 
 
 class OpenLogs:
-    """For use on the loop only. Raises OSError."""
+    """To be used on the loop only. Raises OSError."""
 
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self._disk = disk
@@ -54,7 +53,7 @@ class OpenLogs:
         self._expected: OrderedDict[str, None] = OrderedDict()
 
     async def range(self, path: str, start: int, length: int) -> FileRange:
-        """Bytes that can be sent without waiting for the folder. Raises CutLog where they are not there."""
+        """Bytes that can be sent without waiting for the folder. Raises CutLog if they do not exist."""
         log = await self._open(path)
         if log.file.size < start + length:
             self.forget(path)
@@ -65,7 +64,7 @@ class OpenLogs:
         return found
 
     def expect(self, path: str) -> None:
-        """A sequential reader will come to the beginning of this log, and need not begin slowly."""
+        """A sequential reader will soon reach the start of this log: read ahead at full speed."""
         self._expected[path] = None
         self._expected.move_to_end(path)
         if len(self._expected) > MOST_OPEN:
@@ -90,7 +89,7 @@ class OpenLogs:
         self.forget(path)
         log = self._logs[path] = OpenLog(file, self._clock.monotonic())
         if former is not None:
-            # Nothing of it counts as read, but its reader is still as fast.
+            # Nothing of it counts as loaded, but its reader keeps its read-ahead size.
             log.warm_start = log.warm_end = former.warm_end
             log.ahead = former.ahead
         if len(self._logs) > MOST_OPEN:

@@ -1,6 +1,6 @@
-"""The folders of partitions in a tier that is a folder: made with the first segment, removed with the last one.
+"""The folders of partitions in a folder tier: created with the first segment, removed with the last one.
 
-Brokers do so at the same time, and without a word to each other: a folder may vanish as soon as it is empty.
+Brokers do so concurrently and without coordination: a folder may disappear as soon as it is empty.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from milena.tiered.store import tier_names
 from milena.tiered.store.remote_storage import LOG_SUFFIX
 
 ATTEMPTS: Final = 5
-"""So often a folder that vanishes at once is made."""
+"""The number of attempts to create a folder that disappears at once."""
 
 
 def publish(disk: Disk, tier: str, copied: str, metadata: RemoteLogSegmentMetadata, suffixes: list[str]) -> None:
-    """Rename the objects in the folder ``copied`` to their names. They are on disk before the log is there, which makes
-    them a segment. Blocks. Raises OSError."""
+    """Rename the objects in the folder ``copied`` to their names. The others are on disk before the log appears, which
+    makes the segment exist. Blocks. Raises OSError."""
     home = f"{tier}/{tier_names.partition_folder(metadata.partition)}"
-    # Of a copy that is repeated, the first one stays whole if this one fails.
+    # If a repeated copy fails, the first one must stay intact.
     is_there = disk.exists(f"{tier}/{tier_names.object_path(metadata, LOG_SUFFIX)}")
     published: list[str] = []
     try:
@@ -44,10 +44,10 @@ def publish(disk: Disk, tier: str, copied: str, metadata: RemoteLogSegmentMetada
 
 
 def _enter(disk: Disk, tier: str, home: str, source: str, path: str) -> None:
-    """Rename the first object, in a folder that others may find empty until then."""
+    """Rename the first object into its folder, which other brokers may remove as empty until then."""
     for attempt in range(ATTEMPTS):
         if not disk.exists(home):
-            disk.list(f"{tier}/{tier_names.ROOT}")  # or an unmounted folder would be filled below its mount point
+            disk.list(f"{tier}/{tier_names.ROOT}")  # fails if it is not mounted: else the mount point would be filled
             disk.make_folders(home)
             disk.sync_folder(f"{tier}/{tier_names.ROOT}")
         try:
@@ -59,7 +59,7 @@ def _enter(disk: Disk, tier: str, home: str, source: str, path: str) -> None:
 
 
 def delete(disk: Disk, tier: str, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
-    """Remove the objects of a segment, and the folder if they were its last. Blocks. Raises OSError."""
+    """Remove the objects of a segment, and the folder if it is empty. Blocks. Raises OSError."""
     root = f"{tier}/{tier_names.ROOT}"
     disk.list(root)
     home = f"{tier}/{tier_names.partition_folder(partition)}"
@@ -70,9 +70,9 @@ def delete(disk: Disk, tier: str, partition: TopicIdPartition, start_offset: int
     try:
         disk.sync_folder(home)
     except FileNotFoundError:
-        disk.list(root)  # another broker has removed it; or all of the tier is away
+        disk.list(root)  # another broker has removed it, or the whole tier is missing
         return
-    with suppress(OSError):  # there are others in it; what else keeps it costs nothing
+    with suppress(OSError):  # it has other segments; an empty folder that remains costs nothing
         disk.remove_folder(home)
 
 

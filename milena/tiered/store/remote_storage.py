@@ -1,9 +1,8 @@
-"""The remote storage port: where segments lie once they have left the brokers (Kafka's RemoteStorageManager, KIP-405).
+"""The port for remote storage, which keeps segments outside of the brokers (Kafka's RemoteStorageManager, KIP-405).
 
-A stored segment is a set of objects: the log, its indexes, a producer snapshot and the leader epochs up to its end.
-The log is the last to appear and the first to go, so a set without one is what a failed copy, or delete, left behind.
-Adapters: ``tiered.store.local_tier`` (a folder, as Kafka's LocalTieredStorage keeps it) and
-``tiered.store.fsspec_tier``.
+A stored segment is a set of objects: the log, its indexes, a producer snapshot and the leader epochs up to its end. The
+log is stored last and deleted first, so a set without a log is the remainder of a failed copy or deletion. Adapters:
+``tiered.store.local_tier`` (a folder, in the layout of Kafka's LocalTieredStorage) and ``tiered.store.fsspec_tier``.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ class IndexType(Enum):
 
 
 class RemoteStorageError(Exception):
-    """The store refuses, and would refuse again: somebody has to act first."""
+    """An error of the store that is not retriable: it needs intervention."""
 
 
 class RetriableRemoteStorageError(RemoteStorageError):
-    """The same call may succeed later: the store is full, slow or away."""
+    """The same call may succeed later: the store is full, slow or unavailable."""
 
 
 class RemoteResourceNotFound(RemoteStorageError):
-    """The store answers, and the object is not there."""
+    """The store is available, and the object does not exist."""
 
 
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -55,8 +54,8 @@ _FINAL: Final = frozenset(
 
 @contextmanager
 def remote_errors(what: str) -> Iterator[None]:
-    """Turn OSErrors into the port's errors. Missing objects, refused access and wrong names will not mend by
-    themselves; a full disk, an I/O error or a lost connection may."""
+    """Convert OSErrors to the port's errors. Missing objects, denied access and invalid names are not retriable; a full
+    disk, an I/O error or a lost connection is."""
     try:
         yield
     except OSError as error:
@@ -70,20 +69,20 @@ def remote_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def cancelled_calls() -> Iterator[None]:
-    """Turn a CancelledError into an error of the store, unless the current task really was cancelled: then a call into
-    the store was, and who waits for its result must hear of that."""
+    """Convert a CancelledError to an error of the store, unless the current task was really cancelled: then a call
+    inside the store was, and the waiters for its result must be told."""
     try:
         yield
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise RetriableRemoteStorageError("the remote storage gave the call up") from error
+        raise RetriableRemoteStorageError("the remote storage cancelled the call") from error
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """Local files of a closed segment (paths), and the leader epoch checkpoint's text up to the segment's end."""
+    """Local files of a closed segment (paths), and the text of the leader epoch checkpoint up to the segment's end."""
 
     log: str
     offset_index: str
@@ -95,9 +94,9 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRange:
-    """Bytes of a stored log, from ``position`` on. Made by a fetch, which may not have read anything yet.
+    """Bytes of a stored log, from ``position`` on. A fetch creates it, possibly without having read anything yet.
 
-    ``file`` is there where the bytes can go to a socket by sendfile.
+    ``file`` is set if the bytes can be sent to a socket by sendfile.
     """
 
     position: int
@@ -106,14 +105,14 @@ class RemoteRange:
     reader: Callable[[], Coroutine[Any, Any, bytes]]
 
     async def read(self) -> bytes:
-        """Exactly ``length`` bytes. Raises RemoteStorageError, also where the object turns out to be cut short."""
+        """Exactly ``length`` bytes. Raises RemoteStorageError, also if the object turns out to be truncated."""
         return await self.reader()
 
 
 def length_of_range(size: int, start: int, end: int | None) -> int:
     """Bytes from ``start`` to ``end`` (inclusive) in a log of ``size`` bytes. Raises ValueError as a fetch does."""
     if start < 0 or (end is not None and end < start):
-        raise ValueError(f"no range of bytes is {start} to {end}")
+        raise ValueError(f"invalid range of bytes: {start} to {end}")
     last = size - 1 if end is None else min(end, size - 1)
     return max(0, last + 1 - start)
 
@@ -129,51 +128,52 @@ def nothing_at(position: int) -> RemoteRange:
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """What lies in the store under one segment's id: the size of each object (bytes), by suffix."""
+    """The objects in the store under one segment's id: the size of each (bytes), by suffix."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
     objects: dict[str, int]
     modified_ms: int
-    """When the youngest object was written."""
+    """The time at which the newest object was written."""
 
     @property
     def complete(self) -> bool:
-        """Whether a reader finds all that every segment has."""
+        """Whether all objects that every segment has are there."""
         return self.objects.keys() >= REQUIRED
 
 
 LOG_SUFFIX: Final = ".log"
 ORPHAN_AGE_MS: Final = 10 * 60 * 1000
-"""So old is a segment without a log at least when it is swept. Its copy, if it goes on, is in the metadata by then."""
+"""The minimum age of a segment without a log when it is swept. By then a copy that still runs is in the metadata."""
 REQUIRED: Final = frozenset({LOG_SUFFIX, *(index.value for index in IndexType if index is not IndexType.TRANSACTION)})
 """Suffixes of the objects that every stored segment has."""
 
 
 class RemoteStorage(Protocol):
-    """All calls raise RemoteStorageError or one of its kinds, and are safe to repeat."""
+    """All calls raise RemoteStorageError or a subclass, and are safe to repeat."""
 
     async def start(self) -> None:
-        """Make what must be there before the first copy."""
+        """Create what is needed before the first copy."""
         ...
 
     async def check(self) -> None:
-        """That this is the cluster's tier, which begins here if it may. Raises RemoteStorageError where it is not."""
+        """Check that this tier belongs to the cluster; claim a new one if that is allowed. Raises RemoteStorageError
+        otherwise."""
         ...
 
     async def own(self, cluster_id: str) -> None:
-        """The tier belongs to this cluster from now on, whoever's it was."""
+        """The tier belongs to this cluster from now on, whatever its previous owner."""
         ...
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
         """Store a segment; it appears whole or not at all. Returns custom metadata for the segment's record.
 
-        Raises RemoteStorageError where the log has not ``metadata.size`` bytes.
+        Raises RemoteStorageError if the size of the log is not ``metadata.size``.
         """
         ...
 
     async def fetch(self, metadata: RemoteLogSegmentMetadata, start: int, end: int | None = None) -> RemoteRange:
-        """Bytes ``start`` to ``end`` (inclusive; None: to the last) of the log, cut at ``metadata.size``.
+        """Bytes ``start`` to ``end`` (inclusive; None: to the last) of the log, up to ``metadata.size``.
 
         Raises ValueError for a negative start or an end before it. A start at or past the size gives an empty range.
         """
@@ -184,24 +184,25 @@ class RemoteStorage(Protocol):
         ...
 
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
-        """A whole index. Raises RemoteResourceNotFound for a transaction index that the segment has not."""
+        """A whole index. Raises RemoteResourceNotFound for a transaction index that the segment does not have."""
         ...
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Remove all of the segment's objects. Missing ones are no error."""
+        """Remove all of the segment's objects. Ignores missing ones."""
         ...
 
     async def segments(self, partition: TopicIdPartition | None = None) -> list[StoredSegment]:
-        """What lies in the store, of one partition or of all, sorted. Foreign files are passed over."""
+        """The stored segments of one partition or of all, sorted. Foreign files are ignored."""
         ...
 
     async def foreign(self) -> list[str]:
-        """What lies among the segments and is none's, as paths below the tier's own folder, sorted."""
+        """The files among the segments that belong to no segment, as paths below the tier's own folder, sorted."""
         ...
 
     async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
-        """Remove what failed copies left of ``partition``: sets without a log, not ``known`` to the metadata and of no
-        recent date. Returns them. Those with a log stay, known or not: they may be all that is left of the data."""
+        """Remove the remains of failed copies of ``partition``: sets without a log that are not in ``known`` (the
+        metadata) and not recent. Returns them. Sets with a log are kept, known or not: they may be the only copy of the
+        data."""
         ...
 
     async def close(self) -> None: ...

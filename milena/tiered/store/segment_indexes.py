@@ -1,4 +1,4 @@
-"""The indexes of one remote segment, as files of the index cache: names, checks, look-ups (docs/kafka-semantics.md:
+"""The indexes of one remote segment, as files of the index cache: names, validation, look-ups (docs/kafka-semantics.md:
 The index cache)."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BLOCK: Final = 1024
 
 
 class IndexSet(NamedTuple):
-    """Names one segment's files: ``<start offset>_<segment id><suffix>``."""
+    """The names of one segment's files: ``<start offset>_<segment id><suffix>``."""
 
     start_offset: Offset
     id: UUID
@@ -36,7 +36,8 @@ class IndexSet(NamedTuple):
 
 
 class SegmentIndexes:
-    """Look-ups in a cached set. For use on the loop, with no await since the cache gave it: it may go then."""
+    """Look-ups in a cached set. Use it on the loop, before the next await after the cache returned it: it may be
+    evicted then."""
 
     __slots__ = ("aborted", "key", "offsets", "size", "times", "used_at")
 
@@ -47,28 +48,28 @@ class SegmentIndexes:
         self.size = size
         """Bytes of the three files."""
         self.used_at = 0.0
-        """On the monotonic clock."""
+        """The last use, on the monotonic clock."""
         self.offsets = OffsetIndex(disk, maps, f"{folder}/{key.file(OFFSET_INDEX)}", key.start_offset, exists=True)
         self.times = TimeIndex(disk, maps, f"{folder}/{key.file(TIME_INDEX)}", key.start_offset, exists=True)
         self.aborted = aborted
         """Transactions aborted by markers in the segment."""
 
     def release(self) -> None:
-        """Let the maps of the files go."""
+        """Release the files' memory maps."""
         self.offsets.release()
         self.times.release()
 
 
 class Checked(NamedTuple):
-    """What a check has read."""
+    """The result of a validation."""
 
     size: int
     aborted: list[AbortedTxn]
 
 
 def parse_name(name: str) -> tuple[IndexSet, str] | None:
-    """(set, suffix) of a file in the cache's folder, None for others. The suffix may be one of ``SUFFIXES`` or longer,
-    as ``.index.deleted`` is."""
+    """(set, suffix) of a file in the cache's folder, None for others. The suffix may be longer than one of
+    ``SUFFIXES``, for example ``.index.deleted``."""
     offset, underscore, rest = name.partition("_")
     text, dot, suffix = rest.partition(".")
     if not underscore or not dot or not offset.isascii() or not offset.isdecimal():
@@ -80,9 +81,9 @@ def parse_name(name: str) -> tuple[IndexSet, str] | None:
 
 
 def check(disk: Disk, folder: str, key: IndexSet, log_size: int) -> Checked:
-    """Read a set's files whole. Raises CorruptIndex where they cannot be a segment's, FileNotFoundError. Blocks.
+    """Read a set's files whole. Raises CorruptIndex if they are invalid for the segment, FileNotFoundError. Blocks.
 
-    The entries must rise: after a loss of power there may be zeros in between, which a look-up would believe.
+    The entries must be ascending: after a power loss there may be zeros in between, which would mislead a look-up.
     """
     offsets = disk.read(f"{folder}/{key.file(OFFSET_INDEX)}")
     times = disk.read(f"{folder}/{key.file(TIME_INDEX)}")
@@ -98,8 +99,8 @@ def check(disk: Disk, folder: str, key: IndexSet, log_size: int) -> Checked:
 
 
 def _rising(data: bytes, entry: str, name: str) -> tuple[list[int], list[int]]:
-    """Both numbers of all entries: the first rises, the second does not fall. A segment of 1 GiB has 260,000 entries,
-    so they are read in blocks."""
+    """Both numbers of all entries: the first must be strictly ascending, the second must not descend. A segment of 1
+    GiB has 260,000 entries, so they are decoded in blocks."""
     one, block = Struct(f">{entry}"), Struct(f">{entry * _BLOCK}")
     if len(data) % one.size:
         raise CorruptIndex(f"{name} has {len(data)} bytes, no multiple of {one.size}")

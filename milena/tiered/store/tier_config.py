@@ -1,7 +1,7 @@
-"""Which remote storage a broker uses, by Kafka's keys.
+"""Creates a broker's remote storage from Kafka's configuration keys.
 
 ``remote.log.storage.manager.class.name`` names the adapter; its own keys begin with
-``remote.log.storage.manager.impl.prefix`` (``rsm.config.``) and are given here without it:
+``remote.log.storage.manager.impl.prefix`` (``rsm.config.``) and are passed here without it:
 
 - LocalTieredStorage, as Kafka's: ``dir``. Kafka's other keys are for its tests and have no effect.
 - FsspecRemoteStorage: ``url``, ``options`` (a JSON object for the file system), ``chunk.size``, ``chunk.cache.size``
@@ -37,14 +37,14 @@ def remote_storage(
     memory: str | None = None,
     claim: Claim | None = None,
 ) -> RemoteStorage:
-    """The adapter of the class ``name``, not started. ``owner`` is the broker's id: who writes what in a shared tier.
-    ``memory``: a file of the broker's own that tells its next start which folder there was.
+    """The adapter of the class ``name``, not started. ``owner`` is the broker's id, which marks its files in a shared
+    tier. ``memory``: a file of the broker's own in which it remembers the folder.
 
     Raises ConfigError. The adapters are imported here: most brokers need at most one of them.
     """
     match name:
         case "" | None:
-            raise ConfigError("remote.log.storage.manager.class.name is missing: tiered storage needs a place to be")
+            raise ConfigError("remote.log.storage.manager.class.name is missing: tiered storage requires it")
         case _ if name == LOCAL:
             from milena.tiered.store.local_tier import LocalTier
 
@@ -85,7 +85,7 @@ def _number(settings: Mapping[str, str], key: str, default: int, *, at_least: in
     try:
         value = int(text)
     except ValueError:
-        raise ConfigError(f"{key}={text!r} of the remote storage is no number") from None
+        raise ConfigError(f"{key}={text!r} of the remote storage is not a number") from None
     if value < at_least:
         raise ConfigError(f"{key}={value} of the remote storage must be at least {at_least}")
     return value
@@ -95,7 +95,7 @@ def _options(text: str) -> dict[str, Any]:
     try:
         options = json.loads(text or "{}")
     except ValueError as error:
-        raise ConfigError(f"options of the remote storage are no JSON: {error}") from None
+        raise ConfigError(f"options of the remote storage are not valid JSON: {error}") from None
     if not isinstance(options, dict):
         raise ConfigError("options of the remote storage must be a JSON object")
     return options

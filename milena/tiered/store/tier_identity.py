@@ -1,8 +1,8 @@
-"""Whose a tier is: a file beside Kafka's part of it names the cluster, so that no broker copies into another place.
+"""The owner of a tier: a file beside Kafka's part of it names the cluster, so that no broker copies to a wrong place.
 
-A mount point without its mount looks like an empty tier. Local segments go once they are copied, so what is copied
-there is lost with the remounting. The file is made once, with a new tier, or for one that is there without it, as older
-versions and Kafka leave it; ``milena tier restore`` makes it anew.
+A mount point without its mount looks like an empty tier. Local segments are deleted once they are copied, so segments
+copied there are lost when the tier is mounted again. The file is created once, with a new tier, or for an existing one
+without it, as older versions and Kafka leave it; ``milena tier restore`` replaces it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _KEY: Final = "cluster.id="
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A broker's: ``cluster_id`` is None as long as it is not known."""
+    """A broker's claim to a tier: ``cluster_id`` is None while it is not known."""
 
     cluster_id: Callable[[], str | None]
     may_begin: Callable[[], bool]
-    """Whether nothing was ever copied, as far as the metadata is known, so that a tier may begin in an empty place."""
+    """Whether, as far as the metadata is known, nothing was ever copied, so that a new tier may be created in an empty
+    place."""
 
     def check(self, place: str, found: bytes | None, *, is_there: bool) -> bytes | None:
         """What to write, None where the tier is this cluster's. ``found`` is the file, ``is_there``: whether Kafka's
@@ -54,7 +55,7 @@ def encode(cluster_id: str) -> bytes:
 
 
 def parse(data: bytes) -> str | None:
-    """The cluster's id; None where there is none."""
+    """The cluster's id; None if there is none."""
     for line in data.decode(errors="replace").splitlines():
         if line.startswith(_KEY):
             return line.removeprefix(_KEY).strip() or None
@@ -62,7 +63,7 @@ def parse(data: bytes) -> str | None:
 
 
 def read_identity(disk: Disk, folder: str) -> bytes | None:
-    """None where there is none. Raises OSError."""
+    """None if there is no file. Raises OSError."""
     try:
         return disk.read(f"{folder}/{IDENTITY}")
     except FileNotFoundError:
@@ -70,7 +71,7 @@ def read_identity(disk: Disk, folder: str) -> bytes | None:
 
 
 def write_identity(disk: Disk, folder: str, owner: str, data: bytes) -> None:
-    """Synced. Brokers may do so at the same time. Raises OSError."""
+    """Written and synced. Several brokers may do so at the same time. Raises OSError."""
     temporary = f"{folder}/{IDENTITY}.{owner}"
     disk.remove(temporary)
     file = disk.open(temporary, create=True)

@@ -1,5 +1,4 @@
-"""How objects in the tier are named: as Kafka's LocalTieredStorage does (docs/kafka-semantics.md: Layout of the folder
-tier).
+"""Names of objects in the tier, as in Kafka's LocalTieredStorage (docs/kafka-semantics.md: Layout of the folder tier).
 
 ``kafka-tiered-storage/<topic>-<partition>-<topic id>/<20 digits of the start offset>-<segment id><suffix>``, ids as 22
 characters of URL-safe base64. Names only; both adapters use them.
@@ -17,16 +16,16 @@ from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType, SegmentFil
 
 ROOT: Final = "kafka-tiered-storage"
 COPYING: Final = "milena-copying"
-"""Beside ROOT, with a folder for each broker: segments on their way in. Kafka takes any file below ROOT for its own."""
+"""Beside ROOT, with a folder for each broker: unfinished copies. Kafka takes any file below ROOT for a segment's."""
 SUFFIXES: Final = (*(index.value for index in IndexType), LOG_SUFFIX)
-"""In the order in which objects appear; they go in the opposite one."""
+"""In the order in which objects appear; they are deleted in the opposite one."""
 
 _OBJECT: Final = re.compile(r"(\d{20})-([A-Za-z0-9_-]{22})(\.[a-z_]+)")
 _FOLDER: Final = re.compile(r"(.+)-(\d+)-([A-Za-z0-9_-]{22})")
 
 
 class ObjectName(NamedTuple):
-    """An object's name, taken apart."""
+    """The parts of an object's name."""
 
     start_offset: int
     id: UUID
@@ -34,12 +33,12 @@ class ObjectName(NamedTuple):
 
 
 def partition_folder(partition: TopicIdPartition) -> str:
-    """Below the tier's own folder."""
+    """Relative to the tier's own folder."""
     return f"{ROOT}/{partition.topic}-{partition.partition}-{to_text(partition.topic_id)}"
 
 
 def object_path(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
-    """Below the tier's own folder."""
+    """Relative to the tier's own folder."""
     return f"{partition_folder(metadata.partition)}/{object_name(metadata.start_offset, metadata.id, suffix)}"
 
 
@@ -48,7 +47,7 @@ def object_name(start_offset: int, segment: UUID, suffix: str) -> str:
 
 
 def parse_folder(name: str) -> TopicIdPartition | None:
-    """None for a folder that is no partition's."""
+    """None if the folder is not a partition's."""
     match = _FOLDER.fullmatch(name)
     if match is None:
         return None
@@ -57,7 +56,7 @@ def parse_folder(name: str) -> TopicIdPartition | None:
 
 
 def parse_object(name: str) -> ObjectName | None:
-    """None for a file that is no object of a segment."""
+    """None if the file is not an object of a segment."""
     match = _OBJECT.fullmatch(name)
     if match is None or match[3] not in SUFFIXES:
         return None

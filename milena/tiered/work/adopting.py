@@ -1,9 +1,9 @@
-"""Segments that lie whole in the tier, and that the metadata does not know, or only as copies that began.
+"""Adopts whole segments in the tier that the metadata does not list, or only as started copies.
 
-So it is where records of the metadata topic were lost, as with all disks of its replicas, or where somebody deleted it.
-Local segments have gone on their word: before a leader says that its log begins later, it looks into the tier, and
-tells anew of what it finds there and has read to its end. Kafka's leaders do not look: the log begins with what is
-local, and the files stay.
+They exist if records of the metadata topic were lost, for example with all disks of its replicas, or if somebody
+deleted the topic. The local segments were deleted because of those records: before a leader raises its log start, it
+looks into the tier, reads such segments to their end, and publishes their metadata again. Kafka's leaders do not look:
+the log begins with the local segments, and the files remain.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, Re
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import LOG_SUFFIX
 from milena.tiered.work.deletion import update_of
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 
 
 def first_served(cache: RemoteLogMetadataCache, log: PartitionLog) -> Offset | None:
-    """The first offset from the log's start to its local start that the tier serves; None where it serves none."""
+    """The first offset between the log start and the local log start that the tier serves; None if there is none."""
     every = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.local_log_start_offset)
     first = next(every, None)
     return None if first is None else first.first
 
 
-async def adopt(tier: Tier, role: Role, log: PartitionLog) -> None:
-    """What serves an offset of this leader's log that is neither local nor served by what the metadata knows is told of
-    there. Who awaits this looks whether the role still holds. Raises RemoteStorageError, RemoteLogMetadataError: then
-    nothing is known, and the log's start must stay."""
+async def adopt(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+    """Publish the metadata of segments that serve offsets of this leader's log which are neither local nor served by
+    known segments. The caller checks afterwards that the role still holds. Raises RemoteStorageError,
+    RemoteLogMetadataError: then the contents are unknown, and the log start must not move."""
     async with role.adopting:
         if not role.holds(log) or not _is_lacking(role, tier.metadata.cache(role.partition), log):
             return
@@ -47,8 +47,8 @@ async def adopt(tier: Tier, role: Role, log: PartitionLog) -> None:
             await _tell(tier, role, segment)
 
 
-def _is_lacking(role: Role, cache: RemoteLogMetadataCache, log: PartitionLog) -> bool:
-    """At the beginning of a leadership all of the log is looked at, then only its start."""
+def _is_lacking(role: ReplicaRole, cache: RemoteLogMetadataCache, log: PartitionLog) -> bool:
+    """Whether offsets are missing: at the start of a leadership in the whole log, later only at its start."""
     at, end = log.log_start_offset, log.local_log_start_offset
     if at >= end:
         return False
@@ -62,8 +62,8 @@ def _is_lacking(role: Role, cache: RemoteLogMetadataCache, log: PartitionLog) ->
     return at < end
 
 
-async def _unknown(tier: Tier, role: Role, log: PartitionLog) -> Sequence[RemoteLogSegmentMetadata]:
-    """What of the tier serves more than the metadata's segments do, as it is after its copy."""
+async def _unknown(tier: Tier, role: ReplicaRole, log: PartitionLog) -> Sequence[RemoteLogSegmentMetadata]:
+    """The segments in the tier that serve more than the metadata's segments do, in their state after the copy."""
     cache = tier.metadata.cache(role.partition)
     settled = _settled(cache)
     stored = [
@@ -75,11 +75,11 @@ async def _unknown(tier: Tier, role: Role, log: PartitionLog) -> Sequence[Remote
     ]
     found = Restorable()
     sound = await whole_segments(tier.storage, stored, found)
-    settled |= _settled(cache)  # some may have come, or gone, while the files were read
+    settled |= _settled(cache)  # some may have appeared or disappeared while the files were read
     checked = [ended(cache.get(one.id), one, found) for one in sound if one.id not in settled]
     for why in found.unused:
         tier.events.error(
-            "segment that the metadata does not know is not adopted",
+            "segment without metadata not adopted",
             topic=log.topic,
             partition=log.partition,
             reason=why,
@@ -92,17 +92,17 @@ async def _unknown(tier: Tier, role: Role, log: PartitionLog) -> Sequence[Remote
 
 
 def _settled(cache: RemoteLogMetadataCache) -> set[UUID]:
-    """Known segments of which more is told than that a copy began."""
+    """Known segments in a later state than COPY_SEGMENT_STARTED."""
     return {one.id for one in cache.segments() if one.state is not _STARTED}
 
 
-async def _tell(tier: Tier, role: Role, segment: RemoteLogSegmentMetadata) -> None:
+async def _tell(tier: Tier, role: ReplicaRole, segment: RemoteLogSegmentMetadata) -> None:
     began = replace(segment, state=_STARTED, broker_id=tier.node_id, event_timestamp_ms=tier.runtime.clock.time_ms())
     if tier.metadata.cache(role.partition).get(segment.id) is None:
         await tier.metadata.add(began)
     await tier.metadata.update(update_of(tier, began, RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
     tier.events.warning(
-        "a whole segment that the metadata did not know is adopted",
+        "segment without metadata adopted",
         topic=role.replica.topic,
         partition=role.replica.index,
         segment=str(segment.id),

@@ -2,8 +2,8 @@
 segment).
 
 A segment is announced (COPY_SEGMENT_STARTED), copied, and confirmed (COPY_SEGMENT_FINISHED); each step is awaited
-before the next. A copy that fails is tried again under another id; what it left in the tier is deleted, or, where not
-even that works, when its offsets expire.
+before the next. A failed copy is retried with another segment id; its remains in the tier are deleted, or, if that
+fails too, expire with their offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.segment import Segment
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.segments.eligibility import Candidate, candidates
+from milena.tiered.segments.eligibility import CandidateSegment, candidates
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -32,20 +32,20 @@ from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
 from milena.tiered.work.adopting import adopt, first_served
 from milena.tiered.work.deletion import delete_segment, update_of
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
 QUOTA_STEP: Final = 1.0
-"""Seconds after which a copy that the quota holds back looks again."""
+"""Seconds between two checks while the quota delays a copy."""
 INTERVAL: Final = "remote.log.manager.task.interval.ms"
 CUSTOM_METADATA_LIMIT: Final = "remote.log.metadata.custom.metadata.max.bytes"
 
 
 class CustomMetadataTooLarge(RemoteStorageError):
-    """The store wants to keep more with a segment's metadata than is allowed."""
+    """The store returned more custom metadata than allowed."""
 
     def __init__(self, custom_metadata: bytes, limit: int) -> None:
         super().__init__(
-            f"the store wants to keep {len(custom_metadata)} bytes with a segment, where {CUSTOM_METADATA_LIMIT} "
+            f"the store returned {len(custom_metadata)} bytes of custom metadata; {CUSTOM_METADATA_LIMIT} "
             f"allows {limit}"
         )
         self.custom_metadata = custom_metadata
@@ -53,14 +53,14 @@ class CustomMetadataTooLarge(RemoteStorageError):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A segment as it is announced, and what of it is copied."""
+    """A segment's metadata as announced, and the files to copy."""
 
     metadata: RemoteLogSegmentMetadata
     files: SegmentFiles
 
 
-async def copy_round(tier: Tier, role: Role) -> None:
-    """Copy what can be copied now. Raises what is in ``tier.FAILURES``."""
+async def copy_round(tier: Tier, role: ReplicaRole) -> None:
+    """Copy the eligible segments. Raises the errors in ``tier.FAILURES``."""
     log = role.log
     if log is None or not role.may_copy or not tiering.is_copied(log) or not tier.metadata.is_ready(role.partition):
         return
@@ -81,7 +81,7 @@ async def copy_round(tier: Tier, role: Role) -> None:
             return
         segment = _segment_at(log, candidate)
         if segment is None:
-            return  # deleted meanwhile, or cut
+            return  # deleted meanwhile, or truncated
         if segment.size:
             if not (tier.copies.may_begin and role.attempts.may_begin):
                 return
@@ -93,9 +93,9 @@ async def copy_round(tier: Tier, role: Role) -> None:
                 return
 
 
-async def catch_up(tier: Tier, role: Role, log: PartitionLog) -> bool:
-    """Take from the metadata what this log may not know: where it begins in the tier, and how far it is copied. False
-    where the role has ended meanwhile.
+async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
+    """Update the log from the metadata: its start in the tier, and the highest copied offset. False if the role has
+    ended meanwhile.
 
     Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
     """
@@ -117,8 +117,8 @@ async def catch_up(tier: Tier, role: Role, log: PartitionLog) -> bool:
 
 
 def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset, given_up: Container[UUID]) -> Offset:
-    """The last offset up to which nothing of the local log is missing in the tier. ``copied`` was there once; what was
-    switched off since, and is on again, is not."""
+    """The last offset up to which the tier contains the local log completely. ``copied`` was there once; segments from
+    before the tier was disabled and enabled again do not count."""
     at = max(log.local_log_start_offset, log.epochs.entries[0].start)
     while at <= copied:
         served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=given_up)
@@ -129,16 +129,17 @@ def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offse
 
 
 def _pass_deleted(cache: RemoteLogMetadataCache, log: PartitionLog) -> None:
-    """A former leader that does not know of its end may go on to delete what expires: the log begins behind that."""
+    """A former leader that does not know that it was replaced may go on to delete expired segments: the log begins
+    after those."""
     earliest = log.epochs.earliest
     if earliest is None or not earliest.start <= log.log_start_offset < log.local_log_start_offset:
         return
     first = first_served(cache, log)
-    if first is not None:  # else nothing is known of it
+    if first is not None:  # else nothing is known of the tier
         tiering.update_log_start(log, first)
 
 
-def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
+def _find_log_start(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
     start = remote_log_start(tier.metadata.cache(role.partition), log.epochs)
     if start is None:
         earliest = log.epochs.earliest
@@ -147,7 +148,7 @@ def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
             and earliest.start > log.log_start_offset
             and _reaches_below(tier.metadata.cache(role.partition), earliest.start)
         ):
-            # The epochs of what is in the tier were lost: not a word of this log is true of it.
+            # The epochs of the segments in the tier were lost: none of them can be matched with this log.
             tier.events.error(
                 "leader epochs do not reach back to the log start",
                 topic=log.topic,
@@ -161,18 +162,19 @@ def _find_log_start(tier: Tier, role: Role, log: PartitionLog) -> None:
 
 
 def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:
-    """Whether the tier has anything before ``offset``. A segment may begin before the log did when it was copied."""
+    """Whether the tier has records before ``offset``. A segment may begin before the log start at the time of its
+    copy."""
     return any(one.end_offset < offset or one.epochs[0].start < offset for one in cache.segments())
 
 
-def _segment_at(log: PartitionLog, candidate: Candidate) -> Segment | None:
+def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | None:
     index = log.segments.floor_index(candidate.base)
     if index < 0 or log.segments[index].base_offset != candidate.base or index + 1 >= len(log.segments):
         return None
     return log.segments[index] if log.segments[index + 1].base_offset == candidate.end else None
 
 
-async def _check_place(tier: Tier, role: Role) -> None:
+async def _check_place(tier: Tier, role: ReplicaRole) -> None:
     try:
         await tier.storage.check()
     except RemoteStorageError:
@@ -180,15 +182,15 @@ async def _check_place(tier: Tier, role: Role) -> None:
         raise
 
 
-async def _wait_for_quota(tier: Tier, role: Role) -> None:
+async def _wait_for_quota(tier: Tier, role: ReplicaRole) -> None:
     while not role.ended and (excess := tier.copy_quota.throttle_ms(tier.runtime.clock.time_ms())) > 0:
         tier.meters.copy_throttle_time.record(excess)
         await role.pause(QUOTA_STEP)
 
 
-def prepare(tier: Tier, role: Role, log: PartitionLog, segment: Segment, end: Offset) -> Prepared:
-    """The closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError, KafkaError where no epoch of it is
-    known."""
+def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, end: Offset) -> Prepared:
+    """The metadata and files of the closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError,
+    KafkaError if no leader epoch of it is known."""
     disk = log.context.disk
     epochs = tuple(log.epochs.entries_in_range(segment.base_offset, end))
     if not epochs:
@@ -220,9 +222,9 @@ def prepare(tier: Tier, role: Role, log: PartitionLog, segment: Segment, end: Of
     return Prepared(metadata, files)
 
 
-async def copy_segment(tier: Tier, role: Role, log: PartitionLog, prepared: Prepared) -> None:
-    """Carry one segment over. Raises what is in ``tier.FAILURES``; then, or where the role has ended meanwhile, what
-    was copied is deleted again."""
+async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepared: Prepared) -> None:
+    """Copy one segment. Raises the errors in ``tier.FAILURES``; then, or if the role has ended meanwhile, the copy is
+    deleted again."""
     metadata = prepared.metadata
     meters = tier.meters.of(metadata.partition.topic)
     role.copying.add(metadata.id)
@@ -243,7 +245,7 @@ async def copy_segment(tier: Tier, role: Role, log: PartitionLog, prepared: Prep
         raise
     except RetriableRemoteStorageError:
         meters.copy_errors.add()
-        raise  # nothing is deleted: the next attempt has another id
+        raise  # nothing is deleted: the next attempt has another segment id
     except RemoteStorageError:
         meters.copy_errors.add()
         await _discard(tier, role, metadata)
@@ -264,10 +266,10 @@ async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
 
 
 async def _discard(
-    tier: Tier, role: Role, metadata: RemoteLogSegmentMetadata, custom_metadata: bytes | None = None
+    tier: Tier, role: ReplicaRole, metadata: RemoteLogSegmentMetadata, custom_metadata: bytes | None = None
 ) -> None:
-    """Delete what a copy left in the tier. Where that fails too, it stays to be deleted when its offsets expire."""
+    """Delete the remains of a copy in the tier. If that fails too, they are deleted when their offsets expire."""
     try:
         await delete_segment(tier, metadata, custom_metadata=custom_metadata)
     except FAILURES as error:
-        tier.report("what a failed copy left stays in the tier", role.replica, error)
+        tier.report("remains of a failed copy not deleted", role.replica, error)

@@ -1,7 +1,7 @@
-"""Taking one segment out of the tier: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED
+"""Deleting one segment from the tier: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED
 (docs/kafka-semantics.md: Expiration).
 
-What fails in between stays DELETE_SEGMENT_STARTED, is read no more, and is deleted again by the next round.
+If a step fails, the segment stays in DELETE_SEGMENT_STARTED, is not read any more, and the next round deletes it again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemo
 async def delete_segment(
     tier: Tier, segment: RemoteLogSegmentMetadata, *, custom_metadata: bytes | None = None
 ) -> None:
-    """``custom_metadata``: for the store, where the segment's record has none. Raises RemoteStorageError,
-    RemoteLogMetadataError."""
+    """Delete one segment. ``custom_metadata``: for the store, if the segment's record has none. Raises
+    RemoteStorageError, RemoteLogMetadataError."""
     await announce_deletion(tier, segment)
     await finish_deletion(tier, segment, custom_metadata=custom_metadata)
 
 
 async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata) -> None:
-    """The first step. From here on nobody here counts on the segment, whatever comes of it. Raises
+    """The first step: from here on this broker does not rely on the segment, whatever the outcome. Raises
     RemoteLogMetadataError."""
     tier.indexes.remove((segment.id,))
     tier.given_up.add(segment.partition, (segment.id,))
@@ -37,7 +37,7 @@ async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata) -> No
 async def finish_deletion(
     tier: Tier, segment: RemoteLogSegmentMetadata, *, custom_metadata: bytes | None = None
 ) -> None:
-    """The others. Raises RemoteStorageError, RemoteLogMetadataError."""
+    """The other steps. Raises RemoteStorageError, RemoteLogMetadataError."""
     meters = tier.meters.of(segment.partition.topic)
     meters.delete_requests.add()
     try:
@@ -59,7 +59,7 @@ def update_of(
     *,
     custom_metadata: bytes | None = None,
 ) -> RemoteLogSegmentUpdate:
-    """The next state of ``segment``, as this broker tells it; it keeps its custom metadata."""
+    """The next state of ``segment``, as this broker publishes it; its custom metadata is kept."""
     return RemoteLogSegmentUpdate(
         segment.segment_id,
         tier.node_id,

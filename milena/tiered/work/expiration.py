@@ -1,5 +1,5 @@
-"""Deleting what has expired in the tier, and everything of a partition that goes (docs/kafka-semantics.md: Tasks of
-the tier, Expiration)."""
+"""Deleting expired segments from the tier, and all segments of a partition that is removed (docs/kafka-semantics.md:
+Tasks of the tier, Expiration)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.copying import catch_up
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.retention import LogView, abandoned, decide
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
 SWEEP_INTERVAL: Final = 3600.0
-"""Seconds between two looks for what failed copies have left."""
+"""Seconds between two searches for the remains of failed copies."""
 
 
-async def expire_round(tier: Tier, role: Role) -> None:
-    """One pass of a leader, which may have been deposed without knowing it: nothing goes, and the log start stays (it
-    may lead again), once its session with the controller can have run out. Raises what is in ``tier.FAILURES``."""
+async def expire_round(tier: Tier, role: ReplicaRole) -> None:
+    """One pass of a leader, which may have been replaced without knowing it: if its session with the controller may
+    have expired, nothing is deleted, and the log start stays (it may lead again). Raises the errors in
+    ``tier.FAILURES``."""
     log = role.log
     if log is None or not tier.in_session() or not tier.metadata.is_ready(role.partition):
         return
-    # A leader that has not copied anything yet would count the same segments here and there (KAFKA-20732).
+    # A leader that has not copied anything yet would count the same segments locally and remotely (KAFKA-20732).
     if not await catch_up(tier, role, log) or not tier.in_session():
         return
     clock = tier.runtime.clock
@@ -46,7 +47,7 @@ async def expire_round(tier: Tier, role: Role) -> None:
             await _sweep(tier, role)
 
 
-async def _end_abandoned(tier: Tier, role: Role, log: PartitionLog) -> None:
+async def _end_abandoned(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
     found = abandoned(
         tier.metadata.cache(role.partition).segments(),
         copied=log.highest_offset_in_remote_storage,
@@ -56,8 +57,8 @@ async def _end_abandoned(tier: Tier, role: Role, log: PartitionLog) -> None:
     await _delete_all(tier, role, log, found)
 
 
-async def _sweep(tier: Tier, role: Role) -> None:
-    """Remove what copies left that no record tells of, as those do that end after the segment was deleted."""
+async def _sweep(tier: Tier, role: ReplicaRole) -> None:
+    """Remove the remains of copies without a record, for example of a copy that ended after its segment was deleted."""
     known = {segment.id for segment in tier.metadata.cache(role.partition).segments()} | role.copying
     for orphan in await tier.storage.sweep_orphans(role.partition, known):
         tier.events.warning(
@@ -80,7 +81,9 @@ def view_of(log: PartitionLog) -> LogView:
     )
 
 
-async def _delete_all(tier: Tier, role: Role, log: PartitionLog, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
+async def _delete_all(
+    tier: Tier, role: ReplicaRole, log: PartitionLog, segments: Sequence[RemoteLogSegmentMetadata]
+) -> None:
     figures = role.figures
     figures.delete_segments, figures.delete_bytes = len(segments), sum(segment.size for segment in segments)
     for segment in segments:
@@ -101,8 +104,8 @@ async def _delete_all(tier: Tier, role: Role, log: PartitionLog, segments: Seque
         )
 
 
-async def follow_round(tier: Tier, role: Role) -> None:
-    """A follower learns how far the leader has copied: so far its own segments may go. Raises what is in
+async def follow_round(tier: Tier, role: ReplicaRole) -> None:
+    """A follower learns the highest copied offset, up to which its own segments may be deleted. Raises the errors in
     ``tier.FAILURES``."""
     log = role.log
     if log is not None and tier.metadata.is_ready(role.partition):
@@ -111,13 +114,13 @@ async def follow_round(tier: Tier, role: Role) -> None:
 
 async def erase(
     tier: Tier,
-    role: Role,
+    role: ReplicaRole,
     segments: Sequence[RemoteLogSegmentMetadata],
     still_wanted: Callable[[], bool] = lambda: True,
     may_delete: Callable[[], bool] = lambda: True,
 ) -> list[RemoteLogSegmentMetadata]:
-    """Delete all ``segments`` of a partition that is tiered no more, in whatever state they are, as long as that is
-    wanted. Returns those that could not be deleted, or must not be now."""
+    """Delete all ``segments`` of a partition that is not tiered any more, in any state, as long as that is wanted.
+    Returns those that could not be deleted, or must not be now."""
     left = []
     announced = []
     for segment in segments:

@@ -1,5 +1,5 @@
-"""What a broker shows of the partitions that it leads in the tier (docs/kafka-semantics.md: Metrics); read when
-somebody asks."""
+"""Gauges of the partitions that a broker leads in the tier (docs/kafka-semantics.md: Metrics); computed when they are
+read."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from milena.node.metrics import Metrics
 from milena.storage.log import tiering
 from milena.storage.log.segment import Segment
 from milena.tiered.shared.pool import Pool
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
 _TOPIC: Final = "kafka_server_brokertopicmetrics"
 _MANAGER: Final = "kafka_log_remote_remotelogmanager"
 
 
-def waiting_segments(role: Role) -> list[Segment]:
-    """Closed segments that are not in the tier; none where nothing is copied."""
+def waiting_segments(role: ReplicaRole) -> list[Segment]:
+    """Closed segments that are not in the tier; empty if nothing is copied."""
     log = role.log
     return tiering.only_local(log)[:-1] if log is not None and tiering.is_copied(log) else []
 
 
-_SHOWN: Final[tuple[tuple[str, str, Callable[[Role], float]], ...]] = (
+_SHOWN: Final[tuple[tuple[str, str, Callable[[ReplicaRole], float]], ...]] = (
     (
         "remotecopylagbytes",
         "Bytes of closed segments that are not in the tier yet.",
@@ -43,7 +43,7 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[Role], float]], ...]] = (
     ("remotelogsizebytes", "Bytes in the tier.", lambda role: role.figures.remote_size),
     (
         "remotelogsizecomputationtime",
-        "Milliseconds that the last look for expired segments took.",
+        "Duration of the last search for expired segments, in milliseconds.",
         lambda role: role.figures.computation_ms,
     ),
 )
@@ -51,18 +51,18 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[Role], float]], ...]] = (
 
 
 class TierGauges:
-    """Puts the gauges of led partitions into the registry, and takes them out again."""
+    """Registers the gauges of led partitions, and removes them."""
 
     def __init__(self, metrics: Metrics, pools: tuple[Pool, ...]) -> None:
         self._metrics = metrics
-        self._leading: dict[str, list[Role]] = {}
+        self._leading: dict[str, list[ReplicaRole]] = {}
         metrics.gauge(
             f"{_MANAGER}_remotelogmanagertasksavgidlepercent",
             lambda: sum(pool.idle_share for pool in pools) / len(pools),
-            "Share of the places for work on the tier that are free, 0 to 1.",
+            "Share of the tier's task threads that are idle, 0 to 1.",
         )
 
-    def show(self, role: Role) -> None:
+    def show(self, role: ReplicaRole) -> None:
         if not role.leads:
             return
         topic = role.replica.topic
@@ -75,7 +75,7 @@ class TierGauges:
         self._metrics.gauge(
             f"{_MANAGER}_retentionsizeinpercent",
             lambda: _share(role, role.figures.retained_size, local=False),
-            "Size of the log, with the tier, in percent of retention.bytes.",
+            "Size of the log, including the tier, in percent of retention.bytes.",
             **labels,
         )
         self._metrics.gauge(
@@ -85,7 +85,7 @@ class TierGauges:
             **labels,
         )
 
-    def hide(self, role: Role) -> None:
+    def hide(self, role: ReplicaRole) -> None:
         topic = role.replica.topic
         roles = self._leading.get(topic, [])
         if role not in roles:
@@ -100,11 +100,11 @@ class TierGauges:
                 self._metrics.remove(f"{_TOPIC}_{name}", topic=topic)
 
 
-def _sum_over(roles: list[Role], read: Callable[[Role], float]) -> Callable[[], float]:
+def _sum_over(roles: list[ReplicaRole], read: Callable[[ReplicaRole], float]) -> Callable[[], float]:
     return lambda: sum(read(role) for role in roles)
 
 
-def _share(role: Role, size: int, *, local: bool) -> float:
+def _share(role: ReplicaRole, size: int, *, local: bool) -> float:
     log = role.log
     if log is None:
         return 0.0

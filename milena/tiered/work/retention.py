@@ -1,8 +1,8 @@
-"""Which segments leave the tier (docs/kafka-semantics.md: Expiration): decided for all of a partition at once, carried
-out later.
+"""Decides which segments are deleted from the tier (docs/kafka-semantics.md: Expiration): for all of a partition at
+once; the deletion follows.
 
-First the log start moves up, then the segments below it are deleted; a crash in between leaves segments that the next
-leader finds below the log start.
+The log start moves first, then the segments below it are deleted; after a crash in between, the next leader finds those
+segments below the log start.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ _SIZED = (_FINISHED, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What counts of the leader's log at the moment of a decision. Sizes are bytes, times ms."""
+    """The leader's log at the moment of a decision. Sizes are bytes, times ms."""
 
     epochs: Sequence[EpochEntry]
     log_start: Offset
     log_end: Offset
     local_only_size: int
-    """Of the segments that begin after what is in the tier."""
+    """Size of the local segments after the last copied offset."""
     retention_ms: int
-    """-1 without limit."""
+    """-1 for unlimited."""
     retention_bytes: int
-    """-1 without limit."""
+    """-1 for unlimited."""
     copied: Offset | None = None
-    """The last offset that is in the tier: what lies there beyond it, to be deleted, counts as local. None: any."""
+    """The last offset in the tier: segments there beyond it, which will be deleted, count as local. None: no limit."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What goes. ``log_start``: where the log begins afterwards; None where that stays."""
+    """The decision. ``log_start``: the new log start; None if it stays."""
 
     delete: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     log_start: Offset | None = None
     dangling: list[RemoteLogSegmentMetadata] = field(default_factory=list)
-    """Of epochs that ended before the log's first one."""
+    """Segments of epochs that ended before the log's first one."""
     remote_size: int = 0
-    """Bytes in the tier, with what is being deleted."""
+    """Bytes in the tier, including segments that are being deleted."""
     retained_size: int = 0
-    """Bytes that count for ``retention.bytes``; 0 where that is without limit."""
+    """Bytes that count for ``retention.bytes``; 0 if that is unlimited."""
 
 
 class Validity:
-    """Which segments are known to be on the lineage: to be kept from one pass of a leader to the next, as a look at
-    10,000 of them takes 60 ms.
+    """The segments known to be on the lineage, kept between the passes of a leader: checking 10,000 of them takes 60
+    ms.
 
-    A segment stays there while the log's epochs stay; where the first one begins does not matter.
+    A segment stays on it while the log's epochs stay the same; the start offset of the first one does not matter.
     """
 
     __slots__ = ("_lineage", "_valid")
@@ -66,7 +66,7 @@ class Validity:
         self._valid: set[UUID] = set()
 
     def renew(self, lineage: Sequence[EpochEntry], listed: Sequence[RemoteLogSegmentMetadata]) -> None:
-        """Begin a pass."""
+        """Start a pass."""
         key = (lineage[0].epoch, *lineage[1:])
         if key != self._lineage:
             self._lineage = key
@@ -91,15 +91,15 @@ def decide(
     copying: Collection[UUID] = (),
     validity: Validity | None = None,
 ) -> Verdict:
-    """What expires at ``now``. ``copying``: segments that this broker is copying right now: none of them goes, nor
-    any after them. ``validity``: what the passes before have found."""
+    """The segments that expire at ``now``. ``copying``: segments that this broker is copying: neither they nor any
+    later ones expire. ``validity``: results of earlier passes."""
     listed = tier.segments()
     verdict = Verdict(remote_size=sum(segment.size for segment in listed if segment.state in _SIZED))
     if not listed or not log.epochs:
         return verdict
     _Pass(tier, listed, log, verdict, now, copying, validity or Validity()).run()
     first = log.epochs[0]
-    if first.start <= log.log_start:  # else the log has lost its oldest epochs, and says nothing about them
+    if first.start <= log.log_start:  # else the log has lost its oldest epochs, and cannot judge them
         verdict.dangling = [segment for segment in listed if _ended_before(segment, first.epoch, copying)]
     return verdict
 
@@ -107,8 +107,8 @@ def decide(
 def abandoned(
     listed: Iterable[RemoteLogSegmentMetadata], *, copied: Offset, before_ms: int, copying: Collection[UUID]
 ) -> list[RemoteLogSegmentMetadata]:
-    """Copies that were begun before ``before_ms`` and never finished, of what has been copied up to ``copied`` since.
-    Kafka keeps them until their offsets expire: an hour's outage leaves one for each attempt."""
+    """Copies that were started before ``before_ms`` and never finished, whose offsets were copied since (up to
+    ``copied``). Kafka keeps them until their offsets expire: an hour's outage leaves one for each attempt."""
     return [
         segment
         for segment in listed
@@ -120,12 +120,12 @@ def abandoned(
 
 
 def _ended_before(segment: RemoteLogSegmentMetadata, epoch: LeaderEpoch, copying: Collection[UUID]) -> bool:
-    """An unclean election, or the deletion of old records, has left the segment without a log to belong to."""
+    """Whether an unclean election, or the deletion of old records, has left the segment without a log."""
     return segment.epochs[-1].epoch < epoch and segment.id not in copying
 
 
 class _Pass:
-    """One walk over the segments of the log's epochs, oldest first."""
+    """One pass over the segments of the log's epochs, oldest first."""
 
     def __init__(
         self,
@@ -162,8 +162,9 @@ class _Pass:
         return self._validity.holds(segment, self._lineage, self._log.log_end)
 
     def _size_excess(self) -> int:
-        """Bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479, 17062); one below
-        the log start is gone already, however long its deletion takes, and what two leaders copied counts once."""
+        """Bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479, KAFKA-17062);
+        segments below the log start do not count while they are being deleted, and segments copied by two leaders count
+        once."""
         limit = self._log.retention_bytes
         if limit < 0:
             return 0
@@ -184,7 +185,7 @@ class _Pass:
         return max(total - limit, 0)
 
     def _judge(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Whether the walk goes on."""
+        """Judge one segment; returns whether the pass continues."""
         if segment.id in self._copying:
             return False
         if segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED or self._is_below_log_start(segment):
@@ -194,7 +195,7 @@ class _Pass:
             return True
         start = self._verdict.log_start
         if start is not None and segment.end_offset < start:
-            pass  # another copy of what goes
+            pass  # another copy of an expired segment
         elif self._expired_before is not None and segment.max_timestamp_ms < self._expired_before:
             self._excess = max(self._excess - segment.size, 0)
         elif 0 < self._excess >= segment.size:
@@ -202,7 +203,7 @@ class _Pass:
         else:
             return False
         self._verdict.delete.append(segment)
-        # Segments may overlap: the log begins after the furthest (KAFKA-16890).
+        # Segments may overlap: the log begins after the highest end offset (KAFKA-16890).
         self._verdict.log_start = Offset(max(self._verdict.log_start or 0, segment.end_offset + 1))
         return True
 

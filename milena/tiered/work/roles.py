@@ -1,4 +1,4 @@
-"""One replica's place in the work on the tier, from the moment its role is taken until that ends."""
+"""The role of one replica in the tier's tasks, from the moment it becomes leader or follower until that ends."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from milena.runtime.clock import Clock
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.shared.copy_attempts import CopyAttempts
-from milena.tiered.shared.tier import Replica
+from milena.tiered.shared.tier import HostedReplica
 from milena.tiered.store.remote_storage import RemoteStorageError
 from milena.tiered.work.retention import Validity
 
 
-class Role:
-    """A leader or follower of a tiered partition. After every await of its work: does it still hold?"""
+class ReplicaRole:
+    """A leader or follower of a tiered partition. Its tasks check after every await whether the role still holds."""
 
-    def __init__(self, replica: Replica, clock: Clock) -> None:
+    def __init__(self, replica: HostedReplica, clock: Clock) -> None:
         self.replica = replica
         self.partition = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
         self.leads = replica.is_leader
         self.ended = False
         self.copying: set[UUID] = set()
-        """Segments on their way to the tier."""
+        """Segments that are being copied to the tier."""
         self.adopting = asyncio.Lock()
-        """Held while somebody looks for what the metadata does not know."""
+        """Held while one task searches the tier for segments without metadata."""
         self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
-        """Until a store asks for more metadata than is allowed: then nothing is copied in this role any more."""
+        """False after a store returned more custom metadata than allowed: then this role copies nothing more."""
         self.started_log: PartitionLog | None = None
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None
-        """When orphans were looked for, on the monotonic clock."""
+        """When orphans were last searched, on the monotonic clock."""
         self.validity = Validity()
         self.figures = Figures()
         self._term = replica.term
@@ -59,12 +59,12 @@ class Role:
         self.wake()
 
     def wake(self) -> None:
-        """Whoever pauses goes on at once."""
+        """End all pauses."""
         for waiting in self._waking:
             _wake(waiting)
 
     async def pause(self, seconds: float) -> None:
-        """So long, or until ``wake``."""
+        """Wait for the given time, or until ``wake``."""
         if self.ended:
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -86,7 +86,7 @@ class Role:
             self._idle.set()
 
     async def idle(self) -> None:
-        """Until no task works for this role any more."""
+        """Wait until no task works for this role any more."""
         await self._idle.wait()
 
 
@@ -96,7 +96,7 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 
 
 class Figures:
-    """What the last rounds found, for the gauges. Sizes are bytes."""
+    """Results of the last rounds, for the gauges. Sizes are bytes."""
 
     __slots__ = ("computation_ms", "delete_bytes", "delete_segments", "remote_segments", "remote_size", "retained_size")
 

@@ -1,4 +1,4 @@
-"""What a broker says of a partition's segments in the tier, to people and to scenarios."""
+"""Descriptions of a partition's segments in the tier, for commands and scenarios."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from milena.protocol.uuids import to_text
 from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
-from milena.tiered.shared.tier import Replica
+from milena.tiered.shared.tier import HostedReplica
 from milena.tiered.work.tier_manager import RemoteLogManager
 
 
-async def described_segments(manager: RemoteLogManager, replica: Replica) -> list[dict[str, Any]]:
-    """Plain data, by start offsets; nothing where the replica is not tiered. ``on_lineage`` is null without a log.
+async def described_segments(manager: RemoteLogManager, replica: HostedReplica) -> list[dict[str, Any]]:
+    """Plain data, by start offset; empty if the replica is not tiered. ``on_lineage`` is null without a log.
 
     Raises MetadataNotReady.
     """

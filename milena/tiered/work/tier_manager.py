@@ -1,9 +1,9 @@
-"""Who works for which replica on the tier: Kafka's RemoteLogManager (KIP-405; docs/kafka-semantics.md: Tasks of the
+"""Runs the tier's tasks of each replica: Kafka's RemoteLogManager (KIP-405; docs/kafka-semantics.md: Tasks of the
 tier).
 
-A leader of a tiered partition has two tasks, copying and expiration, a follower one, that learns what is copied. Each
-runs at once (tests may put that off) and then again a fixed time after its last end. So many of a kind run at a time as
-its pool has places.
+A leader of a tiered partition has two tasks, copying and expiration; a follower has one, which learns the copied
+offsets. Each runs immediately (tests may delay that) and then again a fixed time after its last end. Each pool bounds
+how many tasks of its kind run concurrently.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from milena.tiered.segments.segment_metadata import (
     TopicIdPartition,
 )
 from milena.tiered.shared.pool import Pool
-from milena.tiered.shared.tier import FAILURES, Replica, Tier
+from milena.tiered.shared.tier import FAILURES, HostedReplica, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, cancelled_calls
 from milena.tiered.work.copying import INTERVAL, copy_round
 from milena.tiered.work.expiration import erase, expire_round, follow_round
 from milena.tiered.work.gauges import TierGauges
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 
-Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]
+Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
 NOT_READY_PAUSE: Final = 1.0
-"""Seconds after which it is looked again whether the metadata is known."""
+"""Seconds between two checks whether the metadata is known."""
 INITIAL_DELAY: Final = "internal.remote.log.manager.task.initial.delay.ms"
 ERASING_ATTEMPTS: Final = 10
 READY_TO_ERASE: Final = 120.0
-"""Seconds within which the metadata of a partition whose segments are all to be deleted must be known."""
+"""Seconds within which the metadata of a partition whose segments are all to be deleted must become known."""
 
 
 class Job:
@@ -54,7 +54,7 @@ class Job:
 
 
 class RemoteLogManager:
-    """The roles of one broker's replicas in the tier. All methods are for the loop."""
+    """The roles of one broker's replicas in the tier. Call all methods on the loop."""
 
     def __init__(self, tier: Tier, metrics: Metrics) -> None:
         self.tier = tier
@@ -63,10 +63,10 @@ class RemoteLogManager:
         self.following = self._pool("remote.log.manager.follower.thread.pool.size")
         self._gauges = TierGauges(metrics, (self.copying, self.expiring, self.following))
         self._tasks: Tasks = tier.runtime.new_tasks("remote log manager")
-        self._roles: dict[TopicIdPartition, Role] = {}
-        self._jobs: dict[Role, Sequence[Job]] = {}
+        self._roles: dict[TopicIdPartition, ReplicaRole] = {}
+        self._jobs: dict[ReplicaRole, Sequence[Job]] = {}
         self._erasing: dict[TopicIdPartition, bool] = {}
-        """What is being deleted from the tier, and whether the topic is gone."""
+        """The partitions that are being deleted from the tier, and whether the topic was deleted."""
         self._stopped = False
 
     def _pool(self, key: str) -> Pool:
@@ -75,8 +75,8 @@ class RemoteLogManager:
     # -- life
 
     async def start(self) -> None:
-        """Prepare the store and begin to read the metadata. A store that cannot be reached does not stop the broker: it
-        is tried again."""
+        """Prepare the store and start reading the metadata. A store that cannot be reached does not stop the broker: it
+        is retried."""
         reason = await self._unusable()
         if reason is not None:
             self.tier.events.error("remote storage cannot be used", reason=reason)
@@ -85,7 +85,7 @@ class RemoteLogManager:
         self.tier.metadata.start()
 
     async def _unusable(self) -> str | None:
-        """Why the store cannot be used; None where it can."""
+        """Why the store cannot be used; None if it can."""
         try:
             await self.tier.storage.start()
         except RemoteStorageError as error:
@@ -100,7 +100,7 @@ class RemoteLogManager:
         self.tier.events.info("remote storage can be used")
 
     async def stop(self) -> None:
-        """Idempotent. What is under way is cut short, as by a crash; no role is taken up any more."""
+        """Idempotent. Running work is cancelled, as by a crash; no new role is taken up."""
         self._stopped = True
         for role in self:
             role.end()
@@ -118,7 +118,7 @@ class RemoteLogManager:
 
     @property
     def knows_of_no_copy(self) -> bool:
-        """The metadata of all tiered partitions here is known, and tells of no segment that was copied."""
+        """Whether the metadata of all tiered partitions here is known, and lists no copied segment."""
         metadata, started = self.tier.metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED
         return all(
             metadata.is_ready(one.partition)
@@ -128,21 +128,22 @@ class RemoteLogManager:
 
     # -- roles
 
-    def __iter__(self) -> Iterator[Role]:
+    def __iter__(self) -> Iterator[ReplicaRole]:
         return iter(list(self._roles.values()))
 
-    def role_of(self, replica: Replica) -> Role | None:
+    def role_of(self, replica: HostedReplica) -> ReplicaRole | None:
         return self._roles.get(TopicIdPartition(replica.topic_id, replica.topic, replica.index))
 
-    def take_up(self, replica: Replica) -> None:
-        """The role of ``replica`` or its configuration may have changed: do what it asks for now. Idempotent."""
+    def take_up(self, replica: HostedReplica) -> None:
+        """The role of ``replica`` or its configuration may have changed: start or stop its tasks accordingly.
+        Idempotent."""
         if self._stopped:
             return
         role, log = self.role_of(replica), replica.log
         if log is not None and not log.remote_enabled:
             if role is not None:
                 self._switched_off(role, log)
-            elif replica.is_leader:  # its leader may not have lived to do so
+            elif replica.is_leader:  # its former leader may have crashed before doing so
                 self._begin_with_local(replica, log)
             return
         if role is not None and role.replica is replica and role.log is not None:
@@ -150,12 +151,12 @@ class RemoteLogManager:
         if role is not None:
             self._end(role)
         if log is not None and log.remote_enabled:
-            self._begin(Role(replica, self.tier.runtime.clock))
+            self._begin(ReplicaRole(replica, self.tier.runtime.clock))
         elif role is not None:
             self._forget(role.partition)
 
-    def drop(self, replica: Replica, *, erase_remote: bool = False) -> None:
-        """The replica leaves this broker. ``erase_remote``: and everything of it leaves the tier."""
+    def drop(self, replica: HostedReplica, *, erase_remote: bool = False) -> None:
+        """The replica leaves this broker. ``erase_remote``: delete all its segments from the tier, too."""
         role = self.role_of(replica)
         if role is not None and not self._stopped:
             self._leave(role, erase_remote=erase_remote)
@@ -165,29 +166,29 @@ class RemoteLogManager:
         elif not erase_remote:
             self.tier.given_up.forget(partition)
 
-    def _begin(self, role: Role) -> None:
+    def _begin(self, role: ReplicaRole) -> None:
         self._roles[role.partition] = role
         assigned = [role.partition]
         self.tier.metadata.assign(assigned if role.leads else (), () if role.leads else assigned)
         self._gauges.show(role)
-        self.tier.meters.of(role.replica.topic)  # an alert wants to see them before the first error
+        self.tier.meters.of(role.replica.topic)  # alerts need them before the first error
         jobs = self._jobs[role] = self._jobs_of(role)
         for job in jobs:
             role.task_began()
             self._tasks.spawn(self._repeat(role, job), name=f"{job.name} {role.replica.topic}-{role.replica.index}")
 
-    def _jobs_of(self, role: Role) -> Sequence[Job]:
+    def _jobs_of(self, role: ReplicaRole) -> Sequence[Job]:
         if role.leads:
             return (Job("copy", self.copying, copy_round), Job("expire", self.expiring, expire_round))
         return (Job("follow", self.following, follow_round),)
 
-    def _end(self, role: Role) -> None:
+    def _end(self, role: ReplicaRole) -> None:
         role.end()
         self._gauges.hide(role)
         del self._roles[role.partition]
         del self._jobs[role]
 
-    def _leave(self, role: Role, *, erase_remote: bool) -> None:
+    def _leave(self, role: ReplicaRole, *, erase_remote: bool) -> None:
         self._end(role)
         if erase_remote:
             self._erasing[role.partition] = False
@@ -196,14 +197,14 @@ class RemoteLogManager:
             self._forget(role.partition)
 
     def _forget(self, partition: TopicIdPartition) -> None:
-        """Nothing is left to do for it here."""
+        """No work on it is left here."""
         self.tier.metadata.unassign([partition])
         if not any(other.topic == partition.topic for other in self._roles):
             self.tier.meters.forget(partition.topic)
 
-    def _switched_off(self, role: Role, log: PartitionLog) -> None:
-        """The topic is tiered no more (KIP-950): the log begins with its first local record, and the leader deletes
-        what is in the tier."""
+    def _switched_off(self, role: ReplicaRole, log: PartitionLog) -> None:
+        """The topic is not tiered any more (KIP-950): the log begins with its first local record, and the leader
+        deletes the segments in the tier."""
         leads = role.replica.is_leader
         metadata = self.tier.metadata
         if metadata.is_ready(role.partition):
@@ -212,28 +213,28 @@ class RemoteLogManager:
         if leads:
             self._begin_with_local(role.replica, log)
             if self.role_of(role.replica) is not role:
-                return  # it went with its directory
+                return  # its directory has failed
         self._leave(role, erase_remote=leads and log.config.remote_log_delete_on_disable)
 
-    def _begin_with_local(self, replica: Replica, log: PartitionLog) -> None:
-        """What was in the tier is no part of this leader's log any more."""
+    def _begin_with_local(self, replica: HostedReplica, log: PartitionLog) -> None:
+        """The segments in the tier do not belong to this leader's log any more."""
         try:
             log.increment_log_start(log.local_log_start_offset)
-        except KafkaError as error:  # its directory is offline, and the next leader does it
+        except KafkaError as error:  # its directory is offline; the next leader does it
             self.tier.report("remote log: the log start has not moved", replica, error)
 
     # -- work
 
-    async def ready(self, role: Role) -> None:
-        """Until the metadata of its partition is known. Raises MetadataNotReady where that takes too long."""
+    async def ready(self, role: ReplicaRole) -> None:
+        """Wait until the metadata of its partition is known. Raises MetadataNotReady after a time-out."""
         partition = role.partition
         if not await self.tier.metadata.wait_ready(partition, self._interval):
             raise MetadataNotReady(
-                f"the remote log metadata of {partition.topic}-{partition.partition} is not read yet"
+                f"the remote log metadata of {partition.topic}-{partition.partition} has not been read yet"
             )
 
-    async def run_now(self, replica: Replica) -> None:
-        """One round of each of its jobs, at once. Raises what the round raises."""
+    async def run_now(self, replica: HostedReplica) -> None:
+        """Run one round of each of its jobs now. Raises the errors of the round."""
         role = self.role_of(replica)
         if role is None:
             return
@@ -248,7 +249,7 @@ class RemoteLogManager:
     def _interval(self) -> float:
         return float(self.tier.get(INTERVAL)) / 1000
 
-    async def _repeat(self, role: Role, job: Job) -> None:
+    async def _repeat(self, role: ReplicaRole, job: Job) -> None:
         try:
             if delay := self.tier.get(INITIAL_DELAY):
                 await role.pause(delay / 1000)
@@ -262,16 +263,16 @@ class RemoteLogManager:
         finally:
             role.task_ended()
 
-    async def _once(self, role: Role, job: Job) -> None:
+    async def _once(self, role: ReplicaRole, job: Job) -> None:
         try:
             with cancelled_calls():
                 await job.work(self.tier, role)
         except FAILURES as error:
             self.tier.report(f"remote log: {job.name} failed", role.replica, error)
 
-    async def _erase(self, role: Role) -> None:
-        """Delete what the tier has of a partition now. Where it is tiered again meanwhile, what is not announced to be
-        deleted stays: brokers may have deleted their own copies of it since."""
+    async def _erase(self, role: ReplicaRole) -> None:
+        """Delete the present segments of a partition from the tier. If it is tiered again meanwhile, segments whose
+        deletion is not announced are kept: brokers may have deleted their local copies since."""
         await role.idle()
         metadata, partition, replica = self.tier.metadata, role.partition, role.replica
 
@@ -280,7 +281,7 @@ class RemoteLogManager:
             return self._erasing.get(partition, False) or (log is not None and not log.remote_enabled)
 
         def may_delete() -> bool:
-            # A topic that was deleted stays so; one that was switched off may be on again, under another leader.
+            # A deleted topic stays deleted; a disabled tier may be enabled again, under another leader.
             return self._erasing.get(partition, False) or self.tier.in_session()
 
         if await metadata.wait_ready(partition, READY_TO_ERASE):
@@ -288,7 +289,7 @@ class RemoteLogManager:
         else:
             left = ()
             self.tier.events.error(
-                "segments stay in the tier: their metadata was not read",
+                "segments remain in the tier: their metadata was not read",
                 topic=partition.topic,
                 partition=partition.partition,
             )
@@ -299,7 +300,7 @@ class RemoteLogManager:
             await self.tier.runtime.clock.sleep(self._interval)
         if left:
             self.tier.events.error(
-                "segments stay in the tier", topic=partition.topic, partition=partition.partition, count=len(left)
+                "segments remain in the tier", topic=partition.topic, partition=partition.partition, count=len(left)
             )
         if self._erasing.pop(partition, False):
             self.tier.given_up.forget(partition)

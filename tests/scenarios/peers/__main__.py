@@ -7,7 +7,7 @@ import sys
 from milena.broker.server import Broker
 from milena.command_line.options import Values
 from milena.commands.node import COMMAND, join_supervisor, read_config
-from milena.commands.serving import Serving
+from milena.commands.serving import NodeProcess
 from milena.config.node_config import NodeConfig
 from milena.controller.server import Controller
 from milena.runtime.context import Runtime
@@ -16,7 +16,7 @@ from milena.up.layout import ClusterDir, cluster_of
 from tests.scenarios.peers import PEERS
 
 
-class PeerServing(Serving):
+class PeerProcess(NodeProcess):
     """Makes the named peer in place of the node that the properties file describes."""
 
     def __init__(self, name: str, config: NodeConfig, values: Values, cluster: ClusterDir) -> None:
@@ -40,7 +40,7 @@ def main(name: str, properties: str) -> int:
     assert cluster is not None, "test peers take the place of nodes of a local cluster"
     join_supervisor(cluster)
     values = COMMAND.parse([properties])
-    return run_node(PeerServing(name, read_config(values, use_environment=False), values, cluster).run)
+    return run_node(PeerProcess(name, read_config(values, use_environment=False), values, cluster).run)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from milena.tiered.shared.tier import Tier
 from milena.tiered.work.deletion import delete_segment
 from milena.tiered.work.expiration import view_of
 from milena.tiered.work.retention import Validity, Verdict, decide
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 from milena.tiered.work.tier_manager import Job, RemoteLogManager
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-Round: TypeAlias = Callable[[Tier, Role], Awaitable[None]]
+Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
 
 
 class OtherRules(Broker):
@@ -40,35 +40,35 @@ class OtherRules(Broker):
             manager._jobs_of = lambda role: self._others(role, ours(role))  # type: ignore[method-assign]
         return manager
 
-    def _others(self, role: Role, jobs: Sequence[Job]) -> Sequence[Job]:
+    def _others(self, role: ReplicaRole, jobs: Sequence[Job]) -> Sequence[Job]:
         if not role.leads:
             return jobs
         wanted = [(job, self._rounds.get(job.name, job.work)) for job in jobs]
         return [Job(job.name, job.pool, work) for job, work in wanted if work is not None]
 
 
-async def expire_counting_failed_copies(tier: Tier, role: Role) -> None:
+async def expire_counting_failed_copies(tier: Tier, role: ReplicaRole) -> None:
     """KAFKA-17062: a copy that was begun counts for retention like one that was finished."""
     await _expire(tier, role, failed_count=True)
 
 
-async def expire_unseeded(tier: Tier, role: Role) -> None:
+async def expire_unseeded(tier: Tier, role: ReplicaRole) -> None:
     """KAFKA-20732: retention looks at a log of which a new leader does not know yet how much is in the tier.
     KAFKA-15351: nor where it begins there."""
     await _expire(tier, role)
 
 
-async def expire_to_last_listed(tier: Tier, role: Role) -> None:
+async def expire_to_last_listed(tier: Tier, role: ReplicaRole) -> None:
     """KAFKA-16890: the log begins after the last segment of the list, and not after the furthest."""
     await _expire(tier, role, to_last_listed=True)
 
 
-async def expire_only_of_known_epochs(tier: Tier, role: Role) -> None:
+async def expire_only_of_known_epochs(tier: Tier, role: ReplicaRole) -> None:
     """KAFKA-16511: a segment of an epoch before the log's first one is taken for one of another log."""
     await _expire(tier, role, validity=OnlyKnownEpochs())
 
 
-async def copy_unclipped(tier: Tier, role: Role) -> None:
+async def copy_unclipped(tier: Tier, role: ReplicaRole) -> None:
     """KAFKA-15241: what is copied of an epoch counts, also where the epoch is shorter in this log. Copies nothing: in
     the scenario nothing is left to copy then."""
     log = role.log
@@ -80,7 +80,7 @@ async def copy_unclipped(tier: Tier, role: Role) -> None:
 
 async def _expire(
     tier: Tier,
-    role: Role,
+    role: ReplicaRole,
     *,
     failed_count: bool = False,
     to_last_listed: bool = False,

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from milena.lab.histories.events import Event
 from milena.lab.histories.group_events import (
     GroupDelete,
-    Heartbeat,
     Join,
+    MemberHeartbeat,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Outcome,
+    RequestOutcome,
     Settled,
     Share,
     Sync,
@@ -68,11 +68,11 @@ class Dumb:
         begun, self.now = self.now, self.now + self.random.uniform(0.1, 1)
         return GROUP, self.node, begun, self.now
 
-    def outcome(self) -> Outcome:
-        return self.random.choice((Outcome.OK, Outcome.OK, Outcome.OK, Outcome.UNKNOWN))
+    def outcome(self) -> RequestOutcome:
+        return self.random.choice((RequestOutcome.OK, RequestOutcome.OK, RequestOutcome.OK, RequestOutcome.UNKNOWN))
 
-    def deleted(self) -> Outcome:
-        return Outcome.OK if self.sure else self.outcome()
+    def deleted(self) -> RequestOutcome:
+        return RequestOutcome.OK if self.sure else self.outcome()
 
     def rebalance(self) -> None:
         """Some come, some stay; all join, the leader shares out, all are told. Who is unheard says nothing later."""
@@ -85,7 +85,7 @@ class Dumb:
         for member, instance in roster:
             told = roster if member == leader else ()
             self.events.append(
-                Join(*self.step(), Outcome.OK, member, self.generation, instance, leader=leader, members=told)
+                Join(*self.step(), RequestOutcome.OK, member, self.generation, instance, leader=leader, members=told)
             )
         names = list(self.members)
         self.shares = {
@@ -94,18 +94,18 @@ class Dumb:
         }
         for member in sorted(names, key=lambda one: one != leader):
             sent = tuple(self.shares.items()) if member == leader else None
-            outcome = Outcome.OK if member == leader else self.outcome()
-            share = self.shares[member] if outcome is Outcome.OK else ()
+            outcome = RequestOutcome.OK if member == leader else self.outcome()
+            share = self.shares[member] if outcome is RequestOutcome.OK else ()
             instance = self.members[member]
             self.events.append(Sync(*self.step(), outcome, member, self.generation, instance, sent=sent, share=share))
 
     def commit(self) -> None:
         partition, value = self.random.choice(PARTITIONS), next(self.numbers)
         member = self.random.choice([*self.members])
-        outcome = self.random.choice((*Outcome, Outcome.OK))
-        if outcome is Outcome.OK or (outcome is Outcome.UNKNOWN and self.random.random() < 0.5):
+        outcome = self.random.choice((*RequestOutcome, RequestOutcome.OK))
+        if outcome is RequestOutcome.OK or (outcome is RequestOutcome.UNKNOWN and self.random.random() < 0.5):
             self.offsets[partition] = (value, f"by {member}")
-        generation = self.generation if outcome is not Outcome.FAILED else self.generation - 1
+        generation = self.generation if outcome is not RequestOutcome.FAILED else self.generation - 1
         self.events.append(
             OffsetCommit(
                 *self.step(), outcome, member, generation, self.members[member], partition, value, f"by {member}"
@@ -115,7 +115,7 @@ class Dumb:
     def fetch(self) -> None:
         for partition in PARTITIONS:
             value, metadata = self.offsets.get(partition, (-1, ""))
-            self.events.append(OffsetFetch(*self.step(), Outcome.OK, partition, value, metadata))
+            self.events.append(OffsetFetch(*self.step(), RequestOutcome.OK, partition, value, metadata))
 
     def delete_offset(self) -> None:
         partition = self.random.choice(PARTITIONS)
@@ -126,12 +126,12 @@ class Dumb:
         self.members, self.shares, self.generation = {}, {}, 0
         self.offsets.clear()
         self.events.append(GroupDelete(*self.step(), self.deleted()))
-        self.events.append(GroupDelete(*self.step(), Outcome.FAILED, absent=True))
+        self.events.append(GroupDelete(*self.step(), RequestOutcome.FAILED, absent=True))
         self.rebalance()
 
     def beat(self) -> None:
         for member, instance in self.members.items():
-            self.events.append(Heartbeat(*self.step(), Outcome.OK, member, self.generation, instance))
+            self.events.append(MemberHeartbeat(*self.step(), RequestOutcome.OK, member, self.generation, instance))
 
     def move(self) -> None:
         self.node = self.random.choice(NODES)
@@ -153,7 +153,7 @@ def valid(seed: int, steps: int = 25, *, sure: bool = True) -> Parts:
             dumb.offsets[partition] = (next(dumb.numbers), "last")
             member, instance = next(iter(dumb.members.items()))
             value, metadata = dumb.offsets[partition]
-            head = (*dumb.step(), Outcome.OK, member, dumb.generation, instance)
+            head = (*dumb.step(), RequestOutcome.OK, member, dumb.generation, instance)
             dumb.events.append(OffsetCommit(*head, partition, value, metadata))
         dumb.fetch()
     dumb.events.append(Settled(dumb.now))

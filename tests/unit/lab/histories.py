@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from milena.lab.histories.events import Event, FinalLog, Outcome, Poll, Send
+from milena.lab.histories.events import Event, FinalLog, Poll, RequestOutcome, Send
 
 PARTITION = ("t", 0)
 
@@ -42,15 +42,19 @@ def valid(seed: int, records: int = 12) -> Parts:
     ids = [0, 0]
     for number in range(records):
         plain = number < 4 or number >= records - 4
-        outcome = Outcome.OK if plain else random.choice((Outcome.OK, Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN))
-        is_stored = outcome is Outcome.OK or (outcome is Outcome.UNKNOWN and random.random() < 0.5)
+        outcome = (
+            RequestOutcome.OK
+            if plain
+            else random.choice((RequestOutcome.OK, RequestOutcome.OK, RequestOutcome.FAILED, RequestOutcome.UNKNOWN))
+        )
+        is_stored = outcome is RequestOutcome.OK or (outcome is RequestOutcome.UNKNOWN and random.random() < 0.5)
         if is_stored:
             offset += 1 if plain else random.choice((1, 1, 2))
             stored.append((offset, f"v{number}", number // 5))
-        acknowledged = offset if outcome is Outcome.OK else -1
+        acknowledged = offset if outcome is RequestOutcome.OK else -1
         lane = f"p{number % 2}, id {ids[number % 2]}"
         sends.append(Send(PARTITION, f"v{number}", number, number + 0.5, outcome, acknowledged, lane=lane))
-        ids[number % 2] += outcome is Outcome.UNKNOWN
+        ids[number % 2] += outcome is RequestOutcome.UNKNOWN
     polls: list[Poll] = []
     for reader in range(2):
         index = random.randrange(2) if reader else 0

@@ -15,12 +15,12 @@ from milena.lab.histories.events import Event, FinalTopic, TopicChange, Void
 from milena.lab.histories.group_events import (
     Expiry,
     GroupDelete,
-    Heartbeat,
     Join,
+    MemberHeartbeat,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Outcome,
+    RequestOutcome,
     Settled,
     Sync,
     Trouble,
@@ -29,7 +29,7 @@ from tests.fixtures.properties import examples
 from tests.unit.lab.group_histories import GROUP, INSTANCE, PARTITIONS, Parts, valid
 
 SEEDS = st.integers(0, 1 << 32)
-OK, FAILED, UNKNOWN = Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN
+OK, FAILED, UNKNOWN = RequestOutcome.OK, RequestOutcome.FAILED, RequestOutcome.UNKNOWN
 VOID = Void(("__consumer_offsets", 0), 1e9, "all of the ISR had lost records", since=-1.0)
 
 
@@ -112,7 +112,9 @@ def deleted_and_seen_so(parts: Parts) -> Parts:
 def deleted_group(parts: Parts) -> Parts:
     """Its members are there again."""
     leader = synced(parts)[0]
-    beat = Heartbeat(GROUP, "a", parts.end + 2, parts.end + 3, OK, leader.member, leader.generation, leader.instance)
+    beat = MemberHeartbeat(
+        GROUP, "a", parts.end + 2, parts.end + 3, OK, leader.member, leader.generation, leader.instance
+    )
     return parts.plus(GroupDelete(GROUP, "a", parts.end, parts.end + 1, OK), beat)
 
 
@@ -137,7 +139,7 @@ def generation_back_in_a_join(parts: Parts) -> Parts:
 def generation_back_in_a_heartbeat(parts: Parts) -> Parts:
     leader = synced(parts)[0]
     begun = leader.ended + 0.5
-    return parts.plus(Heartbeat(GROUP, leader.node, begun, begun + 1, OK, "another", leader.generation - 1))
+    return parts.plus(MemberHeartbeat(GROUP, leader.node, begun, begun + 1, OK, "another", leader.generation - 1))
 
 
 def generation_twice(parts: Parts) -> Parts:
@@ -168,7 +170,7 @@ def never_sent_at_all(parts: Parts) -> Parts:
 def two_ids(parts: Parts) -> Parts:
     """The id of the generation before goes on to commit."""
     before, now = parts.of(Join, lambda one: one.instance == INSTANCE)[-2:]
-    beat = Heartbeat(GROUP, "a", parts.end + 1, parts.end + 2, OK, before.member, now.generation, INSTANCE)
+    beat = MemberHeartbeat(GROUP, "a", parts.end + 1, parts.end + 2, OK, before.member, now.generation, INSTANCE)
     sync = next(one for one in synced(parts) if one.member == now.member)
     return parts.with_changed(sync, outcome=OK, share=()).plus(beat)
 
@@ -313,6 +315,6 @@ def test_a_generation_begins_anew_where_the_group_may_have_been_forgotten() -> N
 
 def test_a_deposed_coordinator_answers_from_what_it_knows_but_takes_no_commit() -> None:
     syncs = [Sync(GROUP, "a", 0, 1, OK, "m", 5), Sync(GROUP, "b", 8, 9, OK, "n", 6)]
-    assert names(*syncs, Heartbeat(GROUP, "a", 10, 11, OK, "m", 5)) == []
-    assert names(*syncs, Heartbeat(GROUP, "a", 10, 11, OK, "m", 5), Settled(10)) == [Anomaly.GENERATION_BACK]
+    assert names(*syncs, MemberHeartbeat(GROUP, "a", 10, 11, OK, "m", 5)) == []
+    assert names(*syncs, MemberHeartbeat(GROUP, "a", 10, 11, OK, "m", 5), Settled(10)) == [Anomaly.GENERATION_BACK]
     assert names(*syncs, replace(COMMIT, begun=10, ended=11, generation=5)) == [Anomaly.OLD_GENERATION]

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from milena.lab.histories import events
 from milena.lab.histories.checker import Anomaly, Checker, Violation, check, counts
 from milena.lab.histories.events import (
-    Deletion,
+    AllowedDeletion,
     Event,
     FinalLog,
     FinalTopic,
     Hole,
-    Outcome,
     Poll,
+    RequestOutcome,
     Send,
     TopicChange,
     Void,
@@ -34,7 +34,7 @@ def lost_write(parts: Parts) -> Parts:
 
 
 def lost_after_it_was_read(parts: Parts) -> Parts:
-    last = replace(parts.sends[-1], outcome=Outcome.UNKNOWN, offset=-1)
+    last = replace(parts.sends[-1], outcome=RequestOutcome.UNKNOWN, offset=-1)
     return parts.with_send(len(parts.sends) - 1, last).with_log(*parts.log.records[:-1])
 
 
@@ -46,12 +46,12 @@ def duplicate(parts: Parts) -> Parts:
 def inconsistent_offsets(parts: Parts) -> Parts:
     """One reader saw another record than the other one and the log."""
     (offset, _), *rest = parts.polls[-1].records
-    parts = replace(parts, sends=(*parts.sends, Send(PARTITION, "other", 0, 1, Outcome.UNKNOWN)))
+    parts = replace(parts, sends=(*parts.sends, Send(PARTITION, "other", 0, 1, RequestOutcome.UNKNOWN)))
     return parts.with_poll(len(parts.polls) - 1, (offset, "other"), *rest)
 
 
 def aborted_read(parts: Parts) -> Parts:
-    return parts.with_send(0, replace(parts.sends[0], outcome=Outcome.FAILED, offset=-1))
+    return parts.with_send(0, replace(parts.sends[0], outcome=RequestOutcome.FAILED, offset=-1))
 
 
 def phantom(parts: Parts) -> Parts:
@@ -150,11 +150,11 @@ def test_a_history_on_disk_is_the_same(seed: int) -> None:
     rest: list[Event] = [
         Void(PARTITION, 3.5, "an unclean election"),
         Void(PARTITION, 4.5, "led on", since=3.5, kept=7),
-        Deletion(PARTITION, 5, "DeleteRecords"),
-        Deletion(PARTITION, None, "retention"),
+        AllowedDeletion(PARTITION, 5, "DeleteRecords"),
+        AllowedDeletion(PARTITION, None, "retention"),
         Hole(PARTITION, 3, 5),
         FinalLog(PARTITION, ((0, "v0", 0),), dense=True, holes=((1, 2),)),
-        TopicChange("made", True, Outcome.UNKNOWN, {"a": "b"}),
+        TopicChange("made", True, RequestOutcome.UNKNOWN, {"a": "b"}),
         FinalTopic("made", {"a": "b"}),
     ]
     assert list(events.read(events.write([*parts, *rest]))) == [*parts, *rest]
@@ -167,7 +167,7 @@ def test_what_is_no_event_is_refused(line: str) -> None:
 
 
 def send(number: int, offset: int, acks: int = -1) -> Send:
-    return Send(PARTITION, f"v{number}", number, number + 0.5, Outcome.OK, offset, acks)
+    return Send(PARTITION, f"v{number}", number, number + 0.5, RequestOutcome.OK, offset, acks)
 
 
 def log(*numbers: int) -> FinalLog:
@@ -193,7 +193,7 @@ def test_another_record_may_take_the_place_of_one_whose_promises_are_void() -> N
 
 def test_a_log_loses_its_end_and_not_its_middle() -> None:
     void = Void(PARTITION, 9.0, "unclean")
-    unknown = Send(PARTITION, "v3", 3, 4, Outcome.UNKNOWN)
+    unknown = Send(PARTITION, "v3", 3, 4, RequestOutcome.UNKNOWN)
     found = texts(send(0, 0), send(1, 1), send(2, 2), unknown, void, log(0, 3, 2))
     assert found == ["lost write: t-0: v1 is gone, but not v2, which followed it in the log"]
 
@@ -244,7 +244,7 @@ def test_what_retention_has_deleted_is_not_lost_nor_skipped() -> None:
     polls = (Poll(PARTITION, "r", 5, ((0, "v0"),)), Poll(PARTITION, "r", 6, ((2, "v2"),)))
     history: list[Event] = [send(0, 0), send(1, 1), send(2, 2), *polls, end]
     for before in (None, 2, 3):
-        assert texts(*history, Deletion(PARTITION, before, "somebody asked for it")) == []
+        assert texts(*history, AllowedDeletion(PARTITION, before, "somebody asked for it")) == []
 
 
 def test_a_log_start_does_not_rise_by_itself_nor_too_far() -> None:
@@ -257,11 +257,11 @@ def test_a_log_start_does_not_rise_by_itself_nor_too_far() -> None:
             "lost write: t-0: v1 was acknowledged at 1 and is gone",
             "log start: t-0: it begins at 2, and may begin at 0",
         ]
-        assert texts(*sends, *reads, end, Deletion(PARTITION, 1, "DeleteRecords"))[1:] == [
+        assert texts(*sends, *reads, end, AllowedDeletion(PARTITION, 1, "DeleteRecords"))[1:] == [
             "log start: t-0: it begins at 2, and may begin at 1"
         ]
     skipping = Poll(PARTITION, "r", 5, ((0, "v0"), (2, "v2"), (3, "v3")))
-    found = counts(check([*sends, skipping, end, Deletion(PARTITION, 1, "DeleteRecords")]))
+    found = counts(check([*sends, skipping, end, AllowedDeletion(PARTITION, 1, "DeleteRecords")]))
     assert Anomaly.INTERNAL_POLL_SKIP in found
     assert texts(send(0, 0), FinalLog(PARTITION, (), start=1)) != []
 
@@ -273,19 +273,19 @@ def test_a_reader_may_go_back_from_where_one_leader_has_deleted_and_the_next_has
     polls = [first, Poll(PARTITION, "r", 6, ((1, "v1"), (2, "v2"), (3, "v3")))]
     history: list[Event] = [*sends, *polls, log(0, 1, 2, 3)]
     back = ["non-monotonic poll: t-0: r read 1 after 2"]
-    assert texts(*history) == texts(*history, Deletion(PARTITION, 3, "DeleteRecords")) == back
-    assert texts(*history, Deletion(PARTITION, 4, "DeleteRecords")) == []
+    assert texts(*history) == texts(*history, AllowedDeletion(PARTITION, 3, "DeleteRecords")) == back
+    assert texts(*history, AllowedDeletion(PARTITION, 4, "DeleteRecords")) == []
 
 
 def unknown(number: int, lane: str = "p, id 1", *, ended: float = 9.0) -> Send:
-    return Send(PARTITION, f"v{number}", number, ended, Outcome.UNKNOWN, lane=lane)
+    return Send(PARTITION, f"v{number}", number, ended, RequestOutcome.UNKNOWN, lane=lane)
 
 
 def test_what_an_idempotent_lane_has_stored_is_in_order_whatever_was_answered() -> None:
     in_lane = replace(send(0, 0), lane="p, id 1", ended=8.0)
     two = [unknown(1), unknown(2)]
     for stored in ((), (0,), (0, 1), (0, 1, 2)):
-        assert texts(replace(in_lane, outcome=Outcome.UNKNOWN, offset=-1), *two, log(*stored)) == []
+        assert texts(replace(in_lane, outcome=RequestOutcome.UNKNOWN, offset=-1), *two, log(*stored)) == []
     assert texts(in_lane, *two, log(0, 2, 1)) == [
         "internal non-monotonic send: t-0: v2 is at 1, and v1, sent before it, at 2"
     ]
@@ -303,7 +303,7 @@ def test_of_an_idempotent_lane_no_later_record_is_stored_without_the_earlier() -
     assert texts(unknown(1), unknown(2), log(1)) == []
     assert texts(unknown(1), replace(send(2, 0), lane="p, id 1"), log(2)) == gap
     assert texts(unknown(1), unknown(2, "p, id 2"), log(2)) == []
-    refused = replace(unknown(1), outcome=Outcome.FAILED)
+    refused = replace(unknown(1), outcome=RequestOutcome.FAILED)
     assert texts(refused, unknown(2), log(2)) == []
     assert texts(unknown(1), unknown(2), log(2), Void(PARTITION, 3.0, "unclean")) == []
 
@@ -311,9 +311,9 @@ def test_of_an_idempotent_lane_no_later_record_is_stored_without_the_earlier() -
 def test_what_may_have_been_deleted_or_lost_is_no_gap_of_a_lane() -> None:
     first, rest = unknown(0), [unknown(1), unknown(2)]
     deleted = FinalLog(PARTITION, ((1, "v2", 0),), start=1)
-    assert texts(*rest, deleted, Deletion(PARTITION, 1, "DeleteRecords")) == []
+    assert texts(*rest, deleted, AllowedDeletion(PARTITION, 1, "DeleteRecords")) == []
     behind = FinalLog(PARTITION, ((1, "v0", 0), (2, "v2", 0)), start=1)
-    assert texts(first, *rest, behind, Deletion(PARTITION, 1, "DeleteRecords")) == [
+    assert texts(first, *rest, behind, AllowedDeletion(PARTITION, 1, "DeleteRecords")) == [
         "lost in a lane: t-0: v1 is not there, but v2, which was sent after it"
     ]
     refused = FinalLog(PARTITION, ((0, "v0", 0), (2, "v2", 0)), holes=((1, 1),))
@@ -321,7 +321,7 @@ def test_what_may_have_been_deleted_or_lost_is_no_gap_of_a_lane() -> None:
 
 
 def test_a_record_lies_behind_all_that_was_acknowledged_before_it_was_sent() -> None:
-    late = Send(PARTITION, "v5", 5, 6, Outcome.UNKNOWN)
+    late = Send(PARTITION, "v5", 5, 6, RequestOutcome.UNKNOWN)
     found = texts(send(1, 1), late, log(5, 1))
     assert found == ["non-monotonic send: t-0: v5 is at 0, and v1, sent before it, at 1"]
     assert texts(send(1, 1), replace(late, begun=1.2), log(5, 1)) == []
@@ -348,7 +348,7 @@ def test_before_a_void_not_everything_may_be_lost_where_the_fault_left_something
 
 def test_what_a_void_leaves_keeps_its_place_its_order_and_its_readers() -> None:
     void = Void(PARTITION, 9.0, "unclean", kept=1)
-    other = Send(PARTITION, "v3", 3, 4, Outcome.UNKNOWN)
+    other = Send(PARTITION, "v3", 3, 4, RequestOutcome.UNKNOWN)
     assert Anomaly.INCONSISTENT_OFFSETS in counts(check([send(0, 0), other, void, log(3)]))
     assert Anomaly.DUPLICATE in counts(check([send(0, 0), void, log(0, 0)]))
     assert Anomaly.UNSEEN in counts(check([send(0, 0), void, log(0), Poll(PARTITION, "r", 5.0, ())]))
@@ -362,9 +362,9 @@ def test_a_dense_log_has_no_gaps() -> None:
     ]
 
 
-CREATED = TopicChange("made", True, Outcome.OK, {"retention.ms": "1"})
-DELETED = TopicChange("made", False, Outcome.OK)
-UNSURE = replace(CREATED, outcome=Outcome.UNKNOWN)
+CREATED = TopicChange("made", True, RequestOutcome.OK, {"retention.ms": "1"})
+DELETED = TopicChange("made", False, RequestOutcome.OK)
+UNSURE = replace(CREATED, outcome=RequestOutcome.UNKNOWN)
 AS_MADE = FinalTopic("made", {"retention.ms": "1"})
 
 
@@ -376,11 +376,11 @@ AS_MADE = FinalTopic("made", {"retention.ms": "1"})
         ([CREATED, FinalTopic("made")], ["topic: made: it has {} and was created with {'retention.ms': '1'}"]),
         ([CREATED, DELETED], []),
         ([CREATED, DELETED, AS_MADE], ["topic: made: it should not exist"]),
-        ([CREATED, replace(DELETED, outcome=Outcome.UNKNOWN), AS_MADE], []),
-        ([CREATED, replace(DELETED, outcome=Outcome.FAILED)], ["topic: made: it should exist"]),
+        ([CREATED, replace(DELETED, outcome=RequestOutcome.UNKNOWN), AS_MADE], []),
+        ([CREATED, replace(DELETED, outcome=RequestOutcome.FAILED)], ["topic: made: it should exist"]),
         ([AS_MADE], ["topic: made: nobody made it"]),
-        ([replace(CREATED, outcome=Outcome.FAILED), AS_MADE], ["topic: made: nobody made it"]),
-        ([replace(DELETED, outcome=Outcome.UNKNOWN), AS_MADE], ["topic: made: nobody made it"]),
+        ([replace(CREATED, outcome=RequestOutcome.FAILED), AS_MADE], ["topic: made: nobody made it"]),
+        ([replace(DELETED, outcome=RequestOutcome.UNKNOWN), AS_MADE], ["topic: made: nobody made it"]),
         ([UNSURE], []),
         ([UNSURE, AS_MADE], []),
         ([UNSURE, FinalTopic("made")], ["topic: made: it has {} and was created with {'retention.ms': '1'}"]),
@@ -389,7 +389,7 @@ AS_MADE = FinalTopic("made", {"retention.ms": "1"})
         ([DELETED, UNSURE, FinalTopic("made")], ["topic: made: it has {} and was created with {'retention.ms': '1'}"]),
         ([replace(CREATED, config={}), UNSURE, AS_MADE], []),
         ([replace(CREATED, config={}), UNSURE, FinalTopic("made")], []),
-        ([CREATED, replace(DELETED, outcome=Outcome.UNKNOWN), UNSURE], []),
+        ([CREATED, replace(DELETED, outcome=RequestOutcome.UNKNOWN), UNSURE], []),
         ([UNSURE, CREATED], ["topic: made: it should exist"]),
         ([UNSURE, DELETED, AS_MADE], []),
         ([UNSURE, replace(DELETED, begun=60.0), AS_MADE], ["topic: made: it should not exist"]),
@@ -404,7 +404,7 @@ def _names(violations: list[Violation]) -> list[str]:
 
 
 def test_what_a_lost_object_held_may_be_refused_and_nothing_else() -> None:
-    sends = [Send(PARTITION, f"v{at}", at, at + 0.5, Outcome.OK, at) for at in range(6)]
+    sends = [Send(PARTITION, f"v{at}", at, at + 0.5, RequestOutcome.OK, at) for at in range(6)]
     first = Poll(PARTITION, "reader", 10, ((0, "v0"), (1, "v1")))
     behind = Poll(PARTITION, "reader from 4", 11, ((4, "v4"), (5, "v5")))
     hole = Hole(PARTITION, 2, 3)
@@ -426,6 +426,6 @@ def test_a_long_history_is_checked_in_one_pass() -> None:
     """A checker that compared each operation with each other one would run into the time limit of tests."""
     checker, count = Checker(), 100_000
     for number in range(count):
-        checker.add(Send(PARTITION, f"v{number}", number, number, Outcome.OK, number, lane="p"))
+        checker.add(Send(PARTITION, f"v{number}", number, number, RequestOutcome.OK, number, lane="p"))
         checker.add(Poll(PARTITION, "r", number, ((number, f"v{number}"),)))
     assert checker.finish() == []

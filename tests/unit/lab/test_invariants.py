@@ -15,7 +15,7 @@ from milena.lab.invariants.broken import InvariantBroken
 from milena.lab.invariants.images import ImageRules
 from milena.lab.invariants.ledger import CommittedBatch, Ledger
 from milena.lab.invariants.promises import Promises
-from milena.lab.invariants.replicas import Replica, ReplicaRules
+from milena.lab.invariants.replicas import ObservedReplica, ReplicaRules
 from milena.lab.invariants.tiers import TierRules
 from milena.lab.world.disk import Storage
 from milena.node.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -25,7 +25,7 @@ from milena.storage.log.partition_log import PartitionLog
 
 TOPIC = UUID(int=1000)
 KEY = (TOPIC, 0)
-LEADER = Replica(1, 1, KEY, "t-0", True, 3, 7, 0, 2, 5, 9)
+LEADER = ObservedReplica(1, 1, KEY, "t-0", True, 3, 7, 0, 2, 5, 9)
 FOLLOWER = replace(LEADER, broker=2, run=2, leads=False)
 
 

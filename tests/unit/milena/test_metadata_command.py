@@ -8,8 +8,8 @@ import pytest
 
 from milena.__main__ import run
 from milena.command_line.errors import UserError
-from milena.node.metadata.committed_offset import CommittedOffset
-from milena.node.metadata.snapshots import SnapshotId, snapshot_batches
+from milena.node.metadata.committed_offset import CommittedOffsetFile
+from milena.node.metadata.snapshots import MetadataSnapshotId, snapshot_batches
 from milena.protocol.metadata_records import FeatureLevelRecord, encode_record
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import Record, build_batch
@@ -79,7 +79,7 @@ def test_check_says_what_is_sound_and_what_is_lost(ours: Path, capsys: pytest.Ca
 def test_what_is_damaged_comes_from_a_copy(ours: Path, copy: Path, damaged: tuple[int, ...]) -> None:
     path = write(ours, range(COUNT), damaged=damaged)
     before = path.read_bytes()
-    CommittedOffset(RealDisk(), str(ours)).write(Offset(COUNT))
+    CommittedOffsetFile(RealDisk(), str(ours)).write(Offset(COUNT))
     write(copy, range(COUNT + 2))
     assert run(["metadata", "repair", str(ours), "--from", str(copy.parent)]) == 0
     assert offsets_in(ours) == list(range(COUNT + 2))
@@ -112,7 +112,7 @@ def test_what_no_copy_has_is_given_up_only_where_that_is_asked_for(ours: Path, c
 
 def test_an_end_that_is_missing_is_no_sound_log(ours: Path, copy: Path) -> None:
     write(ours, range(5))
-    CommittedOffset(RealDisk(), str(ours)).write(Offset(COUNT))
+    CommittedOffsetFile(RealDisk(), str(ours)).write(Offset(COUNT))
     assert run(["metadata", "check", str(ours)]) == 1
     write(copy, range(7))
     with pytest.raises(UserError, match="the offsets 7 to 9 are in no copy"):
@@ -127,7 +127,7 @@ def test_a_snapshot_that_is_gone_comes_from_a_copy(ours: Path, copy: Path) -> No
     write(copy, range(6, COUNT))
     with pytest.raises(UserError, match="begins at offset 4 and has no snapshot of what is before"):
         run(["metadata", "repair", str(ours), "--from", str(copy)])
-    name = SnapshotId(Offset(6), LeaderEpoch(1)).file_name
+    name = MetadataSnapshotId(Offset(6), LeaderEpoch(1)).file_name
     data = b"".join(snapshot_batches((), LeaderEpoch(1), metadata_version=30, last_timestamp=7, now_ms=8))
     (copy / name).write_bytes(data)
     assert run(["metadata", "repair", str(ours), "--from", str(copy)]) == 0
@@ -159,7 +159,7 @@ def test_a_log_in_use_is_left_alone(ours: Path) -> None:
 
 def test_a_missing_end_that_is_given_up_is_asked_for_no_more(ours: Path) -> None:
     write(ours, range(5))
-    CommittedOffset(RealDisk(), str(ours)).write(Offset(COUNT))
+    CommittedOffsetFile(RealDisk(), str(ours)).write(Offset(COUNT))
     assert run(["metadata", "repair", str(ours), "--cut"]) == 0
     assert offsets_in(ours) == list(range(5))
     assert run(["metadata", "check", str(ours)]) == 0
@@ -170,7 +170,7 @@ def test_a_damaged_snapshot_that_is_given_up_is_asked_for_no_more(
 ) -> None:
     """The controller would miss what it stood for."""
     write(ours, range(5))
-    snapshot = ours / SnapshotId(Offset(8), LeaderEpoch(1)).file_name
+    snapshot = ours / MetadataSnapshotId(Offset(8), LeaderEpoch(1)).file_name
     snapshot.write_bytes(b"rubbish")
     assert run(["metadata", "check", str(ours)]) == 1
     assert "it ends at offset 5" in capsys.readouterr().out
@@ -203,7 +203,7 @@ def test_a_first_segment_that_is_gone_comes_from_a_copy(ours: Path, copy: Path) 
 def test_what_lies_behind_a_segment_that_is_gone_is_given_up_with_it(ours: Path) -> None:
     write(ours, range(6, COUNT))
     data = b"".join(snapshot_batches((), LeaderEpoch(1), metadata_version=30, last_timestamp=7, now_ms=8))
-    (ours / SnapshotId(Offset(3), LeaderEpoch(1)).file_name).write_bytes(data)
+    (ours / MetadataSnapshotId(Offset(3), LeaderEpoch(1)).file_name).write_bytes(data)
     assert run(["metadata", "check", str(ours)]) == 1
     assert run(["metadata", "repair", str(ours), "--cut"]) == 0
     assert offsets_in(ours) == []

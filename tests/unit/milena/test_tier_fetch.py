@@ -115,7 +115,7 @@ def test_what_is_before_the_damage_is_printed_and_then_the_damage(fetch: Fetch, 
         fetch.without_metadata()
     size = f"its log has {3 * BATCH + 70} of {10 * BATCH} bytes, " if known else ""
     sentence = (
-        f"segment {SECOND}: {size}the 70 bytes at position {3 * BATCH} are no whole batch; what is before offset 18 "
+        f"segment {SECOND}: {size}the 70 bytes at position {3 * BATCH} are not a whole batch; what is before offset 18 "
         "can be read"
     )
     assert fetch("t:0", refused=sentence) == ([*range(5, 18)], "")
@@ -146,13 +146,13 @@ def test_a_cut_log_is_copied_as_far_as_it_is_there(fetch: Fetch, tmp_path: Path,
         fetch.without_metadata()
     size = f"its log has {3 * BATCH + 70} of {10 * BATCH} bytes, " if known else ""
     out = tmp_path / "out.log"
-    damage = f"the 70 bytes at position {3 * BATCH} are no whole batch"
+    damage = f"the 70 bytes at position {3 * BATCH} are not a whole batch"
     fetch(SECOND, "--out", str(out), refused=f"segment {SECOND}: {size}{damage}; all that is there was copied")
     assert out.read_bytes() == fetch.log(15).read_bytes()
     if known:
         fetch.cut(15, 70)
         with pytest.raises(
-            UserError, match="the 70 bytes at position 0 are no whole batch; all that is there was copied"
+            UserError, match="the 70 bytes at position 0 are not a whole batch; all that is there was copied"
         ):
             main(["fetch", SECOND, "--out", f"{out}2", *fetch.options])
         assert fetch.capsys.readouterr().out == f"{out}2: 70 bytes, no whole batch\n"

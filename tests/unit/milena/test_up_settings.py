@@ -42,9 +42,9 @@ def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> No
     [
         ("--advertised-host", "kafka..local", "it has an empty label"),
         ("--advertised-host", "h" * 64, "it has a label longer than 63 characters"),
-        ("--advertised-host", "a b", "it has characters that no name has"),
+        ("--advertised-host", "a b", "it has characters that are invalid in a host name"),
         ("--host", ".x", "it has an empty label"),
-        ("--host", "1::2::3", "it is no IPv6 address"),
+        ("--host", "1::2::3", "it is not an IPv6 address"),
     ],
 )
 def test_a_host_that_no_look_up_can_find_is_refused_with_its_option(option: str, host: str, why: str) -> None:

@@ -14,7 +14,7 @@ from milena.node.api import Answer, ApiTable, RequestContext
 from milena.node.metadata.loader import MetadataLoader
 from milena.node.metadata.observer import Observer, ObserverOptions
 from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
-from milena.node.metadata.snapshots import SnapshotId, SnapshotStore, snapshot_batches
+from milena.node.metadata.snapshots import MetadataSnapshotId, SnapshotStore, snapshot_batches
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules
 from milena.node.serving.server import Server, ServerLimits
@@ -60,7 +60,7 @@ class Leader:
     batches: list[bytes] = field(default_factory=list)
     high_watermark: int = -1
     log_start: int = 0
-    snapshot: tuple[SnapshotId, bytes] | None = None
+    snapshot: tuple[MetadataSnapshotId, bytes] | None = None
     newest_fetch: int = 18
     cut_bytes: int = 0
     """Leave away so many bytes of the end of each answer's records."""
@@ -99,9 +99,9 @@ class Leader:
         self.high_watermark = self.log_end
         self._wake()
 
-    def take_snapshot(self, records: Sequence[MetadataRecord]) -> SnapshotId:
+    def take_snapshot(self, records: Sequence[MetadataRecord]) -> MetadataSnapshotId:
         """A snapshot of ``records`` that stands for all of the log, which is dropped."""
-        taken = SnapshotId(Offset(self.log_end), self._epoch())
+        taken = MetadataSnapshotId(Offset(self.log_end), self._epoch())
         data = b"".join(snapshot_batches(records, self._epoch(), metadata_version=30, last_timestamp=7, now_ms=8))
         self.snapshot = (taken, data)
         self.log_start = self.log_end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from milena.node.client.cluster import PartitionView, TopicView, newest_of
+from milena.node.client.cluster import PartitionInfo, TopicView, newest_of
 
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
 
@@ -12,7 +12,7 @@ ID, OTHER_ID = UUID(int=1), UUID(int=2)
 def topic(*leaders: tuple[int, int], topic_id: UUID = ID, error: int = 0) -> TopicView:
     """With (leader, leader epoch) of each partition."""
     partitions = {
-        number: PartitionView(0, leader, epoch, (1, 2, 3), (leader,), ())
+        number: PartitionInfo(0, leader, epoch, (1, 2, 3), (leader,), ())
         for number, (leader, epoch) in enumerate(leaders)
     }
     return TopicView("t", topic_id, error, False, partitions)

@@ -292,7 +292,7 @@ async def test_a_request_that_does_not_get_on_is_cut_with_a_warning_and_one_that
         if trickler.gone:
             break
     assert (trickler.gone, held_up.gone) == (True, False)
-    assert "an unfinished request does not get on" in capsys.readouterr().err
+    assert "an unfinished request makes no progress" in capsys.readouterr().err
     site.server.serve()
     site.round()
     site.clock.step(31)

@@ -179,10 +179,10 @@ async def test_what_taking_a_repeated_answer_raises_reaches_the_caller() -> None
 
 async def test_an_answer_that_cannot_be_used_costs_the_connection(capsys: pytest.CaptureFixture[str]) -> None:
     def take(body: memoryview) -> None:
-        raise UnicodeError("nobody foresaw this")
+        raise UnicodeError("unexpected")
 
     async with linked() as (_, channel):
-        with pytest.raises(ChannelError, match="answered PRODUCE with what cannot be used: nobody foresaw this"):
+        with pytest.raises(ChannelError, match="answered PRODUCE with an answer that cannot be used: unexpected"):
             await channel.repeat(ApiKey.PRODUCE, 3, [b"once"], take, timeout=5)
         assert not channel.connected
     assert "answer to PRODUCE failed" in capsys.readouterr().err

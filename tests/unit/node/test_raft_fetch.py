@@ -6,16 +6,16 @@ import pytest
 
 from milena.node.metadata.raft_fetch import (
     Diverged,
+    FetchRefused,
     NeedsSnapshot,
     NewLeader,
     Outcome,
     Quorum,
     Records,
-    Refused,
     Stale,
     decide,
 )
-from milena.node.metadata.snapshots import SnapshotId
+from milena.node.metadata.snapshots import MetadataSnapshotId
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch import EpochEndOffset, FetchedPartition, FetchResponse
 from milena.protocol.requests.fetch import SnapshotId as WireSnapshotId
@@ -60,14 +60,17 @@ def test_the_leader_of_our_epoch_may_become_known() -> None:
 @pytest.mark.parametrize(
     ("partition", "outcome"),
     [
-        (FROM_LEADER._replace(error_code=int(ErrorCode.BROKER_NOT_AVAILABLE)), Refused(ErrorCode.BROKER_NOT_AVAILABLE)),
+        (
+            FROM_LEADER._replace(error_code=int(ErrorCode.BROKER_NOT_AVAILABLE)),
+            FetchRefused(ErrorCode.BROKER_NOT_AVAILABLE),
+        ),
         (
             FROM_LEADER._replace(diverging_epoch=EpochEndOffset(4, 7)),
             Diverged(epoch=LeaderEpoch(4), end_offset=Offset(7)),
         ),
         (
             FROM_LEADER._replace(snapshot_id=WireSnapshotId(70, 4)),
-            NeedsSnapshot(SnapshotId(Offset(70), LeaderEpoch(4))),
+            NeedsSnapshot(MetadataSnapshotId(Offset(70), LeaderEpoch(4))),
         ),
     ],
 )
@@ -85,4 +88,4 @@ def test_errors_divergence_and_snapshots(partition: FetchedPartition, outcome: O
     ],
 )
 def test_answers_about_something_else_are_refused(response: FetchResponse) -> None:
-    assert isinstance(decide(KNOWN, response), Refused)
+    assert isinstance(decide(KNOWN, response), FetchRefused)

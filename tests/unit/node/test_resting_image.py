@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from milena.node.metadata.resting_image import read_image
-from milena.node.metadata.snapshots import CorruptSnapshot, SnapshotId, SnapshotStore, snapshot_batches
+from milena.node.metadata.snapshots import CorruptMetadataSnapshot, MetadataSnapshotId, SnapshotStore, snapshot_batches
 from milena.protocol.metadata_records import LATEST_METADATA_VERSION, RemoveTopicRecord, encode_record
 from milena.protocol.records.records import BatchBuilder
 from milena.protocol.types import LeaderEpoch, Offset
@@ -30,7 +30,7 @@ def write_snapshot(disk: RealDisk, folder: Path, end: int, *records: Any) -> Non
     store = SnapshotStore(disk, str(folder))
     store.open()
     batches = snapshot_batches(records, EPOCH, metadata_version=LATEST_METADATA_VERSION, last_timestamp=0, now_ms=0)
-    store.write(SnapshotId(Offset(end), EPOCH), batches)
+    store.write(MetadataSnapshotId(Offset(end), EPOCH), batches)
 
 
 def batch(base: int, *records: Any) -> bytes:
@@ -71,5 +71,5 @@ def test_a_damaged_snapshot_is_an_error(disk: RealDisk, tmp_path: Path) -> None:
     write_snapshot(disk, tmp_path, 2, topic("a", 1))
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CorruptSnapshot):
+    with pytest.raises(CorruptMetadataSnapshot):
         read_image(disk, str(tmp_path))

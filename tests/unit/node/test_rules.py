@@ -228,14 +228,14 @@ class TestVerbs:
         ("verb", "arguments", "message"),
         [
             ("hodl", {}, "no verb 'hodl'"),
-            ("hold", {"api": "Nonsense"}, "hold: no API 'Nonsense'"),
-            ("hold", {"count": "two"}, "hold: count=two: not of the kind int"),
-            ("delay", {"ms": "2s"}, "delay: ms=2s: not of the kind float"),
-            ("hold", {"peers": 1}, "hold: there is no argument 'peers'"),
-            ("hold", {"partition": 1}, "hold: partition needs topic"),
-            ("delay", {}, "delay: ms goes with delay"),
-            ("fail", {}, "fail: error goes with fail"),
-            ("fail", {"error": "OOPS"}, "fail: no error code 'OOPS'"),
+            ("hold", {"api": "Nonsense"}, "hold: unknown API 'Nonsense'"),
+            ("hold", {"count": "two"}, "hold: count=two: not a value of type int"),
+            ("delay", {"ms": "2s"}, "delay: ms=2s: not a value of type float"),
+            ("hold", {"peers": 1}, "hold: unknown argument 'peers'"),
+            ("hold", {"partition": 1}, "hold: partition requires topic"),
+            ("delay", {}, "delay: delay requires ms"),
+            ("fail", {}, "fail: fail requires error"),
+            ("fail", {"error": "OOPS"}, "fail: unknown error code 'OOPS'"),
             ("release", {"rule": 7}, "release: there is no rule 7"),
         ],
     )
@@ -248,7 +248,7 @@ class TestVerbs:
         async with running() as r:
             verbs = verbs_of(r)
             rule = (await verbs.call("hold"))["rule"]
-            with pytest.raises(VerbError, match="wait: the time is over"):
+            with pytest.raises(VerbError, match="wait: timed out"):
                 await verbs.call("wait", rule=rule, seconds=0.01)
 
     async def test_each_verb_says_what_it_takes(self) -> None:

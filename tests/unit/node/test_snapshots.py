@@ -10,8 +10,8 @@ from milena.node.metadata.image import Delta, MetadataImage
 from milena.node.metadata.replay import apply
 from milena.node.metadata.snapshots import (
     BATCH_BYTES,
-    CorruptSnapshot,
-    SnapshotId,
+    CorruptMetadataSnapshot,
+    MetadataSnapshotId,
     SnapshotStore,
     image_batches,
     image_id,
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> SnapshotStore:
 
 
 def test_names_have_twenty_and_ten_digits() -> None:
-    snapshot = SnapshotId(Offset(42), LeaderEpoch(3))
+    snapshot = MetadataSnapshotId(Offset(42), LeaderEpoch(3))
     assert snapshot.file_name == "00000000000000000042-0000000003.checkpoint"
     assert parse_file_name(snapshot.file_name) == snapshot
     assert parse_file_name("00000000000000000042-0000000003.checkpoint.part") is None
@@ -54,7 +54,7 @@ def test_an_image_is_written_and_read_back(store: SnapshotStore, tmp_path: Path)
     store.write(image_id(image), image_batches(image, now_ms=5000))
     again = SnapshotStore(RealDisk(), str(tmp_path / "__cluster_metadata-0"))
     again.open()
-    assert again.ids == [SnapshotId(Offset(42), LeaderEpoch(3))]
+    assert again.ids == [MetadataSnapshotId(Offset(42), LeaderEpoch(3))]
     loaded = load_image(again, again.ids[0])
     assert entries(loaded) == entries(image)
     assert (loaded.offset, loaded.epoch, loaded.timestamp_ms) == (41, 3, 1234)
@@ -95,12 +95,12 @@ def test_a_damaged_snapshot_is_refused_by_name(store: SnapshotStore, damage: str
         case _:
             data += bytes(5)
     store.write(image_id(image), [bytes(data)])
-    with pytest.raises(CorruptSnapshot, match="00000000000000000042-0000000003"):
+    with pytest.raises(CorruptMetadataSnapshot, match="00000000000000000042-0000000003"):
         load_image(store, image_id(image))
 
 
 def test_what_was_never_finished_is_gone_at_the_next_start(store: SnapshotStore, tmp_path: Path) -> None:
-    partial = store.create(SnapshotId(Offset(7), LeaderEpoch(1)))
+    partial = store.create(MetadataSnapshotId(Offset(7), LeaderEpoch(1)))
     partial.append(b"half")
     assert partial.size == 4
     store.open()
@@ -108,7 +108,7 @@ def test_what_was_never_finished_is_gone_at_the_next_start(store: SnapshotStore,
 
 
 def test_old_snapshots_are_deleted_before_a_given_one(store: SnapshotStore) -> None:
-    ids = [SnapshotId(Offset(offset), LeaderEpoch(1)) for offset in (30, 10, 20)]
+    ids = [MetadataSnapshotId(Offset(offset), LeaderEpoch(1)) for offset in (30, 10, 20)]
     for snapshot in ids:
         store.write(snapshot, [b"x"])
     assert (store.earliest(), store.latest()) == (ids[1], ids[0])

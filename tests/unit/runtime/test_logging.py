@@ -66,7 +66,7 @@ def test_events_below_the_level_are_left_out() -> None:
 
 
 def test_an_unknown_level_is_refused() -> None:
-    with pytest.raises(ValueError, match="'loud' is none of debug, info, warning, error, critical"):
+    with pytest.raises(ValueError, match="'loud' is not one of debug, info, warning, error, critical"):
         logging.configure(level="loud")
 
 

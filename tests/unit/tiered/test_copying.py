@@ -17,7 +17,7 @@ from milena.tiered.store.remote_storage import IndexType, RemoteStorageError, Re
 from milena.tiered.work.copying import CustomMetadataTooLarge, copy_round
 from milena.tiered.work.deletion import update_of
 from milena.tiered.work.expiration import expire_round
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 from tests.unit.storage.logs import append, marker
 from tests.unit.tiered.tiered_log import Bench, on_bench
 
@@ -275,7 +275,7 @@ def test_a_role_that_ends_while_the_quota_holds_it_back_copies_no_more(how: str)
     on_bench(scenario)
 
 
-async def held_back(bench: Bench, role: Role, change: Callable[[], None]) -> None:
+async def held_back(bench: Bench, role: ReplicaRole, change: Callable[[], None]) -> None:
     """While the second of three segments waits for the quota, there is a ``change``: nothing more is begun."""
     bench.tier.copy_quota.limit = 30
     bench.write(3)

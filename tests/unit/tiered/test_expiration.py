@@ -13,14 +13,14 @@ from milena.tiered.store.index_cache import DELETE_DELAY
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.expiration import erase, expire_round, follow_round
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 from tests.unit.tiered.tiered_log import Bench, on_bench, open_tiered
 
 GONE = ["DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED"]
 RETENTION_MS = 1000
 
 
-async def expired(bench: Bench, segments: int = 3) -> Role:
+async def expired(bench: Bench, segments: int = 3) -> ReplicaRole:
     """All of the closed segments are in the tier, and too old."""
     role = bench.role()
     bench.write(segments)

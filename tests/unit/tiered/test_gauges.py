@@ -16,7 +16,7 @@ from milena.tiered.shared.pool import Pool
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.expiration import expire_round
 from milena.tiered.work.gauges import TierGauges
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 from tests.unit.storage.logs import batch_of
 from tests.unit.tiered.test_remote_reader import lineage
 from tests.unit.tiered.tiered_log import Bench, HandReplica, on_bench
@@ -191,8 +191,8 @@ def test_a_topic_shows_the_sum_of_its_led_partitions_and_nothing_without_any() -
     async def scenario(bench: Bench, gauges: TierGauges) -> None:
         other_log = lineage(bench, "other")
         clock = bench.runtime.clock
-        roles = [bench.role(), Role(HandReplica(other_log, index=1), clock)]
-        follower = Role(HandReplica(lineage(bench, "followed"), index=2, is_leader=False), clock)
+        roles = [bench.role(), ReplicaRole(HandReplica(other_log, index=1), clock)]
+        follower = ReplicaRole(HandReplica(lineage(bench, "followed"), index=2, is_leader=False), clock)
         bench.write(2)
         other_log.assign_epoch(LeaderEpoch(0), Offset(0))
         other_log.append_as_leader(batch_of(b"more"), leader_epoch=LeaderEpoch(0))

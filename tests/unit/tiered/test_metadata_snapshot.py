@@ -9,7 +9,7 @@ import pytest
 
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.metadata.snapshot import CorruptSnapshot, Snapshot, decode_snapshot, encode_snapshot
+from milena.tiered.metadata.snapshot import CorruptRemoteLogSnapshot, Snapshot, decode_snapshot, encode_snapshot
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
 from tests.unit.tiered.segments import KIP405_5, PARTITION, segment, update
 
@@ -44,16 +44,16 @@ def test_all_segments_share_one_partition() -> None:
 
 @pytest.mark.parametrize("other", [TopicIdPartition(UUID(int=78), "t", 0), TopicIdPartition(UUID(int=77), "t", 1)])
 def test_the_snapshot_of_another_partition_is_refused(other: TopicIdPartition) -> None:
-    with pytest.raises(CorruptSnapshot, match="it is of partition 0"):
+    with pytest.raises(CorruptRemoteLogSnapshot, match="it belongs to partition 0"):
         decode_snapshot(encode_snapshot(PARTITION, snapshot()), other)
 
 
 def test_a_damaged_snapshot_is_refused_wherever_the_damage_is() -> None:
     whole = encode_snapshot(PARTITION, snapshot())
     for position in range(len(whole)):
-        with pytest.raises(CorruptSnapshot):
+        with pytest.raises(CorruptRemoteLogSnapshot):
             decode_snapshot(whole[:position], PARTITION)
         damaged = bytearray(whole)
         damaged[position] ^= 0x40
-        with pytest.raises(CorruptSnapshot):
+        with pytest.raises(CorruptRemoteLogSnapshot):
             decode_snapshot(bytes(damaged), PARTITION)

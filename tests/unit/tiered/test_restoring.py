@@ -164,7 +164,7 @@ async def test_where_damage_is_the_reason_of_a_gap_it_is_told(tier: WholeTier) -
     tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0})
     batch = cut.size // 10
     tier.write(cut, ".log", tier.read(cut, ".log")[: batch * 4 + 70])
-    damage = f"the 70 bytes at position {batch * 4} are no whole batch"
+    damage = f"the 70 bytes at position {batch * 4} are not a whole batch"
     for with_metadata, size in ((False, ""), (True, f"its log has {batch * 4 + 70} of {cut.size} bytes; ")):
         reason = f"segment {to_text(cut.id)} is left out: {size}{damage}"
         with pytest.raises(CannotRestore, match=re.escape(f"in no segment ({reason}); with --skip-gaps")):
@@ -220,7 +220,7 @@ async def test_of_two_topics_with_one_name_somebody_chooses(tier: WholeTier) -> 
 
 @on_a_tier
 async def test_of_an_empty_tier_nothing_can_be_made(tier: WholeTier) -> None:
-    with pytest.raises(CannotRestore, match="there is no segment in the tier"):
+    with pytest.raises(CannotRestore, match="the tier contains no segment"):
         await restored(tier)
 
 

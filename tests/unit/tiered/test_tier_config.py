@@ -36,7 +36,7 @@ def test_kafkas_name_stands_for_a_folder_and_ours_for_all_that_fsspec_reaches() 
         (LOCAL, {}, "rsm.config.dir"),
         (LOCAL, {"dir": " "}, "rsm.config.dir"),
         (FSSPEC, {"dir": "/tier"}, "rsm.config.url"),
-        (FSSPEC, {"url": "memory://t", "options": "{"}, "no JSON"),
+        (FSSPEC, {"url": "memory://t", "options": "{"}, "not valid JSON"),
         (FSSPEC, {"url": "memory://t", "options": "[]"}, "JSON object"),
         (FSSPEC, {"url": "memory://t", "chunk.size": "4M"}, "chunk.size='4M'"),
         (FSSPEC, {"url": "memory://t", "chunk.size": "0"}, "chunk.size=0"),

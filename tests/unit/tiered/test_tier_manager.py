@@ -120,7 +120,7 @@ def test_a_copy_under_way_that_cannot_take_itself_back_is_erased_with_its_topic(
             await bench.runtime.clock.sleep(10)
 
         def fail_once() -> None:
-            if bench.stored() and not bench.events.named("what a failed copy left stays in the tier"):
+            if bench.stored() and not bench.events.named("remains of a failed copy not deleted"):
                 raise RemoteStorageError("no")
 
         bench.write(2)
@@ -130,7 +130,7 @@ def test_a_copy_under_way_that_cannot_take_itself_back_is_erased_with_its_topic(
         assert bench.stored() == bench.stored(".index") == []
         started, finished = "DELETE_SEGMENT_STARTED 0", "DELETE_SEGMENT_FINISHED 0"
         assert bench.states() == ["COPY_SEGMENT_STARTED 0", started, started, finished]
-        assert bench.events.named("what a failed copy left stays in the tier")
+        assert bench.events.named("remains of a failed copy not deleted")
 
     managed(scenario)
 

@@ -31,7 +31,7 @@ from milena.tiered.shared.tier import Tier
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.local_tier import LocalTier
 from milena.tiered.store.remote_storage import RetriableRemoteStorageError, SegmentFiles
-from milena.tiered.work.roles import Role
+from milena.tiered.work.roles import ReplicaRole
 from tests.fixtures.remote_log_metadata import InMemoryMetadata
 from tests.unit.storage.logs import Events, batch_of
 
@@ -99,8 +99,8 @@ class Bench:
     keys: dict[str, Any] = field(default_factory=dict)
     """Overrides of the broker's configuration."""
 
-    def role(self) -> Role:
-        role = Role(self.replica, self.runtime.clock)
+    def role(self) -> ReplicaRole:
+        role = ReplicaRole(self.replica, self.runtime.clock)
         self.metadata.assign([role.partition], [])
         return role
 

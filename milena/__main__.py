@@ -22,6 +22,10 @@ COMMANDS = {
     "produce": ("milena.commands.produce:main", "write lines of standard input as records"),
     "consume": ("milena.commands.consume:main", "print records"),
     "sim": ("milena.commands.sim:main", "run a simulated cluster under load and faults, from a seed"),
+    "scenario": (
+        "milena.commands.scenario.command:main",
+        "play what KIPs and known bugs of Kafka tell, step by step",
+    ),
     "tier": ("milena.commands.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
     "metadata": ("milena.commands.metadata:main", "check and mend the metadata log of a node that is down"),
     "log": ("milena.commands.log:main", "look into log files: batches, records, indexes, checkpoints"),

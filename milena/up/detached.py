@@ -7,6 +7,7 @@ import sys
 
 from milena.command_line.errors import UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Positional
+from milena.command_line.table import show_json
 from milena.up import channel, locks, nodes_file, processes
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.view import WARNING, resident
@@ -22,8 +23,8 @@ STOP_LIMIT = 90.0
 DOWN = CommandLine("down", "Stop the cluster of a directory in order, however it was started.", [DIR])
 STATUS = CommandLine(
     "status",
-    "Show the nodes of a cluster: up, starting, paused (SIGSTOP) or down. The exit code is 1 where any is down.",
-    [DIR],
+    "Show the nodes of a cluster: up, starting, paused (SIGSTOP) or down. The exit code is 1 if any is down.",
+    [DIR, Option("--json", "print JSON, not lines for people")],
 )
 LOGS = CommandLine(
     "logs",
@@ -109,8 +110,12 @@ def status(arguments: Sequence[str]) -> int:
     cluster = known(values.dir)
     entries = nodes_file.read(cluster.nodes)
     supervised = locks.is_held(cluster.lock)
-    print(f"{'node':<6}{'role':<12}{'state':<9}{'pid':>7}{'memory':>10}  listeners")
     states = [state_of(entry) if supervised else "down" for entry in entries]
+    code = 0 if supervised and "down" not in states else 1
+    if values.json:
+        show_json([status_of(entry, state) for entry, state in zip(entries, states, strict=True)])
+        return code
+    print(f"{'node':<6}{'role':<12}{'state':<9}{'pid':>7}{'memory':>10}  listeners")
     for entry, state in zip(entries, states, strict=True):
         runs = state != "down"
         listeners = " ".join(f"{name}://{address}" for name, address in entry["listeners"].items())
@@ -118,7 +123,12 @@ def status(arguments: Sequence[str]) -> int:
         pid = entry["pid"] if runs else "-"
         memory = resident(entry["pid"]) if runs else ""
         print(f"{entry['id']:<6}{','.join(entry['roles']):<12}{state:<9}{pid:>7}{memory:>10}  {listeners}")
-    return 0 if supervised and "down" not in states else 1
+    return code
+
+
+def status_of(entry: nodes_file.Entry, state: str) -> dict[str, object]:
+    """A node as nodes.json has it, with its state. ``pid`` is null while it is down."""
+    return {**entry, "pid": entry["pid"] if state != "down" else None, "state": state}
 
 
 def state_of(entry: nodes_file.Entry) -> str:

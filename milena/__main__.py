@@ -6,26 +6,8 @@ import os
 import sys
 
 from milena.command_line.errors import UserError, reason_of
+from milena.command_line.subcommands import COMMANDS
 
-COMMANDS = {
-    "up": ("milena.up.command:main", "run a cluster of local processes"),
-    "down": ("milena.up.detached:down", "stop a cluster"),
-    "status": ("milena.up.detached:status", "show the nodes of a cluster"),
-    "logs": ("milena.up.detached:logs", "print the logs of a cluster's nodes"),
-    "lab": ("milena.steering.command:main", "steer a node: catch requests, cut links, power it off"),
-    "node": ("milena.commands.node:main", "run one node from its properties file"),
-    "topic": ("milena.commands.topic:main", "create, list, describe, delete or alter topics"),
-    "group": ("milena.commands.group:main", "list and describe consumer groups"),
-    "elect": ("milena.commands.elect:main", "elect leaders of partitions: the preferred replicas, or any"),
-    "reassign": ("milena.commands.reassign:main", "move replicas to other brokers: start, list, cancel"),
-    "broker": ("milena.commands.broker:main", "list brokers, unregister one that will not come back"),
-    "produce": ("milena.commands.produce:main", "write lines of standard input as records"),
-    "consume": ("milena.commands.consume:main", "print records"),
-    "sim": ("milena.commands.sim:main", "run a simulated cluster under load and faults, from a seed"),
-    "tier": ("milena.commands.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
-    "metadata": ("milena.commands.metadata:main", "check and mend the metadata log of a node that is down"),
-    "log": ("milena.commands.log:main", "look into log files: batches, records, indexes, checkpoints"),
-}
 EXAMPLES = """Examples:
   milena up                                         one controller, brokers on 9092, 9093 and 9094
   milena up --brokers 1 --port 19092 --topic t:6:1  one broker and a topic
@@ -39,7 +21,7 @@ EXAMPLES = """Examples:
 
 
 def help_text() -> str:
-    rows = "\n".join(f"  {name:<10}{about}" for name, (_, about) in COMMANDS.items())
+    rows = "\n".join(f"  {name:<12}{about}" for name, (_, about) in COMMANDS.items())
     return (
         f"usage: milena COMMAND [options]\n\nKafka's protocol and files, in Python processes.\n\n{rows}\n\n{EXAMPLES}"
     )

@@ -1,48 +1,176 @@
-"""`milena broker`: which brokers there are, and farewell to one."""
+"""`milena broker`: which brokers there are, how they are configured, and how one is unregistered."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from milena.command_line.errors import UserError
-from milena.command_line.options import CommandLine, Option, Positional, Values
-from milena.command_line.table import say
-from milena.commands.client import BOOTSTRAP, explain, run_one_of
+from milena.command_line.errors import UsageError, UserError
+from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
+from milena.command_line.table import say, show_json
+from milena.commands.client import BOOTSTRAP, JSON, explain, run_one_of
+from milena.node.client import admin
 from milena.node.client.cluster import Cluster
 from milena.node.client.replicas import list_brokers, unregister_broker
 from milena.protocol.errors import KafkaError
+from milena.runtime.numbers import whole
 
-LIST = CommandLine("broker list", "List the registered brokers, with what they lead and hold.", [BOOTSTRAP])
+DEFAULTS = Option("--default", "what holds for all brokers that have no value of their own")
+BROKER = Positional("BROKER", "its id", optional=True)
+LIST = CommandLine("broker list", "List the registered brokers, with what they lead and hold.", [BOOTSTRAP, JSON])
+DESCRIBE = CommandLine(
+    "broker describe",
+    "Show the configuration of a broker that is not Kafka's default, and where each value is from.",
+    [BOOTSTRAP, JSON, DEFAULTS, Option("--all", "all keys, also those with Kafka's default")],
+    [BROKER],
+    ["milena broker describe 1", "milena broker describe 1 --all --json", "milena broker describe --default"],
+)
+ALTER = CommandLine(
+    "broker alter",
+    "Set or delete dynamic configurations of a broker, or of all brokers.",
+    [
+        BOOTSTRAP,
+        DEFAULTS,
+        Option("--config", "a broker configuration, under Kafka's name", "K=V", many=True, convert=key_value),
+        Option("--delete-config", "back to the default", "KEY", many=True),
+    ],
+    [BROKER],
+    [
+        "milena broker alter 1 --config num.io.threads=4",
+        "milena broker alter --default --delete-config log.retention.ms",
+    ],
+)
 UNREGISTER = CommandLine(
     "broker unregister",
     "Forget a broker that will not come back. Its replicas stay assigned to it until they are reassigned.",
-    [BOOTSTRAP, Option("--force", "even if it runs: it stays out until it is started anew")],
+    [BOOTSTRAP, JSON, Option("--force", "even if it runs: it stays out until it is started anew")],
     [Positional("BROKER", "its id")],
     ["milena broker unregister 3"],
 )
 
 
 def main(arguments: Sequence[str]) -> int:
-    return run_one_of("broker", {"list": (LIST, list_all), "unregister": (UNREGISTER, unregister)}, arguments)
+    commands = {
+        "list": (LIST, list_all),
+        "describe": (DESCRIBE, describe),
+        "alter": (ALTER, alter),
+        "unregister": (UNREGISTER, unregister),
+    }
+    return run_one_of("broker", commands, arguments)
 
 
 async def list_all(values: Values, cluster: Cluster) -> int:
     partitions = [one for topic in (await cluster.metadata()).topics.values() for one in topic.partitions.values()]
     leads = Counter(one.leader for one in partitions)
     holds = Counter(broker for one in partitions for broker in one.replicas)
+    brokers = sorted(await list_brokers(cluster), key=lambda broker: broker.id)
+    if values.json:
+        show_json(
+            [
+                {
+                    "id": one.id,
+                    "state": state_of(fenced=one.fenced),
+                    "host": one.host,
+                    "port": one.port,
+                    "rack": one.rack,
+                    "leads": leads[one.id],
+                    "replicas": holds[one.id],
+                }
+                for one in brokers
+            ]
+        )
+        return 0
     say(f"  {'broker':>6}  {'state':<7}  {'address':<24}  {'rack':<12}  {'leads':>6}  {'replicas':>8}")
-    for one in sorted(await list_brokers(cluster), key=lambda broker: broker.id):
-        state, address = "fenced" if one.fenced else "active", f"{one.host}:{one.port}"
+    for one in brokers:
+        state, address = state_of(fenced=one.fenced), f"{one.host}:{one.port}"
         numbers = f"{leads[one.id]:>6}  {holds[one.id]:>8}"
         say(f"  {one.id:>6}  {state:<7}  {address:<24}  {one.rack or '-':<12}  {numbers}")
     return 0
 
 
+def state_of(*, fenced: bool) -> str:
+    return "fenced" if fenced else "active"
+
+
+async def describe(values: Values, cluster: Cluster) -> int:
+    name = resource_of(values)
+    entries = await configs_of(cluster, name)
+    if not values.all:
+        entries = [one for one in entries if one.source != admin.DEFAULT_CONFIG]
+    entries.sort(key=lambda one: one.name)
+    if values.json:
+        show_json(
+            [
+                {
+                    "name": one.name,
+                    "value": one.value,
+                    "source": admin.SOURCES.get(one.source, str(one.source)),
+                    "read_only": one.read_only,
+                    "sensitive": one.sensitive,
+                }
+                for one in entries
+            ]
+        )
+        return 0
+    width = max((len(one.name) for one in entries), default=0)
+    for one in entries:
+        value = "(sensitive)" if one.sensitive and one.value is None else one.value
+        say(f"  {one.name:<{width}}  {admin.SOURCES.get(one.source, one.source):<29}  {value}")
+    if not entries:
+        say("nothing is configured")
+    return 0
+
+
+async def alter(values: Values, cluster: Cluster) -> int:
+    if not values.config and not values.delete_config:
+        raise UsageError("milena broker alter needs --config or --delete-config")
+    name = resource_of(values)
+    if values.delete_config:
+        # brokers accept the deletion of a key that does not exist; a person has mistyped it
+        known = [one.name for one in await configs_of(cluster, name or await any_broker(cluster))]
+        for key in values.delete_config:
+            if key not in known:
+                raise UserError(f"--delete-config {key}: no such broker configuration{nearest(key, known)}")
+    try:
+        await admin.alter_configs(cluster, admin.BROKER_RESOURCE, name, dict(values.config), values.delete_config)
+    except KafkaError as error:
+        raise UserError(f"{called(name)}: {explain(error)}") from None
+    return 0
+
+
+async def configs_of(cluster: Cluster, name: str) -> list[admin.ConfigEntry]:
+    """Raises UserError."""
+    try:
+        return await admin.describe_configs(cluster, admin.BROKER_RESOURCE, name)
+    except KafkaError as error:
+        raise UserError(f"{called(name)}: {explain(error)}") from None
+
+
+async def any_broker(cluster: Cluster) -> str:
+    return str(min((await cluster.metadata([])).brokers))
+
+
+def resource_of(values: Values) -> str:
+    """The name of the resource: a broker's id, or "" for what holds for all. Raises UsageError."""
+    if (values.broker is not None) == values.default:
+        raise UsageError("name one broker by its id, or say --default for what holds for all of them")
+    return "" if values.broker is None else str(number_of(values.broker))
+
+
+def called(name: str) -> str:
+    return f"broker {name}" if name else "the default of all brokers"
+
+
+def number_of(text: str) -> int:
+    """A broker's id. Raises UserError."""
+    number = whole(text)
+    if number is None or number < 0:
+        raise UserError(f"broker {text}: not a broker id")
+    return number
+
+
 async def unregister(values: Values, cluster: Cluster) -> int:
-    if not values.broker.isdecimal():
-        raise UserError(f"broker {values.broker}: not a broker id")
-    number = int(values.broker)
+    number = number_of(values.broker)
     running = [one.id for one in await list_brokers(cluster) if one.id == number and not one.fenced]
     if running and not values.force:
         raise UserError(f"broker {number} is active; stop it first, or say --force")
@@ -50,5 +178,8 @@ async def unregister(values: Values, cluster: Cluster) -> int:
         await unregister_broker(cluster, number)
     except KafkaError as error:
         raise UserError(f"broker {number}: {explain(error)}") from None
-    say(f"broker {number}: unregistered")
+    if values.json:
+        show_json({"broker": number, "unregistered": True})
+    else:
+        say(f"broker {number}: unregistered")
     return 0

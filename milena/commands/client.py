@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Values, nearest
-from milena.command_line.table import say
+from milena.command_line.table import say, show_json
 from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -28,6 +28,8 @@ BOOTSTRAP = Option(
     default=os.environ.get(VARIABLE) or OF_UP,
     short="-b",
 )
+
+JSON = Option("--json", "print JSON, not lines for people")
 
 Body = Callable[[Cluster], Coroutine[Any, Any, int]]
 Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[Any, Any, int]]]]
@@ -117,8 +119,22 @@ def split_partition(word: str) -> tuple[str, int | None]:
     return topic, int(number) if colon else None
 
 
-def tell(outcomes: Mapping[TopicPartition, KafkaError | None], done: Callable[[TopicPartition], str]) -> int:
-    """A line for each partition that it went well for. Raises UserError with what became of the others."""
+def outcome_of(partition: TopicPartition, error: KafkaError | None) -> dict[str, object]:
+    """What became of a partition, for JSON. ``error`` is Kafka's name of it, or null."""
+    named: dict[str, object] = {"topic": partition[0], "partition": partition[1]}
+    return named | {"error": error.code.name if error else None, "message": error.message if error else None}
+
+
+def tell(
+    outcomes: Mapping[TopicPartition, KafkaError | None], done: Callable[[TopicPartition], str], *, as_json: bool
+) -> int:
+    """A line for each partition that it went well for. Raises UserError with what became of the others.
+
+    As JSON all outcomes are one document, and the exit code says whether all went well.
+    """
+    if as_json:
+        show_json([outcome_of(partition, error) for partition, error in outcomes.items()])
+        return 1 if any(error is not None for error in outcomes.values()) else 0
     for partition, error in outcomes.items():
         if error is None:
             say(f"{partition[0]}-{partition[1]}: {done(partition)}")

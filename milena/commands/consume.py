@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,11 +22,18 @@ from milena.protocol.errors import ErrorCode, KafkaError
 
 COMMAND = CommandLine(
     "consume",
-    "Print the values of records, one a line, as they come. Without a group it starts at the end of the topic.",
+    "Print the values of records, one a line, as they come. It starts at the end of the topic, or with --group (-G)\n"
+    "at the offsets that the group has committed; a partition without one starts at its end. --from-beginning starts\n"
+    "at the earliest record instead, with a group only where nothing is committed.",
     options=[
         BOOTSTRAP,
-        Option("--from-beginning", "start at the earliest record"),
-        Option("--group", "read as a member of this group and commit what was printed", "GROUP", short="-G"),
+        Option("--from-beginning", "start at the earliest record; with --group where it has committed nothing"),
+        Option(
+            "--group",
+            "read as a member of this group, from its committed offsets on, and commit what was printed",
+            "GROUP",
+            short="-G",
+        ),
         Option(
             "--rack", "where this consumer is: nearer replicas serve it, if the brokers select them", "RACK", default=""
         ),
@@ -33,13 +41,17 @@ COMMAND = CommandLine(
         Option("--offset", "start here (with --partition)", "N", convert=int, short="-o"),
         Option("--max", "stop after so many records", "N", convert=int, short="-c"),
         Option("--exit", "stop at the present end of the topic", short="-e"),
-        Option("--json", "everything about a record, as one JSON object a line", short="-J"),
+        Option(
+            "--json",
+            "everything about a record, as one JSON object a line; bytes that are not UTF-8 in base64",
+            short="-J",
+        ),
         Option("--key-separator", "print keys too, with this between key and value", "TEXT", short="-K"),
     ],
     positionals=[Positional("TOPIC", "the topic to read")],
     examples=["milena consume orders --from-beginning --exit", "milena consume orders --group billing --json"],
 )
-TOPIC_RESOURCE = 2
+BASE64 = "base64"
 UNEXPLAINED = (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE)
 """What a partition answers where its records, here or in the tier, are missing or damaged."""
 WAIT = 1.0
@@ -105,7 +117,7 @@ async def explained(cluster: Cluster, topic: str) -> AsyncIterator[None]:
 async def is_tiered(cluster: Cluster, topic: str) -> bool:
     """As far as the brokers tell."""
     try:
-        entries = await admin.describe_configs(cluster, TOPIC_RESOURCE, topic)
+        entries = await admin.describe_configs(cluster, admin.TOPIC_RESOURCE, topic)
     except (KafkaError, ChannelError):
         return False
     return any(entry.name == "remote.storage.enable" and entry.value == "true" for entry in entries)
@@ -148,16 +160,7 @@ async def consume_group(values: Values, cluster: Cluster) -> int:
 def show(record: ConsumedRecord, values: Values) -> None:
     """One record, as the options want it."""
     if values.json:
-        shown = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": text(record.key),
-            "value": text(record.value),
-            "headers": [[name, text(value)] for name, value in record.headers],
-        }
-        print(json.dumps(shown, ensure_ascii=False))
+        print(json.dumps(record_of(record), ensure_ascii=False))
         return
     output = sys.stdout.buffer
     if values.key_separator is not None:
@@ -165,6 +168,33 @@ def show(record: ConsumedRecord, values: Values) -> None:
     output.write((record.value or b"") + b"\n")
 
 
-def text(data: bytes | None) -> str | None:
-    """Bytes that are no UTF-8 are shown with backslashes."""
-    return None if data is None else data.decode(errors="backslashreplace")
+def record_of(record: ConsumedRecord) -> dict[str, object]:
+    """A record for JSON. Bytes that are not UTF-8 are in base64, and beside them stands that they are:
+    ``"value_encoding": "base64"``, and a third item of a header."""
+    shown: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    for name, data in (("key", record.key), ("value", record.value)):
+        shown[name], encoding = text(data)
+        shown |= {} if encoding is None else {f"{name}_encoding": encoding}
+    shown["headers"] = [header_of(name, value) for name, value in record.headers]
+    return shown
+
+
+def header_of(name: str, data: bytes | None) -> list[str | None]:
+    """Name and value, and the encoding if the value is not UTF-8."""
+    value, encoding = text(data)
+    return [name, value] if encoding is None else [name, value, encoding]
+
+
+def text(data: bytes | None) -> tuple[str | None, str | None]:
+    """Bytes as JSON can say them, and their encoding if that is not UTF-8."""
+    if data is None:
+        return None, None
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return b64encode(data).decode(), BASE64

@@ -7,17 +7,20 @@ from functools import partial
 
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
-from milena.command_line.table import say
-from milena.commands.client import BOOTSTRAP, TopicPartition, partitions_named, run, tell
+from milena.command_line.table import say, show_json
+from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, outcome_of, partitions_named, run, tell
 from milena.node.client.cluster import Cluster
-from milena.node.client.replicas import elect_leaders
-from milena.protocol.errors import ErrorCode
+from milena.node.client.replicas import Outcomes, elect_leaders
+from milena.protocol.errors import ErrorCode, KafkaError
+
+NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 
 ELECT = CommandLine(
     "elect",
     "Let the preferred replicas lead, which are the first of each partition.",
     [
         BOOTSTRAP,
+        JSON,
         Option("--unclean", "where there is no leader let any replica lead; what it lacks is lost"),
         Option("--all", "all partitions of the cluster"),
     ],
@@ -39,8 +42,11 @@ def main(arguments: Sequence[str]) -> int:
 async def elect(values: Values, cluster: Cluster) -> int:
     """A partition for which no election is needed is told, and no error."""
     named = None if values.all else await partitions_named(cluster, values.partition)
-    outcomes = dict(sorted((await elect_leaders(cluster, named, unclean=values.unclean)).items()))
-    at_rest = [one for one, error in outcomes.items() if error and error.code is ErrorCode.ELECTION_NOT_NEEDED]
+    outcomes: Outcomes = dict(sorted((await elect_leaders(cluster, named, unclean=values.unclean)).items()))
+    if values.json:
+        show_json([election_of(partition, error) for partition, error in outcomes.items()])
+        return 1 if any(error and error.code is not NOT_NEEDED for error in outcomes.values()) else 0
+    at_rest = [one for one, error in outcomes.items() if error and error.code is NOT_NEEDED]
     for topic, number in at_rest:
         why = "there is a leader" if values.unclean else "its preferred replica leads"
         say(f"{topic}-{number}: no election needed, {why}")
@@ -51,4 +57,10 @@ async def elect(values: Values, cluster: Cluster) -> int:
     def elected(_: TopicPartition) -> str:
         return "leader elected" if values.unclean else "its preferred replica leads now"
 
-    return tell(outcomes, elected)
+    return tell(outcomes, elected, as_json=False)
+
+
+def election_of(partition: TopicPartition, error: KafkaError | None) -> dict[str, object]:
+    """For JSON. An election that was not needed is no error."""
+    needed = error is None or error.code is not NOT_NEEDED
+    return outcome_of(partition, error if needed else None) | {"elected": error is None}

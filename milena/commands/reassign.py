@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
-from milena.command_line.table import say
+from milena.command_line.table import say, show_json
 from milena.commands.client import (
     BOOTSTRAP,
+    JSON,
     TopicPartition,
     partitions_named,
     run_one_of,
@@ -16,25 +18,25 @@ from milena.commands.client import (
     tell,
 )
 from milena.node.client.cluster import Cluster
-from milena.node.client.replicas import alter_reassignments, list_reassignments
+from milena.node.client.replicas import Reassignment, alter_reassignments, list_reassignments
 
 START = CommandLine(
     "reassign start",
     "Give partitions other replicas, the preferred leader first. They are copied while the partition is used.",
-    [BOOTSTRAP],
+    [BOOTSTRAP, JSON],
     [Positional("TARGET", "as TOPIC:PARTITION=BROKER,BROKER,...", many=True)],
     ["milena reassign start orders:0=2,3 orders:1=3,1"],
 )
 LIST = CommandLine(
     "reassign list",
     "List what is under way: replicas, and which of them come and go.",
-    [BOOTSTRAP],
+    [BOOTSTRAP, JSON],
     [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION; all without any", many=True)],
 )
 CANCEL = CommandLine(
     "reassign cancel",
     "Go back to the replicas from before, where that is possible.",
-    [BOOTSTRAP, Option("--all", "all that is under way")],
+    [BOOTSTRAP, JSON, Option("--all", "all that is under way")],
     [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION", many=True)],
     ["milena reassign cancel orders:0", "milena reassign cancel --all"],
 )
@@ -50,7 +52,7 @@ async def start(values: Values, cluster: Cluster) -> int:
     if not targets:
         raise UsageError("milena reassign start needs TOPIC:PARTITION=BROKER,BROKER,...")
     outcomes = await alter_reassignments(cluster, targets)
-    return tell(outcomes, lambda partition: f"moves to {_joined(targets[partition])}")
+    return tell(outcomes, lambda partition: f"moves to {_joined(targets[partition])}", as_json=values.json)
 
 
 def parse_target(word: str) -> tuple[TopicPartition, list[int]]:
@@ -67,6 +69,9 @@ def parse_target(word: str) -> tuple[TopicPartition, list[int]]:
 async def list_moves(values: Values, cluster: Cluster) -> int:
     named = await partitions_named(cluster, values.partition) if values.partition else None
     moves = await list_reassignments(cluster, named)
+    if values.json:
+        show_json([reassignment_of(partition, move) for partition, move in sorted(moves.items())])
+        return 0
     if not moves:
         say("nothing is reassigned")
         return 0
@@ -84,10 +89,17 @@ async def cancel(values: Values, cluster: Cluster) -> int:
         named = list(await list_reassignments(cluster))
     else:
         named = await partitions_named(cluster, values.partition)
-    if not named:
+    if not named and not values.json:
         say("nothing is reassigned")
         return 0
-    return tell(await alter_reassignments(cluster, dict.fromkeys(named)), lambda _: "cancelled")
+    outcomes = await alter_reassignments(cluster, dict.fromkeys(named)) if named else {}
+    return tell(outcomes, lambda _: "cancelled", as_json=values.json)
+
+
+def reassignment_of(partition: TopicPartition, move: Reassignment) -> dict[str, object]:
+    """For JSON."""
+    topic, number = partition
+    return {"topic": topic, "partition": number, **{name: list(ids) for name, ids in asdict(move).items()}}
 
 
 def _joined(brokers: Sequence[int]) -> str:

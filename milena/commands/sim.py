@@ -74,6 +74,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.steps < 0 or options.seed < 0:
         raise UsageError("--seed and --steps must not be negative")
     if options.soak is not None:
+        if not options.soak >= 0:  # nan is neither
+            raise UsageError(f"--soak {options.soak:g}: not a number of seconds")
         quiet_logs()
         return _soak(options.soak, options.steps, kinds, has, options.seed if "seed" in options.given else None)
     if options.history is not None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
-from milena.command_line.table import say
-from milena.commands.client import BOOTSTRAP, Commands, explain, run_one_of
+from milena.command_line.table import say, show_json
+from milena.commands.client import BOOTSTRAP, JSON, Commands, explain, run_one_of
+from milena.commands.deleted_records import DELETE_RECORDS, delete_records
 from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster, TopicView
+from milena.node.client.cluster import Cluster, PartitionView, TopicView
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.uuids import to_text
 
 TOPIC, TOPICS = Positional("TOPIC", "the topic's name"), Positional("TOPIC", "names of topics", many=True)
 CONFIG = Option("--config", "a topic configuration, under Kafka's name", "K=V", many=True, convert=key_value)
-TOPIC_RESOURCE = 2
-OWN_VALUE = 1
 UNSET = -1
 """How CreateTopics asks for the broker's default."""
 LEADER_WAIT = 10.0
@@ -40,6 +39,7 @@ CREATE = CommandLine(
         Option("--partitions", "how many; the broker's num.partitions without it", "N", convert=int),
         Option("--replicas", "how many of each; default.replication.factor without it", "N", convert=int),
         CONFIG,
+        JSON,
         Option("--if-not-exists", "a topic that is there already is no error"),
         Option("--quiet", "print nothing"),
     ],
@@ -52,12 +52,12 @@ CREATE = CommandLine(
 LIST = CommandLine(
     "topic list",
     "List topics with their partitions.",
-    [BOOTSTRAP, Option("--internal", "with __consumer_offsets and its like")],
+    [BOOTSTRAP, JSON, Option("--internal", "with __consumer_offsets, __remote_log_metadata and their like")],
 )
 DESCRIBE = CommandLine(
     "topic describe",
     "Show partitions, leaders, replicas in sync, eligible leaders out of sync (KIP-966), and what is configured.",
-    [BOOTSTRAP],
+    [BOOTSTRAP, JSON],
     [Positional("TOPIC", "names of topics; all without any", many=True)],
 )
 DELETE = CommandLine(
@@ -91,6 +91,7 @@ def main(arguments: Sequence[str]) -> int:
         "describe": (DESCRIBE, describe),
         "delete": (DELETE, delete),
         "alter": (ALTER, alter),
+        "delete-records": (DELETE_RECORDS, delete_records),
     }
     return run_one_of("topic", commands, arguments)
 
@@ -104,7 +105,9 @@ async def create(values: Values, cluster: Cluster) -> int:
     view = await with_leaders(cluster, values.topic)
     if error is not None:
         warn_of_size(values, view)
-    if not values.quiet:
+    if values.json:
+        show_json(topic_of(view))
+    elif not values.quiet:
         say(f"{values.topic}: {partitions_of(view)}")
     return 0
 
@@ -134,10 +137,29 @@ async def with_leaders(cluster: Cluster, name: str) -> TopicView:
 
 async def list_topics(values: Values, cluster: Cluster) -> int:
     view = await cluster.metadata()
-    for name, topic in sorted(view.topics.items()):
-        if values.internal or not topic.internal:
-            say(f"{name:<40}{partitions_of(topic, width=6)}")
+    topics = [topic for _, topic in sorted(view.topics.items()) if values.internal or not is_internal(topic)]
+    if values.json:
+        show_json([topic_of(topic) for topic in topics])
+        return 0
+    for topic in topics:
+        say(f"{topic.name:<40}{partitions_of(topic, width=6)}")
     return 0
+
+
+def is_internal(topic: TopicView) -> bool:
+    """Brokers do not call __remote_log_metadata internal, as Kafka's do not."""
+    return topic.internal or topic.name in INTERNAL
+
+
+def topic_of(topic: TopicView) -> dict[str, object]:
+    """A topic for JSON, without its partitions."""
+    return {
+        "name": topic.name,
+        "id": to_text(topic.id) if topic.id is not None else None,
+        "internal": is_internal(topic),
+        "partitions": len(topic.partitions),
+        "replicas": max((len(one.replicas) for one in topic.partitions.values()), default=0),
+    }
 
 
 def partitions_of(topic: TopicView, width: int = 0) -> str:
@@ -147,21 +169,47 @@ def partitions_of(topic: TopicView, width: int = 0) -> str:
 
 async def describe(values: Values, cluster: Cluster) -> int:
     view = await cluster.metadata(values.topic or None)
+    described = []
     for name, topic in sorted(view.topics.items()):
         if topic.error:
             raise KafkaError(ErrorCode(topic.error), f"topic {name}")
-        entries = await admin.describe_configs(cluster, TOPIC_RESOURCE, name)
-        own = [f"{entry.name}={entry.value}" for entry in entries if entry.source == OWN_VALUE]
-        identity = to_text(topic.id) if topic.id is not None else "-"
-        say(f"{name}  id {identity}  partitions {len(topic.partitions)}  {' '.join(own)}".rstrip())
-        say(f"  {'partition':>9} {'leader':>7} {'epoch':>6}  replicas  isr       elr")
+        entries = await admin.describe_configs(cluster, admin.TOPIC_RESOURCE, name)
+        own = {entry.name: entry.value for entry in entries if entry.source == admin.TOPIC_CONFIG}
         eligible = await eligible_leaders(cluster, name)
-        for number, partition in sorted(topic.partitions.items()):
-            leader = str(partition.leader) if partition.leader >= 0 else "none"
-            hosts, isr = ",".join(map(str, partition.replicas)), ",".join(map(str, partition.isr)) or "-"
-            elr = ",".join(map(str, eligible.get(number, ()))) or "-"
-            say(f"  {number:>9} {leader:>7} {partition.leader_epoch:>6}  {hosts:<8}  {isr:<8}  {elr}")
+        if values.json:
+            partitions = [partition_of(number, one, eligible) for number, one in sorted(topic.partitions.items())]
+            described.append(topic_of(topic) | {"configs": own, "partitions": partitions})
+        else:
+            show(topic, own, eligible)
+    if values.json:
+        show_json(described)
     return 0
+
+
+def partition_of(number: int, partition: PartitionView, eligible: Mapping[int, Sequence[int]]) -> dict[str, object]:
+    """A partition for JSON. ``leader`` is null where there is none."""
+    return {
+        "partition": number,
+        "leader": partition.leader if partition.leader >= 0 else None,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "elr": list(eligible.get(number, ())),
+        "offline": list(partition.offline),
+    }
+
+
+def show(topic: TopicView, own: Mapping[str, str | None], eligible: Mapping[int, Sequence[int]]) -> None:
+    """A topic as lines."""
+    identity = to_text(topic.id) if topic.id is not None else "-"
+    configs = " ".join(f"{key}={value}" for key, value in own.items())
+    say(f"{topic.name}  id {identity}  partitions {len(topic.partitions)}  {configs}".rstrip())
+    say(f"  {'partition':>9} {'leader':>7} {'epoch':>6}  replicas  isr       elr")
+    for number, partition in sorted(topic.partitions.items()):
+        leader = str(partition.leader) if partition.leader >= 0 else "none"
+        hosts, isr = ",".join(map(str, partition.replicas)), ",".join(map(str, partition.isr)) or "-"
+        elr = ",".join(map(str, eligible.get(number, ()))) or "-"
+        say(f"  {number:>9} {leader:>7} {partition.leader_epoch:>6}  {hosts:<8}  {isr:<8}  {elr}")
 
 
 async def eligible_leaders(cluster: Cluster, topic: str) -> dict[int, tuple[int, ...]]:
@@ -202,10 +250,12 @@ async def alter(values: Values, cluster: Cluster) -> int:
 async def alter_configs(values: Values, cluster: Cluster) -> None:
     """Set and delete configurations. Brokers do not mind the deletion of a key that there is not; a person does."""
     try:
-        known = [entry.name for entry in await admin.describe_configs(cluster, TOPIC_RESOURCE, values.topic)]
+        known = [entry.name for entry in await admin.describe_configs(cluster, admin.TOPIC_RESOURCE, values.topic)]
         for key in values.delete_config:
             if key not in known:
                 raise UserError(f"--delete-config {key}: no such topic configuration{nearest(key, known)}")
-        await admin.alter_configs(cluster, TOPIC_RESOURCE, values.topic, dict(values.config), values.delete_config)
+        await admin.alter_configs(
+            cluster, admin.TOPIC_RESOURCE, values.topic, dict(values.config), values.delete_config
+        )
     except KafkaError as error:
         raise UserError(f"topic {values.topic}: {explain(error)}") from None

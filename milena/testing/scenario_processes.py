@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from milena.command_line.errors import UserError
 from milena.lab.scenarios.driver import CONTROLLER, tier_settings
-from milena.lab.scenarios.interpreter import play
+from milena.lab.scenarios.interpreter import play, silent
+from milena.lab.scenarios.played import Watch
 from milena.lab.scenarios.script import Script, node_id
 from milena.lab.scenarios.stage import ScenarioFailed
 from milena.node.serving.verbs import VerbError
@@ -164,12 +165,15 @@ class ProcessDriver:
         return SteeredNode(self._layout, self._running.controller.id if node == CONTROLLER else node_id(node))
 
 
-async def play_on_processes(script: Script, directory: str, peers: Mapping[str, Peer]) -> list[str]:
-    """The replicas after each step. ``peers`` as in ``ProcessDriver``; ``directory`` is new."""
+async def play_on_processes(
+    script: Script, directory: str, peers: Mapping[str, Peer], *, watch: Watch = silent
+) -> list[str]:
+    """The replicas after each step. ``peers`` as in ``ProcessDriver``, ``watch`` as in ``play``; ``directory`` is
+    new."""
     runtime = real_runtime(_failed)
     driver = ProcessDriver(directory, script, peers, runtime)
     try:
-        return await play(script, driver)
+        return await play(script, driver, watch)
     finally:
         await driver.close()
         assert isinstance(runtime.disk, RealDisk)

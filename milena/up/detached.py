@@ -1,4 +1,4 @@
-"""Clusters without a terminal: `milena up --detach`, and `milena down`, `status` and `logs` for any of them."""
+"""Clusters without a terminal: `milena up --detach`, and `milena down` and `status` for any of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import sys
 
 from milena.command_line.errors import UserError, reason_of
-from milena.command_line.options import CommandLine, Option, Positional
+from milena.command_line.options import CommandLine, Option
+from milena.command_line.table import show_json
 from milena.up import channel, locks, nodes_file, processes
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.view import WARNING, resident
@@ -22,19 +23,8 @@ STOP_LIMIT = 90.0
 DOWN = CommandLine("down", "Stop the cluster of a directory in order, however it was started.", [DIR])
 STATUS = CommandLine(
     "status",
-    "Show the nodes of a cluster: up, starting, paused (SIGSTOP) or down. The exit code is 1 where any is down.",
-    [DIR],
-)
-LOGS = CommandLine(
-    "logs",
-    "Print the logs of a cluster's nodes.",
-    [
-        DIR,
-        Option("--follow", "go on as the logs grow", short="-f"),
-        Option("--lines", "so many of the last", "N", convert=int),
-    ],
-    [Positional("NODE", "a node's name or id; all without it", optional=True)],
-    ["milena logs broker-1 --lines 20", "milena logs --follow"],
+    "Show the nodes of a cluster: up, starting, paused (SIGSTOP) or down. The exit code is 1 if any is down.",
+    [DIR, Option("--json", "print JSON, not lines for people")],
 )
 
 
@@ -109,8 +99,12 @@ def status(arguments: Sequence[str]) -> int:
     cluster = known(values.dir)
     entries = nodes_file.read(cluster.nodes)
     supervised = locks.is_held(cluster.lock)
-    print(f"{'node':<6}{'role':<12}{'state':<9}{'pid':>7}{'memory':>10}  listeners")
     states = [state_of(entry) if supervised else "down" for entry in entries]
+    code = 0 if supervised and "down" not in states else 1
+    if values.json:
+        show_json([status_of(entry, state) for entry, state in zip(entries, states, strict=True)])
+        return code
+    print(f"{'node':<6}{'role':<12}{'state':<9}{'pid':>7}{'memory':>10}  listeners")
     for entry, state in zip(entries, states, strict=True):
         runs = state != "down"
         listeners = " ".join(f"{name}://{address}" for name, address in entry["listeners"].items())
@@ -118,7 +112,12 @@ def status(arguments: Sequence[str]) -> int:
         pid = entry["pid"] if runs else "-"
         memory = resident(entry["pid"]) if runs else ""
         print(f"{entry['id']:<6}{','.join(entry['roles']):<12}{state:<9}{pid:>7}{memory:>10}  {listeners}")
-    return 0 if supervised and "down" not in states else 1
+    return code
+
+
+def status_of(entry: nodes_file.Entry, state: str) -> dict[str, object]:
+    """A node as nodes.json has it, with its state. ``pid`` is null while it is down."""
+    return {**entry, "pid": entry["pid"] if state != "down" else None, "state": state}
 
 
 def state_of(entry: nodes_file.Entry) -> str:
@@ -129,23 +128,3 @@ def state_of(entry: nodes_file.Entry) -> str:
     if processes.is_paused(pid):
         return "paused"
     return "up" if entry.get("ready", True) else "starting"
-
-
-def logs(arguments: Sequence[str]) -> int:
-    """Through tail(1), which knows how to follow several files."""
-    values = LOGS.parse(arguments)
-    if values.help:
-        print(LOGS.help())
-        return 0
-    cluster = known(values.dir)
-    names = sorted(name for name in os.listdir(cluster.logs) if name.endswith(".log"))
-    if values.node is not None:
-        wanted = {f"{values.node}.log", f"broker-{values.node}.log", f"controller-{values.node}.log"}
-        names = [name for name in names if name in wanted]
-        if not names:
-            raise UserError(f"{cluster.logs} has no log of a node {values.node}")
-    count = f"-n{values.lines}" if values.lines is not None else "-n+1"
-    follow = ["-F"] if values.follow else []
-    return os.spawnvp(
-        os.P_WAIT, "tail", ["tail", count, *follow, *(os.path.join(cluster.logs, name) for name in names)]
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from milena.command_line.errors import UserError
 from milena.up import private_files
 
 TYPE_CHECKING = False
@@ -75,8 +76,8 @@ def nodes_of(cluster: ClusterDir, settings: Settings) -> list[NodePlan]:
     return [controller, *brokers]
 
 
-def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -> None:
-    """Write a node's server.properties: what the cluster needs, then the overrides, which win."""
+def properties_of(settings: Settings, node: NodePlan, controller: NodePlan) -> dict[str, str]:
+    """What the cluster needs of a node; the overrides, which win, come on top."""
     from milena.up.settings import bracketed
 
     properties = {
@@ -96,8 +97,30 @@ def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -
         properties["offsets.topic.replication.factor"] = str(min(3, settings.brokers))
         # As in the server.properties that Kafka is shipped with: nobody waits for more members on one machine.
         properties["group.initial.rebalance.delay.ms"] = "0"
-    properties |= tier_properties(settings, node)
-    properties.update(settings.overrides)
+    return properties | tier_properties(settings, node)
+
+
+def check_overrides(settings: Settings, plans: list[NodePlan]) -> None:
+    """Raises UserError, naming the option, if a node would refuse its configuration."""
+    if not settings.overrides:
+        return
+    # 20 ms and 3 MiB, which a start without overrides does not need
+    from milena.config.node_config import NodeConfig
+    from milena.config.sources import from_overrides, plain
+    from milena.config.values import ConfigError
+
+    overrides = from_overrides(f"{key}={value}" for key, value in settings.overrides)
+    for plan in plans:
+        try:
+            NodeConfig(plain(properties_of(settings, plan, plans[0]), plan.name) | overrides)
+        except ConfigError as error:
+            text = str(error)
+            raise UserError(text if text.startswith("--override ") else f"--override: {text}") from None
+
+
+def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -> None:
+    """Write a node's server.properties."""
+    properties = properties_of(settings, node, controller) | dict(settings.overrides)
     os.makedirs(os.path.dirname(node.properties), exist_ok=True)
     text = "".join(f"{key}={escaped(value)}\n" for key, value in properties.items())
     private_files.replace(node.properties, f"# Written by `milena up` at each start.\n{text}")

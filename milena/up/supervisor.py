@@ -13,7 +13,7 @@ import time
 
 from milena.command_line.errors import UserError, reason_of
 from milena.up import channel, locks, nodes_file, ports, private_files, processes, tier_place, topics
-from milena.up.plan import nodes_of, read_properties, write_properties
+from milena.up.plan import check_overrides, nodes_of, read_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess
 from milena.up.settings import draw_cluster_id, save
 from milena.up.wakeups import ENDING, Wakeups
@@ -126,6 +126,7 @@ class Supervisor:
             settings.controller_port = ports.free(local, 1, avoid=taken)[0]
         settings.cluster_id = settings.cluster_id or draw_cluster_id()
         plans = nodes_of(self._cluster, settings)
+        check_overrides(settings, plans)
         self._look_at_tier(plans[1])
         for plan in plans:
             self._former_properties[plan.properties] = read_properties(plan)

@@ -15,8 +15,8 @@ from milena.lab.scenarios.script import (
     load,
     script_of,
     source,
-    variants,
-    worlds,
+    variants_of,
+    worlds_of,
 )
 from milena.lab.scenarios.simulated import play_simulated
 from milena.testing.scenario_processes import play_on_processes
@@ -25,8 +25,8 @@ from tests.scenarios.peers import PEERS
 
 def runs(world: str) -> list[tuple[str, str]]:
     """All variants of the scenarios that this world can play."""
-    found = (scenario for scenario in all_scenarios() if world in worlds(scenario))
-    return [(scenario, variant) for scenario in found for variant in variants(scenario)]
+    found = (scenario for scenario in all_scenarios() if world in worlds_of(source(scenario)))
+    return [(scenario, variant) for scenario in found for variant in variants_of(source(scenario))]
 
 
 PEER_COMMANDS = {name: (sys.executable, "-P", "-m", "tests.scenarios.peers", name) for name in PEERS}

@@ -59,6 +59,8 @@ def test_a_soak_runs_seeds_until_the_time_is_over_and_tells_how_many() -> None:
         (["--tier", "maybe"], "--tier maybe: must be on or off"),
         (["--groups", "maybe"], "--groups maybe: must be on or off"),
         (["--seed", "x"], "--seed x: not a whole number"),
+        (["--soak", "-4"], "--soak -4: not a number of seconds"),
+        (["--soak", "nan"], "--soak nan: not a number of seconds"),
         (["--soak", "long"], "--soak long: not a number"),
         (["--history", "/nowhere/at/all", "--steps", "0"], "/nowhere/at/all"),
     ],

@@ -106,7 +106,7 @@ def test_a_group_goes_on_where_it_was_and_can_be_looked_at(to: tuple[str, str], 
     assert f"{topic:<40}Empty\n" in milena("group", "list", *to).out
     head, columns, row = milena("group", "describe", topic, *to).out.splitlines()
     assert head.split()[:2] == [topic, "Empty"]
-    assert columns.split() == ["topic", "partition", "committed", "end", "behind"]
+    assert columns.split() == ["topic", "partition", "committed", "end", "lag"]
     assert row.split() == [topic, "0", "4", "5", "1"]
 
 

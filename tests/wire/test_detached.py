@@ -100,6 +100,14 @@ def test_a_log_that_there_is_not_is_one_sentence(detached: Detached) -> None:
     assert refused("logs", "--lines", "few", *detached.where, code=2) == "--lines few: not a whole number"
 
 
+def test_a_follower_ends_with_its_reader(detached: Detached) -> None:
+    command = [*MILENA, "logs", "broker-1", "-f", "--lines", "0", *detached.where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
+        assert follower.stdout is not None
+        follower.stdout.close()
+        assert follower.wait(LIMIT) == 0
+
+
 @pytest.mark.parametrize("command", ["down", "status", "logs"])
 def test_a_directory_without_a_cluster_is_one_sentence(tmp_path: Path, command: str) -> None:
     said = refused(command, "--dir", str(tmp_path))

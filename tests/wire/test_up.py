@@ -215,14 +215,6 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         (
-            ["--override", "num.partitons=3"],
-            "unknown configuration key 'num.partitons'; did you mean 'num.partitions'?",
-        ),
-        (
-            ["--override", "num.partitions=x"],
-            "Invalid value x for configuration num.partitions: Not a number of type INT",
-        ),
-        (
             ["--topic", "bad name:1:1"],
             "--topic bad name: topic bad name: The topic name 'bad name' has other characters",
         ),
@@ -235,6 +227,25 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
 def test_what_a_node_refuses_is_told_and_nothing_is_left(tmp_path: Path, options: list[str], sentence: str) -> None:
     assert sentence in refused("up", "--dir", str(tmp_path), "--port", "0", "--brokers", "1", *options)
     assert [node["pid"] for node in json.loads((tmp_path / "nodes.json").read_text())] == [None] * 2
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        (
+            "num.partitons=3",
+            "--override num.partitons: unknown configuration key 'num.partitons'; did you mean 'num.partitions'?",
+        ),
+        (
+            "num.partitions=x",
+            "--override num.partitions: Invalid value x for configuration num.partitions: Not a number of type INT",
+        ),
+    ],
+)
+def test_a_bad_override_is_told_before_any_node_starts(tmp_path: Path, override: str, sentence: str) -> None:
+    up = ("up", "--dir", str(tmp_path), "--port", "0", "--brokers", "1")
+    assert milena(*up, "--override", override, code=1).err == f"milena: {sentence}\n"
+    assert not list(tmp_path.glob("*/server.properties"))
 
 
 def test_brokers_that_a_start_leaves_out_are_named(tmp_path: Path) -> None:

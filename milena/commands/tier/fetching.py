@@ -75,7 +75,7 @@ async def copy_log(word: str, out: str, opened: Opened) -> int:
 
 async def print_segment(values: Values, opened: Opened) -> int:
     """The records of a segment, whichever lineage it is of."""
-    found = await find(opened, values.what)
+    found = await find(opened, values.what, or_partition=True)
     metadata = await readable_metadata(opened, found)
     start, end = metadata.start_offset, metadata.end_offset
     first, last = _or(values.from_offset, start), _or(values.to_offset, end)

@@ -36,11 +36,16 @@ class Found:
         return known.segment_id
 
 
-async def find(opened: Opened, word: str) -> Found:
-    """The segment whose id begins with ``word``. Raises UserError where it is none, or several."""
+async def find(opened: Opened, word: str, *, or_partition: bool = False) -> Found:
+    """The segment whose id begins with ``word``. Raises UserError where it is none, or several.
+
+    ``or_partition``: the command takes TOPIC:PARTITION in its place, too."""
     stored = {one.segment_id: one for one in await opened.storage.segments()}
     told = opened.history.events.keys() if opened.history else ()
     ids = [one for one in stored.keys() | set(told) if to_text(one.id).startswith(word)]
+    if not ids and word in {one.partition.topic for one in stored.keys() | set(told)}:
+        partition = f"write TOPIC:PARTITION, as in {word}:0, or " if or_partition else ""
+        raise UserError(f"{word} is a topic: {partition}name a segment by its id; `milena tier ls {word}` lists them")
     if not ids or not word:
         raise UserError(f"there is no segment {word}; `milena tier ls` lists them")
     if len(ids) > 1:

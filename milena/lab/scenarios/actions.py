@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
+from milena.command_line.options import nearest
 from milena.lab.scenarios.conditions import missing
 from milena.lab.scenarios.reading import list_offsets, read
 from milena.lab.scenarios.requests import ask, fetch, propose
@@ -46,10 +47,16 @@ PRODUCE_VERSION: Final = 12
 
 async def carry_out(stage: Stage, name: str, arguments: Any) -> None:
     """Raises ScriptError for an action that there is not, ScenarioFailed for one that does not go well."""
-    action = _ACTIONS.get(name)
+    action = ACTIONS.get(name)
     if action is None:
-        raise ScriptError(f"no action {name!r}; there are {', '.join(_ACTIONS)}")
-    await action(stage, await stage.resolve(arguments))
+        raise ScriptError(f"no action {name!r}{nearest(name, list(ACTIONS))}; there are {', '.join(ACTIONS)}")
+    resolved = await stage.resolve(arguments)
+    try:
+        await action(stage, resolved)
+    except KeyError as error:
+        if isinstance(resolved, Mapping) and error.args[0] not in resolved and isinstance(error.args[0], str):
+            raise ScriptError(f"{name} needs {error.args[0]}; it has {', '.join(map(str, resolved))}") from error
+        raise
 
 
 async def _each(stage: Stage, nodes: str | list[str], do: Callable[[str], Awaitable[None]], *, up: bool) -> None:
@@ -150,7 +157,8 @@ def _rule(verb: str) -> Callable[[Stage, Any], Awaitable[None]]:
 
 
 async def _release(stage: Stage, name: str) -> None:
-    node, number = stage.rules.pop(name)
+    node, number = stage.rule(name)
+    del stage.rules[name]
     await stage.verb(node, "release", rule=number)
 
 
@@ -176,7 +184,7 @@ async def _replace(stage: Stage, peers: Mapping[str, str | None]) -> None:
         stage.driver.replace(node, peer)
 
 
-_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
+ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
     "start": _start,
     "begin": _begin,
     "stop": _stop,

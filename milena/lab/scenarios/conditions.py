@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from milena.command_line.options import nearest
 from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.reading import counted_states
 from milena.lab.scenarios.script import THE_PARTITION, Partition, node_id, partition_of
@@ -35,9 +36,10 @@ READABLE: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 async def missing(stage: Stage, conditions: Mapping[str, Any]) -> str | None:
     """The first of the conditions that does not hold. Raises TableError for one that there is not."""
     for name, wanted in conditions.items():
-        check = _CONDITIONS.get(name)
+        check = CONDITIONS.get(name)
         if check is None:
-            raise TableError(f"no condition {name!r}; there are {', '.join(_CONDITIONS)}")
+            known = list(CONDITIONS)
+            raise TableError(f"no condition {name!r}{nearest(name, known)}; there are {', '.join(known)}")
         if (reason := await check(stage, wanted)) is not None:
             return reason
     return None
@@ -148,14 +150,14 @@ async def _told(stage: Stage, wanted: Mapping[str, int]) -> str | None:
 
 async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     for name, count in wanted.items():
-        node, number = stage.rules[name]
+        node, number = stage.rule(name)
         rules = {rule["rule"]: rule for rule in await stage.verb(node, "rules")}
         if (hits := rules[number]["hits"]) < count:
             return f"{name} was hit {hits} times"
     return None
 
 
-_CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] = {
+CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] = {
     "leader": _leader,
     "leaders": _leaders,
     "isr": _isr,

@@ -6,27 +6,43 @@ something that would come later. The report of a failure shows the replicas as t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from milena.lab.scenarios.actions import carry_out
 from milena.lab.scenarios.driver import CONTROLLER, Driver
 from milena.lab.scenarios.exchanges import differences, mismatch, renumbered
+from milena.lab.scenarios.played import PlayedStep, Watch
 from milena.lab.scenarios.reading import IN_TIER
-from milena.lab.scenarios.script import THE_PARTITION, Script, Step, node_id, partition_of, replica_of
+from milena.lab.scenarios.remote import tier_lines
+from milena.lab.scenarios.script import (
+    THE_PARTITION,
+    Fields,
+    Script,
+    ScriptError,
+    Step,
+    node_id,
+    partition_of,
+    replica_of,
+)
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
-from milena.lab.scenarios.tables import Table, TableError, side_by_side
+from milena.lab.scenarios.tables import Table, TableError
+from milena.lab.scenarios.vocabulary import OTHERS, check
 from milena.node.serving.verbs import VerbError
 
-OTHERS: Final = frozenset({"same", "differ", "lost", "partition", "describe"})
-"""What can be expected beside tables and the tier (``remote``, ``metadata``; ``remote/u-1``): equal logs, offsets at
-which logs differ, acknowledged values that the leader lacks, the partition as the controller has it, and a replica as
-its broker describes it."""
+
+def silent(_: PlayedStep) -> None:
+    """For runs that nobody watches."""
 
 
-async def play(script: Script, driver: Driver) -> list[str]:
-    """The replicas after each step, as text. Raises ScenarioFailed naming the step."""
+async def play(script: Script, driver: Driver, watch: Watch = silent) -> list[str]:
+    """The replicas after each step, as text. ``watch`` is called after each step.
+
+    Raises ScriptError for names that there are not, before any node starts; ScenarioFailed naming the step.
+    """
+    check(script)
     stage = Stage(script, driver)
     shown = []
     try:
@@ -35,17 +51,21 @@ async def play(script: Script, driver: Driver) -> list[str]:
             place = f"{script.id} ({script.variant}), step {number}: {step.title}"
             try:
                 await _play_step(stage, step)
-            except (ScenarioFailed, TableError, VerbError, OSError) as error:
-                raise ScenarioFailed(f"{place}\n{error}\n\n{_drawn(stage)}") from error
-            shown.append(f"{place}\n{_drawn(stage)}")
+            except (ScenarioFailed, ScriptError, TableError, VerbError, OSError) as error:
+                watch(played := _played(stage, place, step, str(error)))
+                raise ScenarioFailed(f"{place}\n{error}\n\n{played.replicas()}") from error
+            watch(played := _played(stage, place, step))
+            shown.append(f"{place}\n{played.replicas()}")
     finally:
         stage.close()
     return shown
 
 
 async def _play_step(stage: Stage, step: Step) -> None:
+    stage.expected = {}
     if step.before:
         await _expect(stage, step.before)
+        stage.expected = {}
     for name, arguments in step.actions:
         await carry_out(stage, name, arguments)
     if step.expect:
@@ -54,29 +74,33 @@ async def _play_step(stage: Stage, step: Step) -> None:
         await _compare_exchanges(stage, name, await stage.resolve(list(exchanges)))
 
 
-async def _expect(stage: Stage, expect: Mapping[str, Any]) -> None:
-    expected = await stage.resolve(dict(expect))
+async def _expect(stage: Stage, expect: Fields) -> None:
+    stage.expected = expected = await stage.resolve(dict(expect))
     await stage.until("expected", lambda: _missing(stage, expected))
 
 
-async def _missing(stage: Stage, expected: Mapping[str, Any]) -> str | None:
+async def _missing(stage: Stage, expected: Fields) -> str | None:
     await stage.observe()
     wrong = []
     for name, fields in expected.items():
         kind, _, partition = name.partition("/")
         if kind in IN_TIER:
             place = stage.place(partition_of(partition) if partition else THE_PARTITION)
-            wrong += await IN_TIER[kind](stage, place, fields)
+            compared = await IN_TIER[kind](stage, place, fields)
+            wrong += compared.wrong
+            stage.tier_found[name] = compared.found
         elif kind not in OTHERS:
             found = replace(stage.shown(name), stopped=kind not in stage.up)
             wrong += [f"{name}: {one}" for one in Table.parse(fields).differences(found)]
-    if (same := expected.get("same")) and (at := _difference(stage, *same)):
-        wrong.append(f"the logs of {' and '.join(same)} differ at {at}")
+    first, *others = expected.get("same") or [""]
+    for other in others:
+        if at := _difference(stage, first, other):
+            wrong.append(f"the logs of {first} and {other} differ at {at}")
     if differ := expected.get("differ"):
         at = _difference(stage, *differ["between"])
-        first, last = differ["at"]
-        if at != list(range(first, last + 1)):
-            wrong.append(f"the logs differ at {at}, expected {first} to {last}")
+        begin, end = differ["at"]
+        if at != list(range(begin, end + 1)):
+            wrong.append(f"the logs differ at {at}, expected {begin} to {end}")
     if "lost" in expected and (lost := await _lost(stage)) != expected["lost"]:
         wrong.append(f"acknowledged and lost are {lost}, expected {expected['lost']}")
     if "partition" in expected and (reason := mismatch(expected["partition"], await stage.partition())):
@@ -89,7 +113,7 @@ async def _missing(stage: Stage, expected: Mapping[str, Any]) -> str | None:
 
 def _difference(stage: Stage, one: str, other: str) -> list[int]:
     """The offsets at which two logs do not hold the same record of the same epoch."""
-    left, right = (stage.tables[broker].log or {} for broker in (one, other))
+    left, right = (stage.tables.get(replica, Table()).log or {} for replica in (one, other))
     return sorted(offset for offset in {*left, *right} if left.get(offset) != right.get(offset))
 
 
@@ -103,7 +127,7 @@ async def _lost(stage: Stage) -> list[str]:
 
 
 async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[Any]) -> None:
-    node, number = stage.rules[name]
+    node, number = stage.rule(name)
     numbers = None if stage.numbering is None else stage.numbering.numbers
 
     async def missing() -> str | None:
@@ -113,9 +137,24 @@ async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[Any]) -
     await stage.until(f"exchanges {name}", missing)
 
 
-def _drawn(stage: Stage) -> str:
-    columns = {}
-    for name in stage.tables:
-        broker, _ = replica_of(name)
-        columns[name] = replace(stage.shown(name), stopped=broker not in stage.up).lines()
-    return side_by_side(columns) if columns else ""
+def _played(stage: Stage, place: str, step: Step, wrong: str | None = None) -> PlayedStep:
+    tables, in_tier, also = {}, {}, []
+    for name, fields in stage.expected.items():
+        kind, _, _ = name.partition("/")
+        if kind in OTHERS:
+            also.append(f"{name}: {fields}")
+            continue
+        with suppress(ValueError):  # what cannot be read has failed the step already
+            if kind in IN_TIER:
+                in_tier[name] = tier_lines(kind, fields)
+            else:
+                tables[name] = Table.parse(fields)
+    return PlayedStep(
+        place,
+        tables,
+        {name: replace(stage.shown(name), stopped=replica_of(name)[0] not in stage.up) for name in stage.tables},
+        in_tier,
+        stage.tier_found,
+        [*also, *(f"exchanges {name}: {len(exchanges)}" for name, exchanges in step.exchanges.items())],
+        wrong,
+    )

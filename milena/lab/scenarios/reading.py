@@ -34,7 +34,7 @@ from milena.lab.scenarios.remote import (
 )
 from milena.lab.scenarios.script import BROKERS, Partition, partition_of
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
-from milena.lab.scenarios.tables import Log, log_of
+from milena.lab.scenarios.tables import Log, epochs_drawn, log_of
 from milena.node.links.outgoing import ChannelError
 from milena.node.serving.verbs import VerbError
 from milena.protocol.api_keys import ApiKey
@@ -184,18 +184,27 @@ async def _all_records(stage: Stage, broker: str, partition: Partition) -> list[
             return found
 
 
-async def _remote(stage: Stage, place: Place, expected: Mapping[str, Any]) -> list[str]:
+class Compared(NamedTuple):
+    """What was expected of the tier: how it differs, in words, and what was found, as the documents draw it."""
+
+    wrong: list[str]
+    found: list[str]
+
+
+async def _remote(stage: Stage, place: Place, expected: Mapping[str, Any]) -> Compared:
     found = segments_in(await stage.driver.tier(), place)
     if (numbering := stage.numbering) is not None:
         found = [replace(one, log=numbering.log(one.log), epochs=numbering.epochs(one.epochs)) for one in found]
-    return remote_differences(expected, found, stage.segments)
+    wrong = remote_differences(expected, found, stage.segments)
+    return Compared(wrong, [line for segment in found for line in segment.lines(stage.segments)])
 
 
-async def _metadata(stage: Stage, place: Place, expected: Mapping[str, Any]) -> list[str]:
+async def _metadata(stage: Stage, place: Place, expected: Mapping[str, Any]) -> Compared:
     found = finished(published(await _metadata_records(stage), place))
     if (numbering := stage.numbering) is not None:
         found = {segment: one._replace(epochs=numbering.epochs(one.epochs)) for segment, one in found.items()}
-    return metadata_differences(expected, found, stage.segments)
+    told = [f"{stage.segments.name_of(segment)}: {epochs_drawn(one.epochs)}" for segment, one in found.items()]
+    return Compared(metadata_differences(expected, found, stage.segments), told)
 
 
 async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
@@ -203,12 +212,13 @@ async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
     return Counter(one.state.name for one in published(await _metadata_records(stage), place).values())
 
 
-async def _states(stage: Stage, place: Place, expected: Mapping[str, int]) -> list[str]:
+async def _states(stage: Stage, place: Place, expected: Mapping[str, int]) -> Compared:
     counted = await counted_states(stage, place)
-    return [] if counted == dict(expected) else [f"states: expected {dict(expected)}, found {counted}"]
+    wrong = [] if counted == dict(expected) else [f"states: expected {dict(expected)}, found {counted}"]
+    return Compared(wrong, [f"{state}: {count}" for state, count in counted.items()])
 
 
-IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Mapping[str, Any]], Awaitable[list[str]]]]] = {
+IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Mapping[str, Any]], Awaitable[Compared]]]] = {
     "remote": _remote,
     "metadata": _metadata,
     "states": _states,

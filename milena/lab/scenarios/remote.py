@@ -16,10 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from milena.lab.scenarios.tables import Log, TableError, epochs_of, log_of
+from milena.lab.scenarios.script import Fields
+from milena.lab.scenarios.tables import Log, Table, TableError, epochs_drawn, epochs_of, log_of
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import Offset
@@ -56,6 +57,11 @@ class RemoteSegment:
     @property
     def end(self) -> int:
         return max(self.log, default=self.start - 1)
+
+    def lines(self, ids: Ids) -> list[str]:
+        """As the documents draw it, under its bounds and its name."""
+        title = f"seg-{self.start}-{self.end} {ids.name_of(self.id)}"
+        return [title, *Table(log=self.log, epochs=self.epochs).lines()]
 
     def __str__(self) -> str:
         lacks = f", without {', '.join(self.lacks)}" if self.lacks else ""
@@ -153,7 +159,20 @@ def finished(segments: Mapping[UUID, RemoteLogSegmentMetadata]) -> dict[UUID, Pu
     }
 
 
-def remote_differences(expected: Mapping[str, Any], found: list[RemoteSegment], ids: Ids) -> list[str]:
+def tier_lines(kind: str, expected: Fields) -> list[str]:
+    """``remote``, ``metadata`` or ``states`` as a scenario expects it, drawn like what is found."""
+    lines = []
+    for name, fields in expected.items():
+        if kind == "remote":
+            fields = fields or {}
+            table = Table.parse({key: value for key, value in fields.items() if key != "id"})
+            lines += [f"{name} {fields.get('id', '')}".rstrip(), *table.lines()]
+        else:
+            lines.append(f"{name}: {epochs_drawn(epochs_of(fields)) if kind == 'metadata' else fields}")
+    return lines
+
+
+def remote_differences(expected: Fields, found: list[RemoteSegment], ids: Ids) -> list[str]:
     """In words; empty where the tier holds these segments and no others. Names that fit are remembered then."""
     left, taken, wrong = list(found), {}, []
     for name, fields in expected.items():
@@ -171,7 +190,7 @@ def remote_differences(expected: Mapping[str, Any], found: list[RemoteSegment], 
     return wrong
 
 
-def _is(name: str, fields: Mapping[str, Any], segment: RemoteSegment, ids: Ids) -> bool:
+def _is(name: str, fields: Fields, segment: RemoteSegment, ids: Ids) -> bool:
     if unknown := set(fields) - KEYS:
         raise TableError(f"a remote segment has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(KEYS))}")
     bounds = NAME.fullmatch(name)
@@ -186,7 +205,7 @@ def _is(name: str, fields: Mapping[str, Any], segment: RemoteSegment, ids: Ids) 
     )
 
 
-def metadata_differences(expected: Mapping[str, Any], found: Mapping[UUID, Published], ids: Ids) -> list[str]:
+def metadata_differences(expected: Fields, found: Mapping[UUID, Published], ids: Ids) -> list[str]:
     """In words. The names must be known from ``remote``, which is compared first."""
     told = {ids.name_of(segment): one for segment, one in found.items()}
     wrong = [f"metadata: nothing of {name}" for name in expected if name not in told]

@@ -31,13 +31,15 @@ is the replica there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
+
+from milena.command_line.options import nearest
 
 KEYS: Final = frozenset(
     {
@@ -58,6 +60,7 @@ KEYS: Final = frozenset(
         "note",
     }
 )
+REQUIRED: Final = ("id", "title", "replicas", "steps")
 VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version"})
 STEP_KEYS: Final = frozenset({"title", "in", "before", "do", "expect", "exchanges", "note"})
 BROKERS: Final = "ABCDE"
@@ -66,6 +69,10 @@ SIMULATION: Final = "simulation"
 PROCESSES: Final = "processes"
 WORLDS: Final = (SIMULATION, PROCESSES)
 TOPIC: Final = "t"
+
+
+Fields: TypeAlias = Mapping[str, Any]
+"""A part of a scenario's file."""
 
 
 class ScriptError(ValueError):
@@ -77,9 +84,9 @@ class Step:
     """``actions`` are (name, arguments)."""
 
     title: str
-    before: Mapping[str, Any]
+    before: Fields
     actions: Sequence[tuple[str, Any]]
-    expect: Mapping[str, Any]
+    expect: Fields
     exchanges: Mapping[str, Sequence[Any]]
 
 
@@ -100,7 +107,7 @@ class Script:
     """Node names to the test peers that run in their place."""
     release_version: str | None = None
     log_dirs: int = 1
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Fields = field(default_factory=dict)
     brokers: tuple[str, ...] = ()
     tier: bool = False
 
@@ -149,17 +156,16 @@ def all_scenarios() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
-def worlds(scenario: str) -> list[str]:
-    """Where it can be played."""
-    found = source(scenario).get("worlds", WORLDS)
-    if strangers := [one for one in found if one not in WORLDS]:
-        raise ScriptError(f"{scenario}: no world {', '.join(strangers)}; there are {', '.join(WORLDS)}")
+def worlds_of(data: Fields) -> list[str]:
+    """Where a scenario can be played. Raises ScriptError."""
+    found = data.get("worlds", WORLDS)
+    check_names(f"{data['id']}: no world", found, WORLDS)
     return list(found)
 
 
-def variants(scenario: str) -> list[str]:
+def variants_of(data: Fields) -> list[str]:
     """In the order of the file."""
-    return list(_variants(source(scenario)))
+    return list(_variants(data))
 
 
 def load(scenario: str, variant: str | None = None) -> Script:
@@ -168,24 +174,40 @@ def load(scenario: str, variant: str | None = None) -> Script:
 
 
 @cache
-def source(scenario: str) -> Mapping[str, Any]:
+def source(scenario: str) -> Fields:
     """What the file of a scenario holds. Raises ScriptError."""
     file = resources.files("milena.lab.scenarios").joinpath(f"{scenario}.yaml")
     if not file.is_file():
-        raise ScriptError(f"no scenario {scenario!r}; there are {', '.join(all_scenarios())}")
-    data: dict[str, Any] = yaml.safe_load(file.read_text())
+        known = all_scenarios()
+        raise ScriptError(f"no scenario {scenario!r}{nearest(scenario, known)}; there are {', '.join(known)}")
+    data = parse(file.read_text(), f"{scenario}.yaml")
     if data["id"] != scenario:
         raise ScriptError(f"{scenario}.yaml calls itself {data['id']}")
     return data
 
 
-def script_of(data: Mapping[str, Any], variant: str | None = None) -> Script:
+def parse(text: str, name: str) -> Fields:
+    """A scenario file of this name. Raises ScriptError for one that is not YAML, or lacks what every scenario has."""
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ScriptError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ScriptError(f"{name}: not a scenario, which has {', '.join(REQUIRED)}")
+    if lacking := [key for key in REQUIRED if key not in data]:
+        raise ScriptError(f"{name}: a scenario needs {', '.join(lacking)}")
+    return data
+
+
+def script_of(data: Fields, variant: str | None = None) -> Script:
     """One variant of a scenario that is given as data. Raises ScriptError."""
     scenario, known = data["id"], _variants(data)
     _check(data, known)
     variant = variant or next(iter(known))
     if variant not in known:
-        raise ScriptError(f"{scenario} has no variant {variant!r}; it has {', '.join(known)}")
+        raise ScriptError(
+            f"{scenario} has no variant {variant!r}{nearest(variant, list(known))}; it has {', '.join(known)}"
+        )
     chosen = known[variant]
     return Script(
         id=scenario,
@@ -205,33 +227,46 @@ def script_of(data: Mapping[str, Any], variant: str | None = None) -> Script:
     )
 
 
-def _variants(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _variants(data: Fields) -> dict[str, Fields]:
     return {name: chosen or {} for name, chosen in (data.get("variants") or {PLAIN: {}}).items()}
 
 
-def _check(data: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> None:
+def _check(data: Fields, known: Mapping[str, Fields]) -> None:
     _check_keys(data["id"], data, KEYS)
     for name, chosen in known.items():
         _check_keys(f"variant {name}", chosen, VARIANT_KEYS)
-    for step in data["steps"]:
-        _check_keys("a step", step, STEP_KEYS)
+    for number, step in enumerate(data["steps"], 1):
+        _check_keys(f"step {number}", step, STEP_KEYS)
+        if "title" not in step:
+            raise ScriptError(f"step {number} needs a title")
         if strangers := [name for name in step.get("in", ()) if name not in known]:
             raise ScriptError(f"{data['id']} has no variant {', '.join(strangers)}, which a step is for")
 
 
-def _step(data: Mapping[str, Any]) -> Step:
+def _step(data: Fields) -> Step:
     actions = []
     for action in data.get("do") or []:
+        if isinstance(action, dict) and len(action) != 1:
+            raise ScriptError(f"step {data['title']!r}: one action is one key with its arguments, not {action}")
         ((name, arguments),) = action.items() if isinstance(action, dict) else ((action, None),)
         actions.append((name, arguments))
     before, expect = data.get("before") or {}, data.get("expect") or {}
     return Step(data["title"], before, actions, expect, data.get("exchanges") or {})
 
 
-def _check_keys(what: str, data: Mapping[str, Any], keys: frozenset[str]) -> None:
-    if unknown := set(data) - keys:
-        raise ScriptError(f"{what} has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(keys))}")
+def _check_keys(what: str, data: object, keys: frozenset[str]) -> None:
+    if not isinstance(data, Mapping):
+        raise ScriptError(f"{what} has the fields {', '.join(sorted(keys))}; it is not {data!r}")
+    check_names(f"{what} has no", data, keys)
 
 
-def _texts(config: Mapping[str, Any]) -> dict[str, str]:
+def check_names(what: str, names: Iterable[object], known: Collection[str]) -> None:
+    """Raises ScriptError, with the nearest of the known names, if one of ``names`` is not among them."""
+    for name in names:
+        if name not in known:
+            there_are = ", ".join(sorted(known))
+            raise ScriptError(f"{what} {name}{nearest(str(name), sorted(known))}; there are: {there_are}")
+
+
+def _texts(config: Fields) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}

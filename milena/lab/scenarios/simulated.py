@@ -13,7 +13,8 @@ from milena.controller.server import Controller
 from milena.lab.cluster import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster, host_of
 from milena.lab.cluster import CONTROLLER as CONTROLLER_MACHINE
 from milena.lab.scenarios.driver import CONTROLLER, tier_settings
-from milena.lab.scenarios.interpreter import play
+from milena.lab.scenarios.interpreter import play, silent
+from milena.lab.scenarios.played import Watch
 from milena.lab.scenarios.script import Script, node_id
 from milena.lab.world.world import World, simulate
 from milena.runtime.context import Runtime
@@ -133,12 +134,12 @@ class SimulatedDriver:
         self._cluster.check_alive()
 
 
-def play_simulated(script: Script, peers: Mapping[str, Peer], *, seed: int = 0) -> list[str]:
-    """The replicas after each step. ``peers`` as in ``SimulatedDriver``."""
+def play_simulated(script: Script, peers: Mapping[str, Peer], *, seed: int = 0, watch: Watch = silent) -> list[str]:
+    """The replicas after each step. ``peers`` as in ``SimulatedDriver``, ``watch`` as in ``play``."""
 
     async def run(world: World) -> list[str]:
         driver = SimulatedDriver(world, script, peers)
-        shown = await play(script, driver)
+        shown = await play(script, driver, watch)
         driver.check_alive()
         return shown
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
 
+from milena.command_line.options import nearest
 from milena.lab.scenarios.driver import CONTROLLER, Driver
 from milena.lab.scenarios.remote import Ids, Place
-from milena.lab.scenarios.script import THE_PARTITION, Partition, Script, node_id, replica_of
+from milena.lab.scenarios.script import THE_PARTITION, Fields, Partition, Script, node_id, replica_of
 from milena.lab.scenarios.tables import Renumbering, Table
 from milena.node.links.outgoing import Channel
 from milena.node.serving.verbs import VerbError
@@ -53,6 +54,10 @@ class Stage:
         self.rules: dict[str, tuple[str, int]] = {}
         """Names of rules to their nodes and numbers."""
         self.tables: dict[str, Table] = {}
+        self.expected: Fields = {}
+        """What the present step expects, with its values."""
+        self.tier_found: dict[str, list[str]] = {}
+        """What was last found in the tier, drawn, by what was expected (``remote``, ``metadata/u-1``)."""
         self.acknowledged: dict[str, int] = {}
         """Values written with acks=all, with their offsets."""
         self.numbering = None if script.epochs is None else Renumbering(script.epochs)
@@ -100,20 +105,26 @@ class Stage:
     async def verb(self, node: str, verb: str, **arguments: Any) -> Any:
         return await self.driver.verb(node, verb, **arguments)
 
+    def rule(self, name: str) -> tuple[str, int]:
+        """The node and the number of a rule that the scenario has named. Raises ScenarioFailed."""
+        if name not in self.rules:
+            raise ScenarioFailed(f"no rule is called {name!r}{nearest(name, list(self.rules))}")
+        return self.rules[name]
+
     async def of_replica(self, name: str, verb: str, **arguments: Any) -> Any:
         """Carry out a verb of a replica, ``A`` or ``A/u-1``."""
         broker, partition = replica_of(name)
         return await self.verb(broker, verb, topic=partition.topic, partition=partition.number, **arguments)
 
-    async def replica(self, name: str) -> Mapping[str, Any]:
+    async def replica(self, name: str) -> Fields:
         """A replica as its broker describes it."""
-        described: Mapping[str, Any] = await self.of_replica(name, "describe_partition")
+        described: Fields = await self.of_replica(name, "describe_partition")
         return described
 
-    async def partition(self, partition: Partition = THE_PARTITION) -> Mapping[str, Any]:
+    async def partition(self, partition: Partition = THE_PARTITION) -> Fields:
         """A partition as the controller has it. Raises VerbError for one that it does not have."""
         found = await self.verb(CONTROLLER, "partitions", topic=partition.topic)
-        one: Mapping[str, Any] | None = found.get(str(partition))
+        one: Fields | None = found.get(str(partition))
         if one is None:
             raise VerbError(f"the controller has no {partition}")
         return one
@@ -126,9 +137,9 @@ class Stage:
     def place(self, partition: Partition) -> Place:
         return Place(partition.topic, self.topic_ids.get(partition.topic, ZERO_UUID), partition.number)
 
-    async def registration(self, broker: str) -> Mapping[str, Any] | None:
+    async def registration(self, broker: str) -> Fields | None:
         """A broker as the controller has it."""
-        found: Mapping[str, Any] | None = (await self.verb(CONTROLLER, "brokers")).get(str(node_id(broker)))
+        found: Fields | None = (await self.verb(CONTROLLER, "brokers")).get(str(node_id(broker)))
         return found
 
     async def directories(self, broker: str) -> dict[str, bool]:

@@ -7,10 +7,12 @@ document's numbers in the same order, and checkpoint entries of other epochs hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
+
+from milena.command_line.options import nearest
 
 KEYS: Final = frozenset({"log", "epochs", "committed", "log_end_offset", "in_isr", "stopped", "state"})
 Log: TypeAlias = Mapping[int, tuple[str, int]]
@@ -42,8 +44,10 @@ class Table:
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Table:
         """From scenario data. A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``."""
-        if unknown := set(fields) - KEYS:
-            raise TableError(f"a table has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(KEYS))}")
+        for unknown in set(fields) - KEYS:
+            raise TableError(
+                f"a table has no {unknown}{nearest(str(unknown), sorted(KEYS))}; it has {', '.join(sorted(KEYS))}"
+            )
         log, epochs = fields.get("log"), fields.get("epochs")
         return cls(
             log=None if log is None else log_of(log),
@@ -74,6 +78,21 @@ class Table:
         if self.epochs is not None:
             drawn += ["leader_epochs", *(f"LE-{epoch}, {start}" for epoch, start in sorted(self.epochs.items()))]
         return drawn
+
+    def expected_lines(self) -> list[str]:
+        """As the documents draw it, with all that it says of a replica."""
+        return [*self.lines(), *self.beside(self)]
+
+    def beside(self, expected: Table) -> Iterator[str]:
+        """What ``lines`` has no place for, as far as a table is expected to say it."""
+        if expected.committed is not None and expected.committed not in (expected.log or {}):
+            yield f"committed: {self.committed}"
+        if expected.log_end_offset is not None:
+            yield f"log end: {self.log_end_offset}"
+        if expected.in_isr is not None:
+            yield f"in the ISR: {'yes' if self.in_isr else 'no'}"
+        if expected.state is not None:
+            yield f"state: {self.state}"
 
 
 @dataclass(slots=True)
@@ -127,6 +146,11 @@ def side_by_side(columns: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(
         GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def epochs_drawn(epochs: Mapping[int, int]) -> str:
+    """On one line."""
+    return "; ".join(f"LE-{epoch}, {start}" for epoch, start in sorted(epochs.items()))
 
 
 def log_of(fields: Mapping[Any, Any]) -> dict[int, tuple[str, int]]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import TopicPartition
 from milena.node.client.membership import by_topic, find_coordinator
-from milena.node.links.outgoing import only
+from milena.node.links.outgoing import Channel, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -25,8 +25,24 @@ NOT_YET: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 )
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+"""Types of resources that have configurations, as in Kafka's ConfigResource.Type."""
 SET: Final = 0
 DELETE: Final = 1
+
+TOPIC_CONFIG: Final = 1
+DEFAULT_CONFIG: Final = 5
+SOURCES: Final[Mapping[int, str]] = {
+    TOPIC_CONFIG: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    DEFAULT_CONFIG: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    8: "GROUP_CONFIG",
+}
+"""DescribeConfigsResponse.ConfigSource."""
 
 Results = dict[str, KafkaError | None]
 
@@ -45,7 +61,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One key of a resource. ``source`` is Kafka's ConfigSource: 1 is the topic's own value, 5 the default."""
+    """One key of a resource. ``source`` is Kafka's number, as in ``SOURCES``."""
 
     name: str
     value: str | None
@@ -123,12 +139,8 @@ async def create_partitions(cluster: Cluster, totals: Mapping[str, int]) -> Resu
 
 
 async def describe_configs(cluster: Cluster, resource_type: int, name: str) -> list[ConfigEntry]:
-    """Every key of a topic (type 2) or a broker (type 4, asked of that broker). Raises KafkaError."""
-    if resource_type == 4 and name:
-        await cluster.metadata([])
-        channel = cluster.to_broker(int(name))
-    else:
-        channel = await cluster.any_channel()
+    """Every key of a topic, of a broker, or of what holds for all brokers (""). Raises KafkaError."""
+    channel = await _channel_for(cluster, resource_type, name)
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
     response = await channel.request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
     result = only(response.results)
@@ -153,9 +165,18 @@ async def alter_configs(
     changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
     changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
     resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
-    response = await cluster.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+    channel = await _channel_for(cluster, resource_type, name)
+    response = await channel.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
     if (error := _error(only(response.responses))) is not None:
         raise error
+
+
+async def _channel_for(cluster: Cluster, resource_type: int, name: str) -> Channel:
+    """A broker answers for its own configuration alone, and any of them for all else."""
+    if resource_type == BROKER_RESOURCE and name:
+        await cluster.metadata([])
+        return cluster.to_broker(int(name))
+    return await cluster.any_channel()
 
 
 async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -235,9 +256,16 @@ async def group_offsets(
 async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
     results: Results = {}
     for group in groups:
-        channel = cluster.to(*await find_coordinator(cluster, group))
-        response = await channel.request(ApiKey.DELETE_GROUPS, groups_names=[group])
-        results[group] = _error(only(response.results))
+
+        async def ask(group: str = group) -> tuple[None, KafkaError | None]:
+            channel = cluster.to(*await find_coordinator(cluster, group))
+            response = await channel.request(ApiKey.DELETE_GROUPS, groups_names=[group])
+            return None, _error(only(response.results))
+
+        try:
+            results[group] = await _when_coordinated(cluster, ask)
+        except KafkaError as error:
+            results[group] = error
     return results
 
 

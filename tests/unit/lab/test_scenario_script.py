@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from milena.lab.scenarios.script import ScriptError, all_scenarios, load, node_id, script_of, variants
+from milena.lab.scenarios.script import ScriptError, all_scenarios, load, node_id, script_of, source, variants_of
 
 DATA: dict[str, Any] = {
     "id": "some",
@@ -65,7 +65,7 @@ def test_without_variants_there_is_the_plain_one() -> None:
     [
         ({"replica": ["A"]}, "some has no replica"),
         ({"variants": {"plain": {"sets": {}}}}, "variant plain has no sets"),
-        ({"steps": [{"title": "t", "expects": {}}]}, "a step has no expects"),
+        ({"steps": [{"title": "t", "expects": {}}]}, "step 1 has no expects"),
         ({"steps": [{"title": "t", "in": ["lax"]}]}, "no variant lax"),
     ],
 )
@@ -93,7 +93,7 @@ def test_brokers_are_letters() -> None:
 
 def test_all_files_are_read_in_all_variants() -> None:
     for scenario in all_scenarios():
-        for variant in variants(scenario):
+        for variant in variants_of(source(scenario)):
             script = load(scenario, variant)
             assert script.id == scenario
             assert script.steps

@@ -84,6 +84,13 @@ def test_a_range_that_cannot_be_is_refused(fetch: Fetch) -> None:
         main(["fetch", SECOND, "--out", "x", "--to-offset", "1", *fetch.options])
 
 
+def test_a_topic_alone_is_no_partition(fetch: Fetch) -> None:
+    with pytest.raises(UserError, match=r"^t is a topic: write TOPIC:PARTITION, as in t:0, or name a segment"):
+        main(["fetch", "t", *fetch.options])
+    with pytest.raises(UserError, match=r"^t is a topic: name a segment by its id; `milena tier ls t` lists them"):
+        main(["fetch", "t", "--out", "x", *fetch.options])
+
+
 def test_what_is_not_there_of_a_range_is_said(fetch: Fetch) -> None:
     assert fetch("t:0") == ([*range(5, 25)], "")
     assert fetch("t:0", "--from-offset", "7", "--to-offset", "16") == ([*range(7, 17)], "")

@@ -15,7 +15,7 @@ from milena.tiered.metadata.settings import MetadataTopicSettings
 from milena.tiered.store.tier_config import FSSPEC, LOCAL
 from milena.up.command import COMMAND, topic
 from milena.up.layout import ClusterDir, cluster_of
-from milena.up.plan import escaped, nodes_of, write_properties
+from milena.up.plan import check_overrides, escaped, nodes_of, write_properties
 from milena.up.settings import Settings, draw_cluster_id, load, save
 
 ENABLED = "remote.log.storage.system.enable"
@@ -35,6 +35,25 @@ def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> No
     again.take(COMMAND.parse(["--port", "2000"]))
     assert (again.brokers, again.port, again.controller_port) == (2, 2000, 20_000)
     assert again.overrides == [("a", "b=c"), ("d", "")]
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("log.segnent.bytes=1", r"--override log.segnent.bytes: unknown configuration key .* 'log.segment.bytes'\?"),
+        ("num.io.threads=-4", "--override num.io.threads: Invalid value -4 .* Value must be at least 1"),
+        ("replica.fetch.wait.max.ms=500000", "--override: replica.socket.timeout.ms should always be at least"),
+    ],
+)
+def test_an_override_that_a_node_would_refuse_is_named(override: str, said: str, tmp_path: Path) -> None:
+    settings = settings_of("--override", override)
+    with pytest.raises(UserError, match=said):
+        check_overrides(settings, nodes_of(ClusterDir(str(tmp_path)), settings))
+
+
+def test_overrides_that_nodes_take_pass(tmp_path: Path) -> None:
+    settings = settings_of("--override", "log.segment.bytes=1048576", "--override", "broker.rack=a")
+    check_overrides(settings, nodes_of(ClusterDir(str(tmp_path)), settings))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,28 @@
+"""The subcommands of `milena`: the function that carries each out, and what it is for."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "up": ("milena.up.command:main", "run a cluster of local processes"),
+    "down": ("milena.up.detached:down", "stop a cluster"),
+    "status": ("milena.up.detached:status", "show the nodes of a cluster"),
+    "logs": ("milena.up.logs:main", "print the logs of a cluster's nodes"),
+    "lab": ("milena.steering.command:main", "steer a node: catch requests, cut links, power it off"),
+    "node": ("milena.commands.node:main", "run one node from its properties file"),
+    "topic": ("milena.commands.topic:main", "create, list, describe, delete or alter topics, delete records"),
+    "group": ("milena.commands.group:main", "list, describe and delete consumer groups, reset their offsets"),
+    "elect": ("milena.commands.elect:main", "elect leaders of partitions: the preferred replicas, or any"),
+    "reassign": ("milena.commands.reassign:main", "move replicas to other brokers: start, list, cancel"),
+    "broker": ("milena.commands.broker:main", "list and configure brokers, unregister one that will not come back"),
+    "produce": ("milena.commands.produce:main", "write lines of standard input as records"),
+    "consume": ("milena.commands.consume:main", "print records"),
+    "sim": ("milena.commands.sim:main", "run a simulated cluster under load and faults, from a seed"),
+    "scenario": (
+        "milena.commands.scenario.command:main",
+        "play what KIPs and known bugs of Kafka tell, step by step",
+    ),
+    "tier": ("milena.commands.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
+    "metadata": ("milena.commands.metadata:main", "check and mend the metadata log of a node that is down"),
+    "completion": ("milena.commands.completion:main", "let bash, zsh or fish complete commands and options"),
+    "log": ("milena.commands.log:main", "look into log files: batches, records, indexes, checkpoints"),
+}

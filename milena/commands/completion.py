@@ -1,0 +1,174 @@
+"""`milena completion`: scripts that let a shell complete commands and options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from milena.command_line.errors import UsageError
+from milena.command_line.options import CommandLine, Option, Positional, nearest
+from milena.command_line.subcommands import COMMANDS
+
+COMMAND = CommandLine(
+    "completion",
+    "Print a script that lets a shell complete the subcommands and options of milena.",
+    positionals=[Positional("SHELL", "bash, zsh or fish")],
+    examples=[
+        'eval "$(milena completion bash)"                                 in ~/.bashrc',
+        'eval "$(milena completion zsh)"                                  in ~/.zshrc, after compinit',
+        "milena completion fish > ~/.config/fish/completions/milena.fish",
+    ],
+)
+HELP: Final = Option("--help", "what the command does and takes", short="-h")
+
+
+class Word(NamedTuple):
+    """A subcommand, with its own subcommands or its options."""
+
+    name: str
+    about: str
+    words: Sequence[Word]
+    options: Sequence[Option]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code. Raises UsageError."""
+    values = COMMAND.parse(arguments)
+    if values.help:
+        print(COMMAND.help())
+        return 0
+    script = SHELLS.get(values.shell)
+    if script is None:
+        raise UsageError(f"no completion for {values.shell}{nearest(values.shell, list(SHELLS))}: bash, zsh or fish")
+    print(script(words_of(COMMANDS)))
+    return 0
+
+
+def words_of(commands: Mapping[str, tuple[str, str]]) -> list[Word]:
+    """The subcommands with all they take, found in the modules that carry them out."""
+    found = []
+    for name, (place, about) in commands.items():
+        module = import_module(place.partition(":")[0])
+        lines = {one.usage: one for one in vars(module).values() if isinstance(one, CommandLine)}
+        below = [
+            Word(usage.partition(" ")[2], _sentence(line.about), (), (*line.options, HELP))
+            for usage, line in sorted(lines.items())
+            if usage.startswith(f"{name} ")
+        ]
+        options = () if name not in lines else lines[name].options
+        found.append(Word(name, about, below, (*options, HELP)))
+    return found
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].removesuffix(".")
+
+
+def _names(options: Sequence[Option]) -> list[str]:
+    return [name for one in options for name in (one.name, one.short) if name]
+
+
+def bash(commands: Sequence[Word]) -> str:
+    """Files are completed where no word fits."""
+    cases = []
+    for one in commands:
+        if one.words:
+            below = [f"{word.name}) words='{' '.join(_names(word.options))}' ;;" for word in one.words]
+            names = " ".join(word.name for word in one.words)
+            cases += [
+                f"        {one.name})",
+                f"            words='{names}'",
+                '            [ "$COMP_CWORD" -eq 2 ] || case ${COMP_WORDS[2]} in',
+                *(f"                {line}" for line in below),
+                "                *) words= ;;",
+                "            esac ;;",
+            ]
+        else:
+            cases.append(f"        {one.name}) words='{' '.join(_names(one.options))}' ;;")
+    lines = [
+        "_milena() {",
+        "    local words=",
+        '    if [ "$COMP_CWORD" -eq 1 ]; then',
+        f"        words='{' '.join(one.name for one in commands)}'",
+        "    else case ${COMP_WORDS[1]} in",
+        *cases,
+        "    esac; fi",
+        '    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))',
+        "}",
+        "complete -o default -F _milena milena",
+    ]
+    return "\n".join(lines)
+
+
+def zsh(commands: Sequence[Word]) -> str:
+    """Each word and each option with what it is for."""
+    cases: list[str] = []
+    for one in commands:
+        if one.words:
+            cases += [f"    {one.name})", "        if (( CURRENT == 3 )); then"]
+            cases += [f"            words_=({_described(one.words)})", "        else case $words[3] in"]
+            cases += [f"            {word.name}) words_=({_options(word.options)}) ;;" for word in one.words]
+            cases += ["        esac; fi ;;"]
+        else:
+            cases.append(f"    {one.name}) words_=({_options(one.options)}) ;;")
+    lines = [
+        "#compdef milena",
+        "_milena() {",
+        "    local -a words_",
+        f"    if (( CURRENT == 2 )); then words_=({_described(commands)})",
+        "    else case $words[2] in",
+        *cases,
+        "    esac; fi",
+        "    _describe 'milena' words_ || _files",
+        "}",
+        "compdef _milena milena",
+    ]
+    return "\n".join(lines)
+
+
+def _described(words: Sequence[Word]) -> str:
+    return " ".join(_quoted(f"{_for_describe(one.name)}:{one.about}") for one in words)
+
+
+def _options(options: Sequence[Option]) -> str:
+    return " ".join(_quoted(f"{_for_describe(name)}:{one.help}") for one in options for name in _names([one]))
+
+
+def _for_describe(name: str) -> str:
+    return name.replace(":", "\\:")
+
+
+def fish(commands: Sequence[Word]) -> str:
+    """Each word and each option with what it is for."""
+    return "\n".join(_fish_lines(commands))
+
+
+def _fish_lines(commands: Sequence[Word]) -> Iterator[str]:
+    for one in commands:
+        yield f"complete -c milena -f -n __fish_use_subcommand -a {one.name} -d {_quoted(one.about)}"
+    for one in commands:
+        seen = f"__fish_seen_subcommand_from {one.name}"
+        names = " ".join(word.name for word in one.words)
+        for word in one.words:
+            first = f"{seen}; and not __fish_seen_subcommand_from {names}"
+            yield f"complete -c milena -f -n {_quoted(first)} -a {word.name} -d {_quoted(word.about)}"
+            both = f"{seen}; and __fish_seen_subcommand_from {word.name}"
+            yield from (_fish_option(both, option) for option in word.options)
+        if not one.words:
+            yield from (_fish_option(seen, option) for option in one.options)
+
+
+def _fish_option(condition: str, option: Option) -> str:
+    short = f" -s {option.short.lstrip('-')}" if option.short else ""
+    value = " -r" if option.value else ""
+    about = _quoted(option.help)
+    return f"complete -c milena -n {_quoted(condition)} -l {option.name.lstrip('-')}{short}{value} -d {about}"
+
+
+def _quoted(text: str) -> str:
+    """For any of the shells: a single quote within single quotes is said by other means in each."""
+    return "'" + text.replace("'", "\u2019") + "'"
+
+
+SHELLS: Final[Mapping[str, Callable[[Sequence[Word]], str]]] = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -1,0 +1,1 @@
+"""`milena scenario`: what the shipped scenarios show, and playing them."""

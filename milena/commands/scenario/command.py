@@ -1,0 +1,194 @@
+"""`milena scenario`: list, show and run scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from milena.command_line.errors import UsageError, UserError, reason_of
+from milena.command_line.options import CommandLine, Option, Positional, Values, nearest
+from milena.command_line.table import say
+from milena.commands.scenario.showing import described
+from milena.lab.scenarios.script import (
+    PROCESSES,
+    SIMULATION,
+    WORLDS,
+    Fields,
+    Script,
+    ScriptError,
+    all_scenarios,
+    parse,
+    script_of,
+    source,
+    variants_of,
+    worlds_of,
+)
+from milena.lab.scenarios.vocabulary import check, needs_peers
+
+LIST = CommandLine("scenario list", "List the scenarios that come with Milena, with their variants.")
+SHOW = CommandLine(
+    "scenario show",
+    "Show what a scenario does, step by step, with the replicas as it expects them.",
+    [Option("--variant", "this variant; the first without it", "NAME"), Option("--yaml", "the file as it is")],
+    [Positional("SCENARIO", "an id of `milena scenario list`, or a file")],
+    ["milena scenario show kip279_unclean", "milena scenario show kip279_unclean --yaml > mine.yaml"],
+)
+RUN = CommandLine(
+    "scenario run",
+    "Play scenarios and compare each step with what is expected. Every step prints the replicas, expected and actual\n"
+    "side by side. The exit code is 1 if a scenario fails.",
+    [
+        Option("--on", f"{SIMULATION}: one process, virtual time; {PROCESSES}: a cluster of real ones", "WORLD"),
+        Option("--variant", "this variant; the first without it", "NAME"),
+        Option("--all", "all scenarios in all variants"),
+        Option("--quiet", "one line for each scenario, and the steps that fail", short="-q"),
+        Option("--seed", "of the simulation", "N", default=0, convert=int),
+        Option("--dir", f"keep the cluster's files in this new directory ({PROCESSES})", "DIR"),
+    ],
+    [Positional("SCENARIO", "ids of `milena scenario list`, or files", many=True)],
+    [
+        "milena scenario run kip279_unclean",
+        "milena scenario run kip279_unclean --on processes",
+        "milena scenario run mine.yaml",
+        "milena scenario run --all --quiet",
+    ],
+)
+YAML: Final = (".yaml", ".yml")
+
+
+class Chosen(NamedTuple):
+    """A variant of a scenario that shall be played."""
+
+    data: Fields
+    script: Script
+
+    @property
+    def name(self) -> str:
+        several = len(variants_of(self.data)) > 1
+        return f"{self.script.id} ({self.script.variant})" if several else self.script.id
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code. Raises UserError."""
+    commands: dict[str, tuple[CommandLine, Callable[[Values], int]]] = {
+        "list": (LIST, list_all),
+        "show": (SHOW, show),
+        "run": (RUN, run),
+    }
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: milena scenario COMMAND [options]\n")
+        print("\n".join(f"  {word:<12}{line.about.splitlines()[0]}" for word, (line, _) in commands.items()))
+        return 0
+    word, *rest = arguments
+    if word not in commands:
+        raise UsageError(f"no command `scenario {word}`{nearest(word, list(commands))}")
+    line, body = commands[word]
+    values = line.parse(rest)
+    if values.help:
+        print(line.help())
+        return 0
+    try:
+        return body(values)
+    except ScriptError as error:
+        raise UserError(str(error)) from None
+
+
+def list_all(values: Values) -> int:
+    """A line for each scenario; the variants behind it, and where it cannot be played."""
+    known = all_scenarios()
+    width = max(map(len, known)) + 2
+    for scenario in known:
+        data = source(scenario)
+        notes = [", ".join(names)] if len(names := variants_of(data)) > 1 else []
+        notes += [f"in {' and '.join(worlds)} only"] if (worlds := worlds_of(data)) != list(WORLDS) else []
+        say(f"{scenario:<{width}}{data['title']}{'  [' + '; '.join(notes) + ']' if notes else ''}")
+    return 0
+
+
+def show(values: Values) -> int:
+    data = read(values.scenario)
+    if values.yaml:
+        print(text_of(values.scenario), end="")
+        return 0
+    script = script_of(data, values.variant)
+    check(script)
+    for line in described(data, script):
+        say(line)
+    return 0
+
+
+def run(values: Values) -> int:
+    """Play what was asked for. A variant that needs test peers is named and passed over if all are played."""
+    from milena.commands.scenario.running import Run
+
+    world = values.on or SIMULATION
+    if world not in WORLDS:
+        raise UsageError(f"--on {world}: it is {' or '.join(WORLDS)}{nearest(world, WORLDS)}")
+    if bool(values.scenario) == values.all:
+        raise UsageError("milena scenario run needs scenarios, or --all; `milena scenario list` lists them")
+    if values.all and values.variant is not None:
+        raise UsageError("--all plays all variants: it goes without --variant")
+    if values.seed < 0:
+        raise UsageError(f"--seed {values.seed}: not a number from 0 on")
+    if values.dir is not None and (world != PROCESSES or values.all or len(values.scenario) > 1):
+        raise UsageError(f"--dir is for one scenario with --on {PROCESSES}")
+    chosen = everything() if values.all else [choose(one, values.variant) for one in values.scenario]
+    for one in chosen:
+        check(one.script)
+    playing = Run(world, seed=values.seed, quiet=values.quiet, directory=values.dir)
+    for one in chosen:
+        reason = not_playable(one, world)
+        if reason is None:
+            playing.play(one.name, one.script)
+        elif values.all:
+            playing.skip(one.name, reason)
+        else:
+            raise UserError(f"{one.name}: {reason}")
+    return playing.end()
+
+
+def not_playable(chosen: Chosen, world: str) -> str | None:
+    """Why a scenario cannot be played here; None if it can."""
+    if world not in (worlds := worlds_of(chosen.data)):
+        return f"only with --on {' or '.join(worlds)}"
+    if peers := needs_peers(chosen.script):
+        needs = f"needs the test peer{'s' if len(peers) > 1 else ''} {', '.join(peers)}"
+        return f"{needs}, which only Milena's own tests have (docs/scenarios.md)"
+    return None
+
+
+def everything() -> list[Chosen]:
+    """Each variant of each shipped scenario."""
+    found = [source(scenario) for scenario in all_scenarios()]
+    return [Chosen(data, script_of(data, variant)) for data in found for variant in variants_of(data)]
+
+
+def choose(word: str, variant: str | None) -> Chosen:
+    """Raises ScriptError, UserError."""
+    data = read(word)
+    return Chosen(data, script_of(data, variant))
+
+
+def read(word: str) -> Fields:
+    """A scenario by its id, or from a file. Raises ScriptError, UserError."""
+    return parse(text_of(word), word) if is_file(word) else source(word)
+
+
+def text_of(word: str) -> str:
+    """The YAML of a scenario. Raises ScriptError, UserError."""
+    if not is_file(word):
+        from importlib import resources
+
+        source(word)
+        return resources.files("milena.lab.scenarios").joinpath(f"{word}.yaml").read_text()
+    try:
+        return Path(word).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(reason_of(error)) from None
+    except UnicodeDecodeError:
+        raise UserError(f"{word}: not a text file in UTF-8") from None
+
+
+def is_file(word: str) -> bool:
+    return word.endswith(YAML) or "/" in word

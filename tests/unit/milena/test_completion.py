@@ -1,0 +1,55 @@
+"""`milena completion`: the scripts know every subcommand and option, and bash completes with its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from milena.command_line.errors import UsageError
+from milena.command_line.subcommands import COMMANDS
+from milena.commands.completion import bash, fish, main, words_of, zsh
+
+WORDS = words_of(COMMANDS)
+
+
+@pytest.mark.parametrize("script", [bash, zsh, fish])
+def test_every_subcommand_is_known(script: object) -> None:
+    assert callable(script)
+    text = script(WORDS)
+    for word in [*COMMANDS, "delete-records", "reset-offsets", "unregister", "verify"]:
+        assert word in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([shell]) == 0
+    assert "milena" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["sc"], ["scenario"]),
+        (["topic", "de"], ["delete", "delete-records", "describe"]),
+        (["topic", "create", "--par"], ["--partitions"]),
+        (["up", "--no-m"], ["--no-metrics"]),
+        (["group", "reset-offsets", "billing", "--to-"], ["--to-earliest", "--to-latest", "--to-offset"]),
+        (["topic", "nonsense", ""], []),
+    ],
+)
+def test_bash_offers_what_fits(typed: list[str], offered: list[str]) -> None:
+    shell = shutil.which("bash")
+    if shell is None:
+        pytest.skip("needs bash")
+    script = f"""{bash(WORDS)}
+COMP_WORDS=(milena "$@"); COMP_CWORD=$#; _milena; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run([shell, "-c", script, "bash", *typed], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.split() == offered
+
+
+def test_a_shell_that_is_not_known_is_named() -> None:
+    with pytest.raises(UsageError, match=r"no completion for bsh \(did you mean bash\?\): bash, zsh or fish"):
+        main(["bsh"])

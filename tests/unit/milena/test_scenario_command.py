@@ -1,0 +1,155 @@
+"""`milena scenario`: what it lists and shows, how a run is printed, and which mistakes it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milena.command_line.errors import UsageError, UserError
+from milena.commands.scenario.command import main
+from milena.lab.scenarios.script import all_scenarios
+
+THREE = """
+id: mine
+title: Three replicas
+replicas: [A, B, C]
+steps:
+  - title: all have it
+    do:
+      - start: [A, B, C]
+      - topic: {replicas: [A, B, C]}
+      - produce: {to: A, values: [0]}
+    expect:
+      same: [A, B, C]
+"""
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main(arguments) == code
+    return capsys.readouterr().out
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_every_scenario_is_listed_with_its_variants(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "list").splitlines()
+    assert [line.split()[0] for line in lines] == all_scenarios()
+    assert next(line for line in lines if line.startswith("kip279_unclean")).endswith("[plain, kip101]")
+
+
+@pytest.mark.parametrize("scenario", all_scenarios())
+def test_every_scenario_can_be_shown(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\nstep 1: " in output(capsys, "show", scenario)
+
+
+def test_a_scenario_is_shown_as_the_document_draws_it(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = output(capsys, "show", "kip279_unclean")
+    assert "  from:       KIP-279, scenario 2\n" in shown
+    assert "    A                  B\n    -                  -\n    0: B:0 LE-1        0: B:0 LE-1\n" in shown
+
+
+def test_the_file_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output(capsys, "show", "kip279_unclean", "--yaml").startswith("id: kip279_unclean\n")
+
+
+def test_a_run_shows_what_was_expected_beside_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "run", "kip279_unclean").splitlines()
+    begin = lines.index("kip279_unclean (plain), step 4: epoch 3: B takes B:1")
+    assert lines[begin + 1].split() == ["A", "B", "expected", "B", "actual"]
+    assert lines[begin + 3] == "  stopped            0: B:0 LE-1        0: B:0 LE-1"
+    assert lines[-2].startswith("kip279_unclean (plain): passed, 6 of 6 steps, ")
+
+
+def test_a_quiet_run_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = output(capsys, "run", "kip903_wire", "-q").splitlines()
+    assert line.startswith("kip903_wire: passed, 5 of 5 steps, ")
+
+
+def test_a_scenario_in_a_file_with_three_equal_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "as expected: same: ['A', 'B', 'C']" in output(capsys, "run", written(tmp_path, THREE))
+
+
+def test_the_third_log_is_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = THREE.replace(
+        "    expect:",
+        "  - title: C is down\n    do:\n      - kill: C\n      - wait: {isr: [A, B]}\n"
+        "      - produce: {to: A, values: [1]}\n    expect:",
+    )
+    shown = output(capsys, "run", "-q", written(tmp_path, wrong), code=1)
+    assert "the logs of A and C differ at [1]" in shown
+    assert "mine: FAILED, 1 of 2 steps, " in shown
+
+
+def test_what_was_wrong_is_told_below_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = THREE.replace("same: [A, B, C]", "C: {log: {0: [0, 0]}, committed: 3}")
+    shown = output(capsys, "run", written(tmp_path, wrong), code=1)
+    assert "C expected" in shown and "C actual" in shown
+    assert "C: committed: expected 3, found 0" in shown
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("start:", "strat:", r"mine, step 1: no action strat \(did you mean start\?\)"),
+        ("same:", "sane:", r"expect: no replica or expectation sane \(did you mean same\?\)"),
+        ("same: [A, B, C]", "same: [A]", "same needs two replicas or more"),
+        ("same: [A, B, C]", "same: [A, D]", "same: no broker D"),
+        ("same: [A, B, C]", "A: {logs: {}}", r"A has no logs \(did you mean log\?\)"),
+        ("same: [A, B, C]", "A: 3", "A has the fields committed, epochs, .*; it is not 3"),
+        ("replicas: [A, B, C]\n", "replica: [A]\n", "a scenario needs replicas"),
+        ("title: all", "titel: all", r"step 1 has no titel \(did you mean title\?\)"),
+        ("- topic:", "- wait: {leder: A}\n      - topic:", r"no condition leder \(did you mean leader\?\)"),
+        ("steps:", "steps: [", "not YAML: "),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence(before: str, after: str, said: str, tmp_path: Path) -> None:
+    assert before in THREE
+    with pytest.raises(UserError, match=said):
+        main(["run", written(tmp_path, THREE.replace(before, after))])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("{to: A, values: [0]}", "{values: [0]}", "produce needs to; it has values"),
+        ("- produce:", "- release: requests\n      - produce:", "no rule is called 'requests'"),
+    ],
+)
+def test_a_step_that_cannot_be_done_fails(
+    before: str, after: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in output(capsys, "run", written(tmp_path, THREE.replace(before, after)), code=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "kip279_unclaen"], r"no scenario 'kip279_unclaen' \(did you mean kip279_unclean\?\)"),
+        (["run", "kip279_unclean", "--variant", "kip10"], r"has no variant 'kip10' \(did you mean kip101\?\)"),
+        (["run", "kip279_unclean", "--variant", "kip101"], "needs the test peer kip101"),
+        (["run", "kafka_17428", "--on", "processes"], "kafka_17428: only with --on simulation"),
+        (["show", "nothing/here.yaml"], "nothing/here.yaml: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_played_is_said(arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        main(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run"], "needs scenarios, or --all"),
+        (["run", "kip903_wire", "--on", "proceses"], r"it is simulation or processes \(did you mean processes\?\)"),
+        (["run", "kip903_wire", "--dir", "x"], "--dir is for one scenario with --on processes"),
+        (["runs"], r"no command `scenario runs` \(did you mean run\?\)"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        main(arguments)

@@ -7,7 +7,7 @@ shutdown; it serves until then), accept nothing new, end what waits, flush and c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +55,7 @@ from milena.protocol.types import ZERO_UUID, NodeId
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.context import Log
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager
 
@@ -381,17 +381,17 @@ class Broker:
         if self.tier is not None:
             self.tier.reconfigure()
 
-    def _log_start_moved(self, log: PartitionLog) -> None:
+    def _log_start_moved(self, log: Log) -> None:
         if (partition := self.partitions.of_log(log)) is not None:
             self.fetchers.log_start_moved(partition)
             partition.changed()
 
-    def _log_synced(self, log: PartitionLog) -> None:
+    def _log_synced(self, log: Log) -> None:
         if (partition := self.partitions.of_log(log)) is not None:
             self.fetchers.log_synced(partition)
             partition.review()
 
-    def _directory_failed(self, directory: LogDir, lost: list[PartitionLog]) -> None:
+    def _directory_failed(self, directory: LogDir, lost: Iterable[Log]) -> None:
         """A disk is gone: its partitions answer KAFKA_STORAGE_ERROR, the controller elects others, the rest goes on."""
         gone = {id(log) for log in lost}
         for partition in [one for one in self.partitions if one.log is not None and id(one.log) in gone]:

@@ -8,6 +8,7 @@ from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset
 from milena.runtime.context import Runtime
+from milena.storage.log.loading import open_alone
 from milena.storage.log.partition_log import PartitionLog
 
 MAX_BATCH_BYTES: Final = 8 << 20
@@ -39,7 +40,7 @@ def metadata_log_config(config: NodeConfig) -> TopicConfig:
 
 def open_metadata_log(runtime: Runtime, config: NodeConfig, *, recovery_point: Offset) -> PartitionLog:
     """Open or make the log; ``recovery_point`` is the end of its latest snapshot. Blocks. Raises OSError."""
-    return PartitionLog.open(
+    return open_alone(
         runtime.disk,
         runtime.clock,
         metadata_folder(config),

@@ -21,13 +21,13 @@ def metadata_folder(config: NodeConfig) -> str:
 
 def metadata_log_config(config: NodeConfig) -> TopicConfig:
     """Nothing is deleted by age or size: snapshots say what may go."""
-    internal = config.get("internal.metadata.log.segment.bytes")
+    internal = config.get_int_or_none("internal.metadata.log.segment.bytes")
     return TopicConfig.effective(
         config,
         ({} if internal is None else {"internal.segment.bytes": str(internal)})
         | {
-            "segment.bytes": str(config.get("metadata.log.segment.bytes")),
-            "segment.ms": str(config.get("metadata.log.segment.ms")),
+            "segment.bytes": str(config.get_int("metadata.log.segment.bytes")),
+            "segment.ms": str(config.get_int("metadata.log.segment.ms")),
             "max.message.bytes": str(MAX_BATCH_BYTES),
             "retention.ms": "-1",
             "retention.bytes": "-1",

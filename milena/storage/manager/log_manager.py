@@ -48,7 +48,7 @@ class LogManager:
         self._events: EventLog = events or get_logger("storage", node=config.node_id)
         self._failed = failed
         self._metadata_dir = config.metadata_log_dir
-        self._tiered: bool = config.get("remote.log.storage.system.enable")
+        self._tiered = config.get_bool("remote.log.storage.system.enable")
         self._upkeep = Upkeep(self, runtime, self._times)
         self.futures = FutureLogs(self, runtime)
         self.found_logs = False

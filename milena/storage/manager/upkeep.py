@@ -41,15 +41,17 @@ class UpkeepTimes:
     @classmethod
     def of(cls, config: NodeConfig) -> UpkeepTimes:
         """Under Kafka's keys. The three checkpoints are written together, as often as the most frequent of them."""
-        get = config.get
         return cls(
-            get("log.retention.check.interval.ms"),
-            get("log.flush.scheduler.interval.ms"),
-            min(get("log.flush.offset.checkpoint.interval.ms"), get("log.flush.start.offset.checkpoint.interval.ms")),
-            get("replica.high.watermark.checkpoint.interval.ms"),
-            get("producer.id.expiration.check.interval.ms"),
-            get("producer.id.expiration.ms"),
-            get("log.segment.delete.delay.ms"),
+            config.get_int("log.retention.check.interval.ms"),
+            config.get_int("log.flush.scheduler.interval.ms"),
+            min(
+                config.get_int("log.flush.offset.checkpoint.interval.ms"),
+                config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
+            ),
+            config.get_int("replica.high.watermark.checkpoint.interval.ms"),
+            config.get_int("producer.id.expiration.check.interval.ms"),
+            config.get_int("producer.id.expiration.ms"),
+            config.get_int("log.segment.delete.delay.ms"),
         )
 
 

@@ -28,7 +28,7 @@ def group_coordinator(
 ) -> GroupCoordinator:
     """It spreads groups over the partitions that ``__consumer_offsets`` has, or will be created with. ``changes`` is
     asked for once groups are loaded."""
-    default_count: int = config.get("offsets.topic.num.partitions")
+    default_count = config.get_int("offsets.topic.num.partitions")
 
     def partition_count() -> int:
         topic = image().topics.get(OFFSETS_TOPIC)
@@ -43,12 +43,12 @@ def group_coordinator(
             current=lambda: changes().carried_out(CURRENT_TIMEOUT),
         ),
         settings=GroupSettings(
-            min_session_ms=config.get("group.min.session.timeout.ms"),
-            max_session_ms=config.get("group.max.session.timeout.ms"),
-            max_size=config.get("group.max.size"),
-            initial_delay_ms=config.get("group.initial.rebalance.delay.ms"),
+            min_session_ms=config.get_int("group.min.session.timeout.ms"),
+            max_session_ms=config.get_int("group.max.session.timeout.ms"),
+            max_size=config.get_int("group.max.size"),
+            initial_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
         ),
-        commit_timeout_ms=config.get("offsets.commit.timeout.ms"),
-        retention_ms=config.get("offsets.retention.minutes") * 60_000,
-        check_interval_ms=config.get("offsets.retention.check.interval.ms"),
+        commit_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+        retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
+        check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
     )

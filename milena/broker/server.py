@@ -7,7 +7,7 @@ shutdown; it serves until then), accept nothing new, end what waits, flush and c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +55,7 @@ from milena.protocol.types import ZERO_UUID, NodeId
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.context import Log
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager
 
@@ -100,12 +100,12 @@ class Broker:
         self.meters = BrokerMeters(self.metrics)
         self.quotas = ReplicationQuotas(runtime.clock, config, self.metrics)
         self.sessions = FetchSessions(
-            runtime.clock, runtime.random, config.get("max.incremental.fetch.session.cache.slots")
+            runtime.clock, runtime.random, config.get_int("max.incremental.fetch.session.cache.slots")
         )
         self.metadata_answers = AnswerCache()
         self.api_versions = ApiVersionsAnswers(Role.BROKER, SUPPORTED_FEATURES)
-        self.fetch_max_bytes: int = config.get("fetch.max.bytes")
-        self.selects_replicas = config.get("replica.selector.class") is not None
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
         self.logs.tell(start_moved=self._log_start_moved, synced=self._log_synced)
         self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id))
@@ -138,7 +138,7 @@ class Broker:
             self.runtime,
             self._controller_addresses,
             f"broker-{self.node_id}-to-controller{purpose}",
-            request_timeout=self.config.get("controller.socket.timeout.ms") / 1000,
+            request_timeout=self.config.get_int("controller.socket.timeout.ms") / 1000,
         )
 
     def _log_moved(self, partition: Partition) -> None:
@@ -167,13 +167,13 @@ class Broker:
             IsrProposals(self._proposals_link, self.runtime.clock, self.node_id, lambda: self.lifecycle.epoch),
             IsrMeters(self.metrics),
             self.runtime.clock,
-            lag_ms=config.get("replica.lag.time.max.ms"),
+            lag_ms=config.get_int("replica.lag.time.max.ms"),
             broker_epoch=lambda: self.lifecycle.epoch,
         )
 
     def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
         """None without a remote tier: most brokers have none. Raises ConfigError."""
-        if not config.get("remote.log.storage.system.enable"):
+        if not config.get_bool("remote.log.storage.system.enable"):
             return None
         from milena.broker.reading.remote_reads import RemoteReads
         from milena.broker.tiering import remote_log_manager
@@ -212,7 +212,7 @@ class Broker:
             role=Role.BROKER,
             endpoints=config.broker_listeners,
             apis=apis,
-            limits=ServerLimits.of(config.get),
+            limits=ServerLimits.of(config),
             metrics=self.metrics,
             rules=rules,
             holding=True,
@@ -283,10 +283,10 @@ class Broker:
             metadata_offset=self._known_offset,
             metadata_ahead=lambda: metadata.ahead,
             metadata_current_at=lambda: self._applier.current_at(metadata.current_at),
-            heartbeat_interval=self.config.get("broker.heartbeat.interval.ms") / 1000,
-            session_timeout=self.config.get("broker.session.timeout.ms") / 1000,
-            registration_timeout=self.config.get("initial.broker.registration.timeout.ms") / 1000,
-            failure_timeout=self.config.get("log.dir.failure.timeout.ms") / 1000,
+            heartbeat_interval=self.config.get_int("broker.heartbeat.interval.ms") / 1000,
+            session_timeout=self.config.get_int("broker.session.timeout.ms") / 1000,
+            registration_timeout=self.config.get_int("initial.broker.registration.timeout.ms") / 1000,
+            failure_timeout=self.config.get_int("log.dir.failure.timeout.ms") / 1000,
         )
         lifecycle.start(self._tasks)
         await lifecycle.caught_up.wait()
@@ -311,7 +311,7 @@ class Broker:
     async def stop(self) -> None:
         """End in order, from whatever point ``start`` has reached. Idempotent."""
         self.ready = False
-        if self._lifecycle is not None and self.config.get("controlled.shutdown.enable"):
+        if self._lifecycle is not None and self.config.get_bool("controlled.shutdown.enable"):
             await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
         if self.remote_reads is not None:
             await self.remote_reads.stop()
@@ -353,7 +353,7 @@ class Broker:
             cluster_id=cluster_id,
             incarnation=self.runtime.random.uuid(),
             listeners=advertised_listeners(self.config, self.server.bound),
-            rack=self.config.get("broker.rack"),
+            rack=self.config.get_str_or_none("broker.rack"),
             log_dirs=[one.directory_id for one in self.logs.online_dirs if one.directory_id is not None],
             previous_epoch=self.logs.previous_broker_epoch,
         )
@@ -375,23 +375,23 @@ class Broker:
         return offset if mine is not None and mine.epoch == epoch else min(offset, epoch - 1)
 
     def _config_changed(self, config: NodeConfig) -> None:
-        self.fetch_max_bytes = config.get("fetch.max.bytes")
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.quotas.update(config)
-        self.fetchers.resize(config.get("num.replica.fetchers"))
+        self.fetchers.resize(config.get_int("num.replica.fetchers"))
         if self.tier is not None:
             self.tier.reconfigure()
 
-    def _log_start_moved(self, log: PartitionLog) -> None:
+    def _log_start_moved(self, log: Log) -> None:
         if (partition := self.partitions.of_log(log)) is not None:
             self.fetchers.log_start_moved(partition)
             partition.changed()
 
-    def _log_synced(self, log: PartitionLog) -> None:
+    def _log_synced(self, log: Log) -> None:
         if (partition := self.partitions.of_log(log)) is not None:
             self.fetchers.log_synced(partition)
             partition.review()
 
-    def _directory_failed(self, directory: LogDir, lost: list[PartitionLog]) -> None:
+    def _directory_failed(self, directory: LogDir, lost: Iterable[Log]) -> None:
         """A disk is gone: its partitions answer KAFKA_STORAGE_ERROR, the controller elects others, the rest goes on."""
         gone = {id(log) for log in lost}
         for partition in [one for one in self.partitions if one.log is not None and id(one.log) in gone]:

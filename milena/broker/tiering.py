@@ -35,8 +35,8 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
     claim = Claim(lambda: node.logs.cluster_id, lambda: manager.knows_of_no_copy)
     storage = remote_storage(
         node.runtime,
-        config.get("remote.log.storage.manager.class.name"),
-        config.under(config.get("remote.log.storage.manager.impl.prefix")),
+        config.get_str_or_none("remote.log.storage.manager.class.name"),
+        config.under(config.get_str("remote.log.storage.manager.impl.prefix")),
         str(node.node_id),
         memory=f"{config.log_dirs[0]}/{REMOTE_FOLDER}",
         claim=claim,
@@ -61,22 +61,22 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
 
 
 def _indexes(node: Broker, config: NodeConfig, storage: RemoteStorage) -> RemoteIndexCache:
-    ttl = config.get("remote.log.index.file.cache.ttl.ms")
+    ttl = config.get_int("remote.log.index.file.cache.ttl.ms")
     return RemoteIndexCache(
         node.runtime,
         storage,
         f"{config.log_dirs[0]}/{REMOTE_INDEX_CACHE}",
-        capacity=config.get("remote.log.index.file.cache.total.size.bytes"),
+        capacity=config.get_int("remote.log.index.file.cache.total.size.bytes"),
         ttl_ms=None if ttl < 0 else ttl,
     )
 
 
 def _metadata(node: Broker, config: NodeConfig) -> TopicMetadataManager:
-    kind = config.get("remote.log.metadata.manager.class.name")
+    kind = config.get_str("remote.log.metadata.manager.class.name")
     if kind != TOPIC_BASED:
         raise ConfigError(f"remote.log.metadata.manager.class.name={kind} is not {TOPIC_BASED}, the one there is")
-    settings = MetadataTopicSettings.of(config.under(config.get("remote.log.metadata.manager.impl.prefix")))
-    listener = config.get("remote.log.metadata.manager.listener.name") or config.inter_broker_listener
+    settings = MetadataTopicSettings.of(config.under(config.get_str("remote.log.metadata.manager.impl.prefix")))
+    listener = config.get_str_or_none("remote.log.metadata.manager.listener.name") or config.inter_broker_listener
     if listener not in {endpoint.name for endpoint in config.broker_listeners}:
         raise ConfigError(f"remote.log.metadata.manager.listener.name={listener} is none of the broker's listeners")
 
@@ -93,7 +93,7 @@ def _metadata(node: Broker, config: NodeConfig) -> TopicMetadataManager:
 def _quota(config: NodeConfig, kind: str) -> RateQuota:
     prefix = f"remote.log.manager.{kind}"
     return RateQuota(
-        config.get(f"{prefix}.max.bytes.per.second"),
-        windows=config.get(f"{prefix}.quota.window.num"),
-        window_seconds=config.get(f"{prefix}.quota.window.size.seconds"),
+        config.get_int(f"{prefix}.max.bytes.per.second"),
+        windows=config.get_int(f"{prefix}.quota.window.num"),
+        window_seconds=config.get_int(f"{prefix}.quota.window.size.seconds"),
     )

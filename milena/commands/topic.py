@@ -12,7 +12,7 @@ from milena.command_line.table import say, show_json
 from milena.commands.client import BOOTSTRAP, JSON, Commands, explain, run_one_of
 from milena.commands.deleted_records import DELETE_RECORDS, delete_records
 from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster, PartitionView, TopicView
+from milena.node.client.cluster import Cluster, PartitionInfo, TopicView
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.uuids import to_text
 
@@ -186,7 +186,7 @@ async def describe(values: Values, cluster: Cluster) -> int:
     return 0
 
 
-def partition_of(number: int, partition: PartitionView, eligible: Mapping[int, Sequence[int]]) -> dict[str, object]:
+def partition_of(number: int, partition: PartitionInfo, eligible: Mapping[int, Sequence[int]]) -> dict[str, object]:
     """A partition for JSON. ``leader`` is null where there is none."""
     return {
         "partition": number,

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from milena.config.values import ConfigError
+from milena.config.values import ConfigError, Value
 from milena.runtime.hosts import LAST_PORT, fault_of, shown
 from milena.runtime.numbers import whole
 
+NAMES_KEY: Final = "controller.listener.names"
+MAP_KEY: Final = "listener.security.protocol.map"
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ENDPOINT: Final = re.compile(r"(?P<name>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 
@@ -27,7 +29,7 @@ class Endpoint:
 
 def parse_protocol_map(text: str) -> dict[str, str]:
     """Listener name to security protocol. Raises ConfigError."""
-    key = "listener.security.protocol.map"
+    key = MAP_KEY
     protocols: dict[str, str] = {}
     for entry in filter(None, re.split(r"\s*,\s*", text.strip())):
         name, separator, protocol = entry.rpartition(":")
@@ -106,3 +108,67 @@ def ip_overrides(text: str) -> dict[str, int]:
             raise ConfigError(f"max.connections.per.ip.overrides: {entry!r} is not host:count")
         overrides[host.strip()] = number
     return overrides
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """All addresses of a node, parsed and sorted by who is served."""
+
+    all: tuple[Endpoint, ...]
+    broker: tuple[Endpoint, ...]
+    controller: tuple[Endpoint, ...]
+    advertised_broker: tuple[Endpoint, ...]
+    advertised_controller: tuple[Endpoint, ...]
+    protocols: Mapping[str, str]
+    inter_broker: str
+    controller_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Value], *, explicit_map: bool) -> Listeners:
+        """Raises ConfigError."""
+        names = tuple(name.upper() for name in _list(values[NAMES_KEY]))
+        entries = _list(values["listeners"])
+        protocols = parse_protocol_map(str(values[MAP_KEY]))
+        if not explicit_map and not _uses_security(entries, names):
+            protocols = dict.fromkeys(names, "PLAINTEXT") | protocols
+        everything = parse_endpoints(entries, protocols)
+        check_distinct(entries, everything)
+        advertised = parse_endpoints(_list(values["advertised.listeners"]), protocols)
+        own = {endpoint.name: endpoint for endpoint in advertised}
+        controller = tuple(endpoint for endpoint in everything if endpoint.name in names)
+        for name in names:
+            if name not in protocols:
+                raise ConfigError(
+                    f"Controller listener with name {name} defined in {NAMES_KEY} not found in {MAP_KEY}  (an explicit "
+                    f"security mapping for each controller listener is required if {MAP_KEY} is non-empty, "
+                    "or if there are security protocols other than PLAINTEXT in use)"
+                )
+        return cls(
+            all=everything,
+            broker=tuple(endpoint for endpoint in everything if endpoint.name not in names),
+            controller=controller,
+            advertised_broker=tuple(e for e in advertised or everything if e.name not in names),
+            advertised_controller=tuple(own.get(e.name, e) for e in controller),
+            protocols=protocols,
+            inter_broker=_inter_broker(values, protocols),
+            controller_names=names,
+        )
+
+
+def _list(value: Value) -> tuple[str, ...]:
+    assert value is None or isinstance(value, tuple)
+    return value or ()
+
+
+def _uses_security(entries: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    used = {entry.partition("://")[0].upper() for entry in entries} | set(names)
+    return bool(used & {"SSL", "SASL_SSL", "SASL_PLAINTEXT"})
+
+
+def _inter_broker(values: Mapping[str, Value], protocols: Mapping[str, str]) -> str:
+    name = values["inter.broker.listener.name"]
+    if name is None:
+        return str(values["security.inter.broker.protocol"])
+    if str(name).upper() not in protocols:
+        raise ConfigError(f"Listener with name {name} defined in inter.broker.listener.name not found in {MAP_KEY}.")
+    return str(name).upper()

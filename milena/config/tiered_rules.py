@@ -4,9 +4,9 @@ docs/kafka-semantics.md: Enabling and disabling)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from milena.config.values import ConfigError, Value, invalid
+from milena.config.values import ConfigError, Value, invalid, number
 
 ENABLE: Final = "remote.storage.enable"
 COPY_DISABLE: Final = "remote.log.copy.disable"
@@ -42,10 +42,10 @@ def check_topic(values: Mapping[str, Value], *, was_enabled: bool, system_enable
         _check_nothing_leaves(values)
 
 
-def check_local_retention(values: Mapping[str, Any]) -> None:
+def check_local_retention(values: Mapping[str, Value]) -> None:
     """The local part of a log must not outlive the log. Raises ConfigError."""
     for whole, local in _LIMITS:
-        limit, own = values[whole], values[local]
+        limit, own = number(values, whole), number(values, local)
         if limit <= _NONE or own == _LIKE_THE_WHOLE:
             continue
         if own == _NONE:
@@ -54,7 +54,7 @@ def check_local_retention(values: Mapping[str, Any]) -> None:
             raise invalid(local, own, f"Value must not be more than {whole} property value: {limit}")
 
 
-def _check_nothing_leaves(values: Mapping[str, Any]) -> None:
+def _check_nothing_leaves(values: Mapping[str, Value]) -> None:
     for whole, local in _LIMITS:
         if values[local] not in (_LIKE_THE_WHOLE, values[whole]):
             raise ConfigError(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from milena.config.definitions import Key
-from milena.config.node_config import NodeConfig
+from milena.config.node_values import NodeValues
 from milena.config.tiered_rules import ENABLE, check_topic
 from milena.config.topic_keys import KEYS as ALL_KEYS
-from milena.config.values import ConfigError, Value
+from milena.config.values import ConfigError, Value, number
 
 TOPIC_KEYS: Final[Mapping[str, Key]] = {key.name: key for key in ALL_KEYS}
 MS: Final = 1
@@ -103,7 +103,7 @@ class TopicConfig:
         return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
 
     @classmethod
-    def effective(cls, node: NodeConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    def effective(cls, node: NodeValues, overrides: Mapping[str, str]) -> TopicConfig:
         """The topic's values on this broker. Overrides that cannot be used fall back to the broker's values."""
         values = {name: effective_value(node, overrides, name) for name in TOPIC_KEYS}
         internal = values.pop("internal.segment.bytes")
@@ -113,7 +113,7 @@ class TopicConfig:
         return cls(**fields)
 
 
-def effective_value(node: NodeConfig, overrides: Mapping[str, str], name: str) -> Value:
+def effective_value(node: NodeValues, overrides: Mapping[str, str], name: str) -> Value:
     """One key's value: the topic's own, else the broker's, else Kafka's default."""
     if name in overrides:
         try:
@@ -123,9 +123,9 @@ def effective_value(node: NodeConfig, overrides: Mapping[str, str], name: str) -
     return broker_value(node, name)
 
 
-def broker_value(node: NodeConfig, name: str) -> Value:
+def broker_value(node: NodeValues, name: str) -> Value:
     for synonym, unit in BROKER_SYNONYMS.get(name, ()):
-        value: Value = node.get(synonym)
+        value = node.get(synonym)
         if value is not None:
             if name == "retention.ms":
                 assert isinstance(value, int)
@@ -137,7 +137,7 @@ def broker_value(node: NodeConfig, name: str) -> Value:
 
 
 def validate_topic_config(
-    node: NodeConfig, overrides: Mapping[str, str | None], *, before: Mapping[str, str] | None = None
+    node: NodeValues, overrides: Mapping[str, str | None], *, before: Mapping[str, str] | None = None
 ) -> None:
     """Whether a topic that had the values ``before`` may have these. Raises ConfigError with Kafka's text
     (INVALID_CONFIG)."""
@@ -153,12 +153,12 @@ def validate_topic_config(
     check_topic(
         values,
         was_enabled=(before or {}).get(ENABLE, "").lower() == "true",
-        system_enabled=node.get("remote.log.storage.system.enable"),
+        system_enabled=node.get_bool("remote.log.storage.system.enable"),
     )
 
 
-def _check_compaction(values: Mapping[str, Any]) -> None:
-    least, largest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+def _check_compaction(values: Mapping[str, Value]) -> None:
+    least, largest = number(values, "min.compaction.lag.ms"), number(values, "max.compaction.lag.ms")
     if least > largest:
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({largest})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from math import isfinite
 from typing import Final, TypeAlias
@@ -33,6 +34,14 @@ MAX_INT: Final = (1 << 31) - 1
 MAX_LONG: Final = (1 << 63) - 1
 DECIMAL: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
 COMMA: Final = re.compile(r"\s*,\s*")
+
+
+def number(values: Mapping[str, Value], name: str) -> int:
+    """The value of a key whose type is INT or LONG and which has a default. Raises TypeError for others."""
+    value = values[name]
+    if not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r}, no number")
+    return value
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:

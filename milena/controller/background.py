@@ -42,14 +42,14 @@ class Background:
         self._watch: ProcessWatch | None = None
 
     def start(self) -> None:
-        get = self._controller.config.get
-        if get("broker.connection.loss.fencing.enable"):
+        config = self._controller.config
+        if config.get_bool("broker.connection.loss.fencing.enable"):
             self._watch = ProcessWatch(self._controller.runtime, self._tasks, self._state, self._fence)
         self._tasks.keep(self._watch_sessions, name="broker sessions")
-        unclean = get("unclean.leader.election.interval.ms") / 1000
+        unclean = config.get_int("unclean.leader.election.interval.ms") / 1000
         self._tasks.keep(partial(self._repeat, elect_unclean, unclean), name="unclean elections")
-        if get("auto.leader.rebalance.enable"):
-            interval = get("leader.imbalance.check.interval.seconds")
+        if config.get_bool("auto.leader.rebalance.enable"):
+            interval = config.get_int("leader.imbalance.check.interval.seconds")
             self._tasks.keep(partial(self._repeat, balance, interval), name="preferred leaders")
 
     def stop(self) -> None:

@@ -87,7 +87,7 @@ class Controller:
             role=Role.CONTROLLER,
             endpoints=config.controller_listeners,
             apis=apis or controller_apis(),
-            limits=ServerLimits.of(config.get),
+            limits=ServerLimits.of(config),
             metrics=self.metrics,
             rules=self.rules,
             holding=True,
@@ -150,17 +150,17 @@ class Controller:
         """
         await self.server.start()
         cluster_id = self._format()
-        timeout = self.config.get("broker.session.timeout.ms") / 1000
+        timeout = self.config.get_int("broker.session.timeout.ms") / 1000
         self._state = ControllerState(cluster_id, self.config, Sessions(timeout))
         self._metadata = MetadataLog(self.runtime, self.config, self._state, [self.node_id])
         self._open(self._metadata)
         self._metadata.lead(self._tasks)
         await self._activate(self._metadata, self._state)
         policy = SnapshotPolicy(
-            record_bytes=self.config.get("metadata.log.max.record.bytes.between.snapshots"),
-            interval_ms=self.config.get("metadata.log.max.snapshot.interval.ms"),
-            retention_bytes=self.config.get("metadata.max.retention.bytes"),
-            retention_ms=self.config.get("metadata.max.retention.ms"),
+            record_bytes=self.config.get_int("metadata.log.max.record.bytes.between.snapshots"),
+            interval_ms=self.config.get_int("metadata.log.max.snapshot.interval.ms"),
+            retention_bytes=self.config.get_int("metadata.max.retention.bytes"),
+            retention_ms=self.config.get_int("metadata.max.retention.ms"),
         )
         log, snapshots = self._metadata.log, self._metadata.snapshots
         self._keeper = SnapshotKeeper(self.runtime, self._metadata, log, snapshots, policy, node_id=self.node_id)
@@ -252,7 +252,7 @@ class Controller:
 
     async def _beat(self) -> None:
         """Write a record without content where nothing else is written, and look after the snapshots."""
-        idle = self.config.get("metadata.max.idle.interval.ms") / 1000
+        idle = self.config.get_int("metadata.max.idle.interval.ms") / 1000
         while True:
             await self.runtime.clock.sleep(idle or 1.0)
             if idle and self.now() - self.metadata.last_append >= idle / 2:

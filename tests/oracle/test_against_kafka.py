@@ -29,6 +29,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import Codec
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, NodeId
 from milena.runtime.process import real_runtime
+from milena.storage.log.loading import open_alone
 from milena.storage.log.partition_log import PartitionLog
 from tests.oracle.kafka_node import CLUSTER_ID, KafkaNode, running_kafka
 from tests.wire.command import milena, refused
@@ -56,7 +57,7 @@ async def observing(node: KafkaNode, folder: Path) -> AsyncIterator[tuple[Metada
     snapshots = SnapshotStore(runtime.disk, str(folder))
     snapshots.open()
     config = TopicConfig.effective(NodeConfig.of(), {})
-    log = PartitionLog.open(runtime.disk, runtime.clock, str(folder), METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
+    log = open_alone(runtime.disk, runtime.clock, str(folder), METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
     loader = MetadataLoader(log, snapshots, runtime.contained)
     options = ObserverOptions(node_id=NodeId(77), cluster_id=CLUSTER_ID, voters={}, bootstrap=[node.controller])
     keeper = SnapshotKeeper(runtime, loader, log, snapshots, SnapshotPolicy(), node_id=77)

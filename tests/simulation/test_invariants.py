@@ -55,7 +55,7 @@ def changed_bytes(cluster: SimulatedCluster) -> None:
 
 def high_watermark_beyond_the_end(cluster: SimulatedCluster) -> None:
     log = log_of(cluster, follower(cluster))
-    log.high_watermark = Offset(log.log_end_offset + 1)
+    log._high_watermark = Offset(log.log_end_offset + 1)
     cluster.brokers[follower(cluster)].partitions.get("t", 0).changed()
 
 

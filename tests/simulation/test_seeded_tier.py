@@ -94,7 +94,7 @@ def log_starts_late(cluster: SimulatedCluster) -> None:
 
 def deleted_locally(cluster: SimulatedCluster) -> None:
     """What is not in the tier yet."""
-    log_of(cluster).local_log_start_offset = Offset(RECORDS)
+    log_of(cluster).move_local_start(Offset(RECORDS))
 
 
 def wrong_lineage(cluster: SimulatedCluster) -> None:

@@ -66,5 +66,5 @@ def _replica(node: Broker, log: PartitionLog, *, is_future: bool) -> dict[str, A
 
 
 def is_cordoned(node: Broker, directory: LogDir) -> bool:
-    cordoned = node.config.get("cordoned.log.dirs")
+    cordoned = node.config.get_list("cordoned.log.dirs")
     return directory.path in cordoned or "*" in cordoned

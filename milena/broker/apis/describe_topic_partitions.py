@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
     topics = node.image.topics
     names, first = _from_cursor(request, topics)
-    left = max(1, min(request.response_partition_limit, node.config.get("max.request.partition.size.limit")))
+    left = max(1, min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit")))
     view = PartitionView(node.image, ctx.listener_name, filter_dead=False, name_listeners=True)
     found, lost = [], []
     next_cursor = None

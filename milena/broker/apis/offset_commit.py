@@ -103,7 +103,7 @@ def _accepted(
 ) -> dict[TopicPartition, CommittedOffset]:
     """What is to be committed. Adds to ``refused`` those whose metadata are too large."""
     now_ms = node.runtime.clock.time_ms()
-    limit = node.config.get("offset.metadata.max.bytes")
+    limit = node.config.get_int("offset.metadata.max.bytes")
     retention_ms = get(request, "retention_time", DEFAULT_RETENTION)
     expire_ms = now_ms + retention_ms if retention_ms != DEFAULT_RETENTION else -1
     accepted: dict[TopicPartition, CommittedOffset] = {}

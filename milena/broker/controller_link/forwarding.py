@@ -30,7 +30,7 @@ async def ask_controller(node: Broker, ctx: RequestContext, request: Any) -> byt
     data = request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)
     response = await node.controller.request(
         ApiKey.ENVELOPE,
-        timeout=node.config.get("request.timeout.ms") / 1000,
+        timeout=node.config.get_int("request.timeout.ms") / 1000,
         request_data=data + messages.encode(request),
         request_principal=serialized(ctx.principal),
         client_host_address=packed_address(ctx.client_host),

@@ -28,7 +28,6 @@ from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import TaskHandle, Tasks
-from milena.storage.log.flush import vouched_end
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -355,7 +354,7 @@ class Fetcher:
 
 def _may_not_tell(one: Following) -> bool:
     """Its next fetch would tell of records that have to be synced first, and soon are."""
-    return one.state is FetchState.FETCHING and vouched_end(one.log) < one.log.log_end_offset
+    return one.state is FetchState.FETCHING and one.log.vouched_end < one.log.log_end_offset
 
 
 def _move_up(one: Following, leader_start: Offset) -> Event | None:

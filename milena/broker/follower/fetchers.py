@@ -52,7 +52,7 @@ class Fetchers:
         self._node_id = NodeId(config.node_id)
         self._listener = config.inter_broker_listener
         self._settings = LinkSettings.of(config)
-        self._per_leader: int = config.get("num.replica.fetchers")
+        self._per_leader = config.get_int("num.replica.fetchers")
         self._metrics = metrics
         self._image = image
         self._broker_epoch = broker_epoch

@@ -71,14 +71,13 @@ class LinkSettings:
     @classmethod
     def of(cls, config: NodeConfig) -> LinkSettings:
         """``replica.fetch.*`` and ``replica.socket.timeout.ms``."""
-        get = config.get
         return cls(
-            get("replica.fetch.min.bytes"),
-            get("replica.fetch.wait.max.ms") / 1000,
-            get("replica.fetch.max.bytes"),
-            min(get("replica.fetch.response.max.bytes"), BUFFER_BYTES),
-            get("replica.fetch.backoff.ms") / 1000,
-            get("replica.socket.timeout.ms") / 1000,
+            config.get_int("replica.fetch.min.bytes"),
+            config.get_int("replica.fetch.wait.max.ms") / 1000,
+            config.get_int("replica.fetch.max.bytes"),
+            min(config.get_int("replica.fetch.response.max.bytes"), BUFFER_BYTES),
+            config.get_int("replica.fetch.backoff.ms") / 1000,
+            config.get_int("replica.socket.timeout.ms") / 1000,
         )
 
 

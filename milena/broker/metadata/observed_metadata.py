@@ -39,10 +39,10 @@ class ObservedMetadata:
         self._log = log = open_metadata_log(runtime, config, recovery_point=recovery_point)
         self._loader = MetadataLoader(log, snapshots, runtime.contained)
         policy = SnapshotPolicy(
-            record_bytes=config.get("metadata.log.max.record.bytes.between.snapshots"),
-            interval_ms=config.get("metadata.log.max.snapshot.interval.ms"),
-            retention_bytes=config.get("metadata.max.retention.bytes"),
-            retention_ms=config.get("metadata.max.retention.ms"),
+            record_bytes=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
+            interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
+            retention_bytes=config.get_int("metadata.max.retention.bytes"),
+            retention_ms=config.get_int("metadata.max.retention.ms"),
         )
         keeper = SnapshotKeeper(runtime, self._loader, log, snapshots, policy, node_id=config.node_id)
         options = ObserverOptions(
@@ -51,7 +51,7 @@ class ObservedMetadata:
             directory_id=directory_id or ZERO_UUID,
             voters=config.quorum_voters,
             bootstrap=config.quorum_bootstrap,
-            fetch_timeout=config.get("controller.quorum.fetch.timeout.ms") / 1000,
+            fetch_timeout=config.get_int("controller.quorum.fetch.timeout.ms") / 1000,
         )
         self._observer = Observer(runtime, options, log, snapshots, self._loader, keeper)
         self._fatal = runtime.fatal

@@ -29,7 +29,6 @@ from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import BrokerEpoch, NodeId, Offset, PartitionEpoch
 from milena.runtime.logging import get_logger
-from milena.storage.log.flush import vouched_end
 from milena.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -323,7 +322,7 @@ class Leading:
         ``min.insync.replicas`` are in sync. The one place where a leader's high watermark moves."""
         log, state = self._log, self.isr
         end = log.log_end_offset
-        candidate = vouched_end(log)
+        candidate = log.vouched_end
         if candidate <= log.high_watermark or len(state.isr) < self._partition.effective_min_isr:
             return False
         maximal = state.maximal
@@ -332,7 +331,7 @@ class Leading:
                 candidate = follower.log_end
         if candidate <= log.high_watermark:
             return False
-        log.set_high_watermark(candidate)
+        log.raise_high_watermark(candidate)
         return True
 
     def _joins(self, node: NodeId, follower: ReplicaState, end: Offset) -> bool:

@@ -91,14 +91,17 @@ class ReplicationQuotas:
     """All three of a broker."""
 
     def __init__(self, clock: Clock, config: NodeConfig, metrics: Metrics) -> None:
-        number, window = config.get("replication.quota.window.num"), config.get("replication.quota.window.size.seconds")
+        number, window = (
+            config.get_int("replication.quota.window.num"),
+            config.get_int("replication.quota.window.size.seconds"),
+        )
         node = config.node_id
         self.leader: Final = ReplicaQuota(clock, "leader", node, samples=number, window=window)
         self.follower: Final = ReplicaQuota(clock, "follower", node, samples=number, window=window)
         self.moves: Final = Quota(
             clock,
-            samples=config.get("alter.log.dirs.replication.quota.window.num"),
-            window=config.get("alter.log.dirs.replication.quota.window.size.seconds"),
+            samples=config.get_int("alter.log.dirs.replication.quota.window.num"),
+            window=config.get_int("alter.log.dirs.replication.quota.window.size.seconds"),
         )
         for name, quota in (
             ("leaderreplication", self.leader),
@@ -115,5 +118,5 @@ class ReplicationQuotas:
             (self.follower, "follower.replication.throttled.rate"),
             (self.moves, "replica.alter.log.dirs.io.max.bytes.per.second"),
         ):
-            limit = config.get(key)
+            limit = config.get_int(key)
             quota.limit = None if limit == UNLIMITED else limit

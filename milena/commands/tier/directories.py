@@ -78,10 +78,10 @@ def _broker(folder: str) -> BrokerFiles:
 
 
 def _tier(config: NodeConfig) -> Place | None:
-    name = config.get("remote.log.storage.manager.class.name")
-    if not config.get("remote.log.storage.system.enable") or not name:
+    name = config.get_str_or_none("remote.log.storage.manager.class.name")
+    if not config.get_bool("remote.log.storage.system.enable") or not name:
         return None
-    return name, dict(config.under(config.get(PREFIX)))
+    return name, dict(config.under(config.get_str(PREFIX)))
 
 
 def moved(path: str, then: str, now: str) -> str:

@@ -145,7 +145,7 @@ def _clean(target: Target, *, made: bool) -> None:
 async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wishes, log_dirs: Sequence[str]) -> int:
     broker = target.config(target.brokers[0])
     validate_topic_config(broker, target.topic_config)
-    settings = MetadataTopicSettings.of(broker.under(broker.get("remote.log.metadata.manager.impl.prefix")))
+    settings = MetadataTopicSettings.of(broker.under(broker.get_str("remote.log.metadata.manager.impl.prefix")))
     if settings.replication_factor > target.settings.brokers:
         raise UserError(
             f"{REPLICATION_FACTOR}={settings.replication_factor}: there are {target.settings.brokers} brokers"

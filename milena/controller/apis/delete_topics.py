@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
-    if not node.config.get("delete.topic.enable"):
+    if not node.config.get_bool("delete.topic.enable"):
         code = ErrorCode.TOPIC_DELETION_DISABLED if ctx.version >= 3 else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topics cannot be deleted here: delete.topic.enable is false.")
     return node.commit(delete_topics(node.state, _wanted(ctx, request)), _answer)

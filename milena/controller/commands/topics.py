@@ -113,7 +113,7 @@ def create_partitions(
 def _check_total(state: ControllerState, wanted: Sequence[NewTopic]) -> None:
     total = 0
     for topic in wanted:
-        default = state.config.get("num.partitions") if topic.partitions == DEFAULT else max(topic.partitions, 0)
+        default = state.config.get_int("num.partitions") if topic.partitions == DEFAULT else max(topic.partitions, 0)
         total += len(topic.assignments) or default
     if total > MAX_RECORDS_PER_BATCH:
         raise KafkaError(
@@ -158,8 +158,8 @@ def _placed(state: ControllerState, topic: NewTopic, random: Randomness) -> list
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "The number of partitions must be positive.")
     return _place(
         state,
-        state.config.get("num.partitions") if topic.partitions == DEFAULT else topic.partitions,
-        state.config.get("default.replication.factor") if replicas == DEFAULT else replicas,
+        state.config.get_int("num.partitions") if topic.partitions == DEFAULT else topic.partitions,
+        state.config.get_int("default.replication.factor") if replicas == DEFAULT else replicas,
         random,
     )
 

@@ -232,7 +232,7 @@ class MetadataLog:
     def _commit(self, upto: Offset) -> None:
         if upto <= self.high_watermark:
             return
-        self.log.set_high_watermark(upto)
+        self.log.raise_high_watermark(upto)
         self._committed_offset.write(upto)
         while self._waiting and self._waiting[0][0] <= upto:
             _, future = self._waiting.popleft()

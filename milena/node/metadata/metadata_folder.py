@@ -8,6 +8,7 @@ from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset
 from milena.runtime.context import Runtime
+from milena.storage.log.loading import open_alone
 from milena.storage.log.partition_log import PartitionLog
 
 MAX_BATCH_BYTES: Final = 8 << 20
@@ -20,13 +21,13 @@ def metadata_folder(config: NodeConfig) -> str:
 
 def metadata_log_config(config: NodeConfig) -> TopicConfig:
     """Nothing is deleted by time or size: snapshots determine what may be deleted."""
-    internal = config.get("internal.metadata.log.segment.bytes")
+    internal = config.get_int_or_none("internal.metadata.log.segment.bytes")
     return TopicConfig.effective(
         config,
         ({} if internal is None else {"internal.segment.bytes": str(internal)})
         | {
-            "segment.bytes": str(config.get("metadata.log.segment.bytes")),
-            "segment.ms": str(config.get("metadata.log.segment.ms")),
+            "segment.bytes": str(config.get_int("metadata.log.segment.bytes")),
+            "segment.ms": str(config.get_int("metadata.log.segment.ms")),
             "max.message.bytes": str(MAX_BATCH_BYTES),
             "retention.ms": "-1",
             "retention.bytes": "-1",
@@ -39,7 +40,7 @@ def metadata_log_config(config: NodeConfig) -> TopicConfig:
 
 def open_metadata_log(runtime: Runtime, config: NodeConfig, *, recovery_point: Offset) -> PartitionLog:
     """Open or create the log; ``recovery_point`` is the end of its latest snapshot. Blocks. Raises OSError."""
-    return PartitionLog.open(
+    return open_alone(
         runtime.disk,
         runtime.clock,
         metadata_folder(config),

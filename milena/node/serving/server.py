@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from milena.config.listeners import ip_overrides
+from milena.config.node_config import NodeConfig
 from milena.node.api import ApiTable
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules
@@ -61,15 +62,14 @@ class ServerLimits:
     unsent_bytes: int = UNSENT_BYTES
 
     @classmethod
-    def of(cls, get: Callable[[str], Any]) -> ServerLimits:
-        """From a configuration's look-up function (``config.get``)."""
-        queued = get("queued.max.request.bytes")
+    def of(cls, config: NodeConfig) -> ServerLimits:
+        queued = config.get_int("queued.max.request.bytes")
         return cls(
-            max_connections=get("max.connections"),
-            max_connections_per_ip=get("max.connections.per.ip"),
-            per_ip_overrides=ip_overrides(get("max.connections.per.ip.overrides")),
-            idle_ms=get("connections.max.idle.ms"),
-            max_request_bytes=get("socket.request.max.bytes"),
+            max_connections=config.get_int("max.connections"),
+            max_connections_per_ip=config.get_int("max.connections.per.ip"),
+            per_ip_overrides=ip_overrides(config.get_str("max.connections.per.ip.overrides")),
+            idle_ms=config.get_int("connections.max.idle.ms"),
+            max_request_bytes=config.get_int("socket.request.max.bytes"),
             queued_bytes=queued if queued > 0 else DEFAULT_QUEUED_BYTES,
         )
 

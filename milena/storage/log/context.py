@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from milena.protocol.types import Offset
 from milena.runtime.clock import Clock
 from milena.runtime.disk import Disk
 from milena.storage.files.deletions import Deletions
 from milena.storage.files.handle_cache import HandleCache
-
-if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.flush import FlushPlan
 
 DEFAULT_OPEN_FILES: Final = 256
 DEFAULT_OPEN_MAPS: Final = 64
@@ -27,6 +26,26 @@ class EventLog(Protocol):
     def warning(self, event: str, **fields: object) -> object: ...
 
     def error(self, event: str, **fields: object) -> object: ...
+
+
+class Log(Protocol):
+    """A log, as it shows itself to those that are told of it."""
+
+    @property
+    def context(self) -> LogContext: ...
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def sealed_end(self) -> Offset: ...
+
+    def plan_flush(self, upto: Offset | None = None) -> FlushPlan | None: ...
+
+    def flushed(self, plan: FlushPlan) -> None: ...
 
 
 class Silence:
@@ -49,7 +68,7 @@ def _ignore(_error: OSError) -> None: ...
 def _nothing() -> None: ...
 
 
-def _unheard(_log: PartitionLog) -> None: ...
+def _unheard(_log: Log) -> None: ...
 
 
 @dataclass(slots=True)
@@ -72,13 +91,13 @@ class LogContext:
     save_checkpoints: Callable[[], None] = _nothing
     """Write the directory's offset checkpoints now. For a log that begins a segment while the recovery point on disk
     lies beyond a truncation: segments that were filled again since would count as synced."""
-    rolled: Callable[[PartitionLog], None] = _unheard
+    rolled: Callable[[Log], None] = _unheard
     """A log has begun a segment: what is before it should be flushed."""
-    sync_soon: Callable[[PartitionLog], None] = _unheard
+    sync_soon: Callable[[Log], None] = _unheard
     """A log that is synced before others hear of its records has some that are not."""
-    synced: Callable[[PartitionLog], None] = _unheard
+    synced: Callable[[Log], None] = _unheard
     """That was done, as far as the log went when it began."""
-    start_moved: Callable[[PartitionLog], None] = _unheard
+    start_moved: Callable[[Log], None] = _unheard
     """A log begins later than before: retention, or somebody who asked for it."""
     tiered: bool = False
     """The broker has a remote tier."""

@@ -6,28 +6,17 @@ Three steps, so that the waiting can happen elsewhere: a log says what there is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from milena.protocol.types import REMOTE_METADATA_TOPIC, Offset
 from milena.runtime.disk import Disk, File
-
-if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
 
 SYNCED_FIRST: Final = frozenset({REMOTE_METADATA_TOPIC})
 """Topics on whose word files are deleted elsewhere: of the tier's metadata a record that a power loss took would leave
 records that are neither on a disk nor to be found in the tier. Their high watermark, which is all that readers see,
 moves only over what every member of the ISR has synced."""
-
-
-def vouched_end(log: PartitionLog) -> Offset:
-    """Up to where this replica may tell others that it has the log. What it may not tell of yet will be synced."""
-    if log.topic not in SYNCED_FIRST or log.recovery_point >= log.log_end_offset:
-        return log.log_end_offset
-    log.context.sync_soon(log)
-    return log.recovery_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +37,6 @@ class FlushPlan:
         (error,) = run_plans((self,))
         if error is not None:
             raise error
-
-
-def plan_of(log: PartitionLog, upto: Offset, unsynced: Collection[str]) -> FlushPlan | None:
-    """What to sync so that the records before ``upto`` survive, with the small files at ``unsynced``; None for nothing.
-    Raises OSError."""
-    if upto <= log.recovery_point and (not unsynced or upto == log.log_start_offset):
-        return None
-    behind = log.segments.since(log.recovery_point) if upto > log.recovery_point else ()
-    folders: tuple[str, ...] = ()
-    if log.folder_changed:
-        folders = (log.folder, log.folder.rpartition("/")[0])
-    elif unsynced:
-        folders = (log.folder,)  # small files are replaced by renaming
-    return FlushPlan(
-        log.context.disk,
-        upto,
-        log.truncations,
-        tuple(segment.file() for segment in behind if segment.base_offset < upto),
-        tuple(sorted(unsynced)),
-        folders,
-    )
 
 
 def run_plans(plans: Sequence[FlushPlan]) -> list[OSError | None]:

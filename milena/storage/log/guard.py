@@ -1,33 +1,45 @@
-"""Where the errors of the disk and of damaged files become Kafka's."""
+"""Errors of the disk and of damaged files become Kafka's errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.storage.files.index_file import CorruptIndex
+from milena.storage.log.context import LogContext
 
-if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
 
+class Guarded(Protocol):
+    """What the guard has to know of a log."""
+
+    @property
+    def context(self) -> LogContext: ...
+
+    @property
+    def folder(self) -> str: ...
+
+    @property
+    def retired(self) -> bool: ...
+
+
+L = TypeVar("L", bound=Guarded)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def guarded(
-    method: Callable[Concatenate[PartitionLog, P], T],
-) -> Callable[Concatenate[PartitionLog, P], T]:
+def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P], T]:
     """A method of a log that touches the disk.
 
-    In an offline directory, or once the log is deleted, it raises KafkaError KAFKA_STORAGE_ERROR at once. An OSError
-    takes the directory offline and comes out as that too; a damaged file as CORRUPT_MESSAGE.
+    In an offline directory, or once the log is deleted or one of its invariants was broken, it raises KafkaError
+    KAFKA_STORAGE_ERROR at once. An OSError takes the directory offline and comes out as that too; a damaged file as
+    CORRUPT_MESSAGE.
     """
 
     @wraps(method)
-    def call(log: PartitionLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(log: L, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if log.context.offline or log.retired:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder} is offline")
         try:

@@ -8,8 +8,10 @@ from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.records.batch import FIRST_OFFSET, CorruptBatch
 from milena.protocol.types import Offset
+from milena.runtime.clock import Clock
+from milena.runtime.disk import Disk
 from milena.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
@@ -32,13 +34,13 @@ from milena.storage.files.names import (
     segment_file,
 )
 from milena.storage.log.context import LogContext
+from milena.storage.log.log_state import NEVER_TIERED, may_be_tiered
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.producer_files import ProducerFiles
 from milena.storage.log.recovery import Cut, Recovery
 from milena.storage.log.replay import rebuild_epochs, replay_producers
 from milena.storage.log.segment import Segment
 from milena.storage.log.segments import Segments
-from milena.storage.log.tiering import NEVER_TIERED, may_be_tiered
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerState
 
@@ -123,6 +125,34 @@ def open_log(
     if new_id:
         log.must_sync(f"{folder}/{PARTITION_METADATA}")
     return log
+
+
+def open_alone(
+    disk: Disk,
+    clock: Clock,
+    folder: str,
+    topic: str,
+    partition: int,
+    topic_id: UUID | None,
+    config: TopicConfig,
+    *,
+    recovery_point: Offset = FIRST_OFFSET,
+    log_start_offset: Offset = FIRST_OFFSET,
+    clean: bool = False,
+) -> PartitionLog:
+    """A log outside of a LogManager, recovered from ``recovery_point`` on unless it was closed ``clean``. Raises
+    OSError."""
+    return open_log(
+        LogContext(disk, clock),
+        folder,
+        topic,
+        partition,
+        topic_id,
+        config,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        clean=clean,
+    )
 
 
 def _told_by_epochs(loading: _Loading) -> Offset:

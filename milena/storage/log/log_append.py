@@ -19,7 +19,7 @@ from milena.storage.state.producer_state import EndMarker, KeptBatch
 
 if TYPE_CHECKING:
     from milena.config.topic_config import TopicConfig
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.local_log import LocalLog
 
 
 class AppendCheck:
@@ -57,7 +57,7 @@ Begun: TypeAlias = AppendInfo | AppendCheck
 """What was appended; or the check that must be done before."""
 
 
-def append_or_check(log: PartitionLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
+def append_or_check(log: LocalLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
     """Append one batch, where the check of it is little work; else the check, which is not done yet. Raises KafkaError,
     OSError; nothing is written then."""
     batches = split_batches(records)
@@ -73,18 +73,18 @@ def append_or_check(log: PartitionLog, records: memoryview, origin: Origin, lead
     return AppendCheck(config, origin, batch, checked)
 
 
-def append_one(log: PartitionLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> AppendInfo:
+def append_one(log: LocalLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> AppendInfo:
     """Check one batch to the end and append it. Raises KafkaError, OSError; nothing is written then."""
     begun = append_or_check(log, records, origin, leader_epoch)
     return begun if isinstance(begun, AppendInfo) else append_checked(log, begun.finish(), leader_epoch)
 
 
-def append_checked(log: PartitionLog, check: AppendCheck, leader_epoch: LeaderEpoch) -> AppendInfo:
+def append_checked(log: LocalLog, check: AppendCheck, leader_epoch: LeaderEpoch) -> AppendInfo:
     """Append what was checked. Raises KafkaError, OSError; nothing is written then."""
     return _append_one(log, check.batch, check.origin, leader_epoch, log.context.clock.time_ms())
 
 
-def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoch: LeaderEpoch, now: int) -> AppendInfo:
+def _append_one(log: LocalLog, batch: BatchView, origin: Origin, leader_epoch: LeaderEpoch, now: int) -> AppendInfo:
     by_broker = log.config.message_timestamp_type == LOG_APPEND_TIME
     marker = None
     size = len(batch.memory)
@@ -109,7 +109,7 @@ def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoc
     batch.assign(first, leader_epoch)
     if marker is not None:
         marker = marker._replace(offset=first)
-    _write(log, batch.memory, (batch,), now)
+    _write(log, batch.memory, (batch,), now, leads=True)
     if of_producer:
         _note_producer(log, batch, marker)
     return AppendInfo(
@@ -122,7 +122,7 @@ def _append_one(log: PartitionLog, batch: BatchView, origin: Origin, leader_epoc
     )
 
 
-def append_raft(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch) -> AppendInfo:
+def append_raft(log: LocalLog, records: memoryview, leader_epoch: LeaderEpoch) -> AppendInfo:
     """Append the controller's batches, which get their offsets and epoch here. Raises KafkaError, OSError."""
     batches = split_batches(records)
     offset = log.log_end_offset
@@ -130,10 +130,10 @@ def append_raft(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoc
         _check_crc(batch)
         batch.assign(offset, leader_epoch)
         offset = batch.next_offset
-    return _append_all(log, records, batches)
+    return _append_all(log, records, batches, leads=True)
 
 
-def append_fetched(log: PartitionLog, records: memoryview, leader_epoch: LeaderEpoch | None) -> AppendInfo:
+def append_fetched(log: LocalLog, records: memoryview, leader_epoch: LeaderEpoch | None) -> AppendInfo:
     """Append what a leader sent, as it is. Batches of an epoch above ``leader_epoch`` are left out, with all after.
 
     Raises KafkaError (CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR for offsets out of order), OSError.
@@ -151,17 +151,17 @@ def append_fetched(log: PartitionLog, records: memoryview, leader_epoch: LeaderE
         _check_crc(batch)
         accepted.append(batch)
         next_offset = batch.next_offset
-    return _append_all(log, records, accepted)
+    return _append_all(log, records, accepted, leads=False)
 
 
-def _append_all(log: PartitionLog, records: memoryview, batches: Sequence[BatchView]) -> AppendInfo:
+def _append_all(log: LocalLog, records: memoryview, batches: Sequence[BatchView], *, leads: bool) -> AppendInfo:
     end = log.log_end_offset
     if not batches:
         return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, NO_TIMESTAMP, log.log_start_offset, 0)
     now = log.context.clock.time_ms()
     position = 0
     for piece, size in _pieces(batches, log.config.segment_bytes):
-        _write(log, records[position : position + size], piece, now)
+        _write(log, records[position : position + size], piece, now, leads=leads)
         position += size
         for batch in piece:
             if batch.has_producer_id:
@@ -182,7 +182,7 @@ def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence
     yield batches[start:], size
 
 
-def _repeated(log: PartitionLog, kept: KeptBatch) -> AppendInfo:
+def _repeated(log: LocalLog, kept: KeptBatch) -> AppendInfo:
     """The answer to a batch that is in the log already, and perhaps not synced: the first sync may have failed."""
     _flush_if_due(log)
     return AppendInfo(
@@ -197,7 +197,7 @@ def _check_crc(batch: BatchView) -> None:
         )
 
 
-def _write(log: PartitionLog, data: Bytes, batches: Sequence[BatchView], now: int) -> None:
+def _write(log: LocalLog, data: Bytes, batches: Sequence[BatchView], now: int, *, leads: bool) -> None:
     """Roll if it must be, write, and move the end of the log."""
     config = log.config
     last = batches[-1]
@@ -213,24 +213,22 @@ def _write(log: PartitionLog, data: Bytes, batches: Sequence[BatchView], now: in
     epochs = log.epochs
     for batch in batches:
         if batch.leader_epoch != epochs.latest and batch.leader_epoch >= 0:
-            # A follower that began in the tier may know epochs beyond its end.
-            epochs.truncate_from_end(Offset(batch.base_offset))
-            epochs.assign(batch.leader_epoch, Offset(batch.base_offset))
+            log.begin_epoch(batch.leader_epoch, Offset(batch.base_offset), leads=leads)
     if epochs.dirty:
         log.save_epochs()
     segment.append(data, batches, config.index_interval_bytes)
-    log.log_end_offset = last.next_offset
+    log.appended(last.next_offset)
     _flush_if_due(log)
 
 
-def _flush_if_due(log: PartitionLog) -> None:
-    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+def _flush_if_due(log: LocalLog) -> None:
+    if log.unflushed >= log.config.flush_messages:
         log.flush()
     elif log.topic in SYNCED_FIRST:
         log.context.sync_soon(log)
 
 
-def _note_producer(log: PartitionLog, batch: BatchView, marker: EndMarker | None) -> None:
+def _note_producer(log: LocalLog, batch: BatchView, marker: EndMarker | None) -> None:
     state = log.producers
     if not batch.is_control:
         state.add_batch(batch)

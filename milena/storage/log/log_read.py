@@ -11,7 +11,7 @@ from milena.runtime.network import FileRange
 from milena.storage.files.txn_index import AbortedTxn, overlapping
 
 if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.local_log import LocalLog
 
 
 class CopiedSlice(NamedTuple):
@@ -46,7 +46,7 @@ class LogSlice(NamedTuple):
         return memoryview(self.file.pread(self.length, self.position)) if self.file is not None else memoryview(b"")
 
 
-def find_slice(log: PartitionLog, offset: Offset, max_bytes: int, upper: Offset, min_one: bool) -> LogSlice:
+def find_slice(log: LocalLog, offset: Offset, max_bytes: int, upper: Offset, min_one: bool) -> LogSlice:
     """See ``PartitionLog.read``. Raises KafkaError, CorruptBatch, OSError."""
     segments = log.segments
     index = segments.floor_index(offset)
@@ -72,7 +72,7 @@ def find_slice(log: PartitionLog, offset: Offset, max_bytes: int, upper: Offset,
     return LogSlice(None, 0, 0, segments[index].base_offset)
 
 
-def aborted_between(log: PartitionLog, start: Offset, upper: Offset) -> list[AbortedTxn]:
+def aborted_between(log: LocalLog, start: Offset, upper: Offset) -> list[AbortedTxn]:
     """The aborted transactions with records in ``[start, upper)``. Raises CorruptIndex, OSError."""
     found: list[AbortedTxn] = []
     for segment in log.segments.since(start):

@@ -11,7 +11,7 @@ from milena.storage.log.batch_scan import LOOKUP_CHUNK, ScannedBatch, read_batch
 from milena.storage.log.segment import Segment
 
 if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.local_log import LocalLog
 
 
 class TimedRecord(NamedTuple):
@@ -22,7 +22,7 @@ class TimedRecord(NamedTuple):
     leader_epoch: LeaderEpoch | None
 
 
-def first_at_or_after(log: PartitionLog, timestamp: int, start: Offset) -> TimedRecord | None:
+def first_at_or_after(log: LocalLog, timestamp: int, start: Offset) -> TimedRecord | None:
     """The first record from ``start`` on whose timestamp is ``timestamp`` or later. Raises CorruptBatch, OSError.
 
     As Kafka does, only the first segment that reaches the timestamp is searched.
@@ -33,7 +33,7 @@ def first_at_or_after(log: PartitionLog, timestamp: int, start: Offset) -> Timed
     return None
 
 
-def of_largest_timestamp(log: PartitionLog) -> TimedRecord | None:
+def of_largest_timestamp(log: LocalLog) -> TimedRecord | None:
     """The first record that has the largest timestamp of the log. Raises CorruptBatch, OSError."""
     segment = max(log.segments, key=lambda candidate: candidate.largest.timestamp)
     largest = segment.largest

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from milena.protocol.types import Offset
 from milena.storage.log.segment import Segment
 from milena.storage.log.tiering import is_copied
+from milena.storage.log.truncation import increment_start
 
 if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.local_log import LocalLog
 
 Condition: TypeAlias = Callable[[Segment, Offset | None], bool]
 """Takes a segment and the base of the next one, None for the active segment."""
@@ -27,7 +28,7 @@ class _Found(NamedTuple):
     active_waits: bool
 
 
-def delete_old_segments(log: PartitionLog, now: int) -> int:
+def delete_old_segments(log: LocalLog, now: int) -> int:
     """Delete what the topic's configuration lets go at ``now`` (ms); the number of segments. Raises OSError."""
     deleted = _delete(log, _below_start(log), "log start offset")
     config, copied = log.config, is_copied(log)
@@ -41,7 +42,7 @@ def delete_old_segments(log: PartitionLog, now: int) -> int:
     return deleted
 
 
-def _below_start(log: PartitionLog) -> Condition:
+def _below_start(log: LocalLog) -> Condition:
     start = log.local_log_start_offset if log.remote_enabled else log.log_start_offset
     return lambda _segment, next_base: next_base is not None and next_base <= start
 
@@ -61,7 +62,7 @@ def _too_old(now: int, retention_ms: int) -> Condition:
     return lambda segment, _next_base: now - segment.largest_timestamp() > retention_ms
 
 
-def _find(log: PartitionLog, condition: Condition) -> _Found:
+def _find(log: LocalLog, condition: Condition) -> _Found:
     """An empty active segment stays."""
     segments, copied = log.segments, is_copied(log)
     for index, segment in enumerate(segments):
@@ -78,7 +79,7 @@ def _find(log: PartitionLog, condition: Condition) -> _Found:
     return _Found(len(segments), False)
 
 
-def _delete(log: PartitionLog, condition: Condition, reason: str) -> int:
+def _delete(log: LocalLog, condition: Condition, reason: str) -> int:
     count, active_waits = _find(log, condition)
     if active_waits or count == len(log.segments):
         log.roll()
@@ -90,8 +91,8 @@ def _delete(log: PartitionLog, condition: Condition, reason: str) -> int:
         "segments deleted", topic=log.topic, partition=log.partition, count=count, last=last.base_offset, reason=reason
     )
     if is_copied(log):
-        log.local_log_start_offset = max(log.local_log_start_offset, start)
+        log.move_local_start(start)
     else:
-        log.increment_log_start(start)
+        increment_start(log, start)
     log.drop(log.segments.take_first(count))
     return count

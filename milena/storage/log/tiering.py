@@ -7,78 +7,48 @@ record on this disk. Local segments go once they are copied, and only move the l
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import (
-    METADATA_TOPIC,
-    OFFSETS_TOPIC,
-    REMOTE_METADATA_TOPIC,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_TOPIC,
-    Offset,
-)
+from milena.protocol.types import Offset
 from milena.storage.files.names import SNAPSHOT, segment_file
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
 from milena.storage.log.guard import guarded
 from milena.storage.log.producer_files import ProducerFiles
 from milena.storage.log.replay import replay_producers
 from milena.storage.log.segment import Segment
-from milena.storage.log.truncation import start_over
+from milena.storage.log.truncation import increment_start, start_over
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.storage.state.producer_state import ProducerState
 
 if TYPE_CHECKING:
-    from milena.config.topic_config import TopicConfig
-    from milena.storage.log.context import LogContext
-    from milena.storage.log.partition_log import PartitionLog
-
-NEVER_TIERED: Final = frozenset(
-    {OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC, METADATA_TOPIC, REMOTE_METADATA_TOPIC}
-)
+    from milena.storage.log.local_log import LocalLog
 
 
-def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:
-    """Whether a part of this log may lie in the tier."""
-    return context.tiered and config.remote_storage_enable and not config.compacted and topic not in NEVER_TIERED
-
-
-def is_copied(log: PartitionLog) -> bool:
+def is_copied(log: LocalLog) -> bool:
     """Whether segments go on to the tier: then ``local.retention.*`` rules here, and ``retention.*`` there."""
     return log.remote_enabled and not log.config.remote_log_copy_disable
 
 
-def note_copied(log: PartitionLog, offset: Offset) -> None:
-    """A segment that ends with ``offset`` is in the tier."""
-    log.highest_offset_in_remote_storage = max(log.highest_offset_in_remote_storage, offset)
+@guarded
+def _increment_start(log: LocalLog, offset: Offset) -> bool:
+    return increment_start(log, offset)
 
 
-def set_copied(log: PartitionLog, offset: Offset) -> None:
-    """What is local is in the tier up to ``offset``, and may go. It moves back where the tier has lost some."""
-    log.highest_offset_in_remote_storage = offset
-
-
-def update_log_start(log: PartitionLog, offset: Offset) -> bool:
+def update_log_start(log: LocalLog, offset: Offset) -> bool:
     """The tier begins at ``offset``, or later; False where the log does so already, or is not tiered.
 
     Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
     """
-    return log.remote_enabled and log.increment_log_start(offset)
+    return log.remote_enabled and _increment_start(log, offset)
 
 
-def only_local(log: PartitionLog) -> list[Segment]:
+def only_local(log: LocalLog) -> list[Segment]:
     """The segments of which nothing is in the tier, the active one among them."""
     return [segment for segment in log.segments if segment.base_offset > log.highest_offset_in_remote_storage]
 
 
-def take_bounds(log: PartitionLog, other: PartitionLog) -> None:
-    """``log`` is a copy of ``other``'s local part."""
-    log.log_start_offset = min(log.log_start_offset, other.log_start_offset)
-    log.local_log_start_offset = max(log.local_log_start_offset, other.local_log_start_offset)
-    log.highest_offset_in_remote_storage = other.highest_offset_in_remote_storage
-
-
-def epochs_reach_start(log: PartitionLog) -> bool:
+def epochs_reach_start(log: LocalLog) -> bool:
     """Whether the leader epochs tell of the whole log. Where they do not, what is in the tier cannot be found, and a
     follower has to be told them anew: a crash came between ``start_in_tier``'s steps, or the file was lost."""
     earliest = log.epochs.earliest
@@ -89,7 +59,7 @@ def epochs_reach_start(log: PartitionLog) -> bool:
 
 @guarded
 def start_in_tier(
-    log: PartitionLog, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], snapshot: bytes
+    log: LocalLog, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], snapshot: bytes
 ) -> None:
     """Remove everything local: the log goes on at ``offset``, and what is before it, from ``log_start`` on, is in the
     tier (docs/kafka-semantics.md: Followers that begin in the tier). ``epochs`` are those of the whole log,
@@ -99,10 +69,10 @@ def start_in_tier(
     """
     decode_snapshot(snapshot)
     start_over(log, offset, log_start, epochs=epochs, producers=snapshot)
-    log.highest_offset_in_remote_storage = Offset(offset - 1)
+    log.set_copied(Offset(offset - 1))
 
 
-def start_like(log: PartitionLog, other: PartitionLog, offset: Offset) -> None:
+def start_like(log: LocalLog, other: LocalLog, offset: Offset) -> None:
     """The same for a copy of ``other``, whose local log begins at ``offset``. Raises KafkaError."""
     snapshot, epochs = _producers_at(other, offset), list(other.epochs.entries)
     try:
@@ -112,19 +82,19 @@ def start_like(log: PartitionLog, other: PartitionLog, offset: Offset) -> None:
 
 
 @guarded
-def _producers_at(log: PartitionLog, offset: Offset) -> bytes:
+def _producers_at(log: LocalLog, offset: Offset) -> bytes:
     return log.context.disk.read(snapshot_at(log, offset))
 
 
 @guarded
-def clear_local(log: PartitionLog) -> None:
+def clear_local(log: LocalLog) -> None:
     """Remove everything local: of the log only what is in the tier is left. Raises KafkaError."""
     end = log.log_end_offset
     if log.segments[0].base_offset < end:
         start_over(log, end, log.log_start_offset, epochs=list(log.epochs.entries))
 
 
-def snapshot_at(log: PartitionLog, offset: Offset) -> str:
+def snapshot_at(log: LocalLog, offset: Offset) -> str:
     """The path of the producers' snapshot at ``offset``, where a segment begins. One that was lost is made anew from
     the batches before it. Raises CorruptBatch, OSError."""
     path = f"{log.folder}/{segment_file(offset, SNAPSHOT)}"

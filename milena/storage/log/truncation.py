@@ -12,10 +12,10 @@ from milena.storage.log.segment import Segment
 from milena.storage.state.epoch_cache import EpochEntry
 
 if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.local_log import LocalLog
 
 
-def truncate_to(log: PartitionLog, offset: Offset) -> bool:
+def truncate_to(log: LocalLog, offset: Offset) -> bool:
     """Remove the batches that end in ``offset`` or later, so that what the leader sends from there can be appended.
 
     Raises ValueError below zero, CorruptBatch, OSError.
@@ -42,22 +42,19 @@ def truncate_to(log: PartitionLog, offset: Offset) -> bool:
         else:
             start_over(log, offset, None)
         return True
-    log.truncations += 1
+    log.begin_truncation()
     log.drop(log.segments.take_beyond(offset))
     offset = log.segments.active.truncate_to(offset)
-    log.log_end_offset = offset
-    log.log_start_offset = min(log.log_start_offset, offset)
-    log.local_log_start_offset = min(log.local_log_start_offset, offset)
-    _forget_copied(log, offset)
+    log.cut_to(offset)
     log.epochs.truncate_from_end(offset)
     log.save_epochs()
     _reload_producers(log)
-    _lower_bounds(log)
+    log.truncated()
     return True
 
 
 def start_over(
-    log: PartitionLog,
+    log: LocalLog,
     offset: Offset,
     log_start: Offset | None,
     *,
@@ -65,12 +62,15 @@ def start_over(
     producers: bytes | None = None,
 ) -> None:
     """Remove everything local; the log goes on at ``offset``. ``epochs`` and ``producers`` (a snapshot) are those of
-    what is in the tier before it: they are on the disk before the new segment is. Raises CorruptSnapshot, OSError.
+    what is in the tier before it: they are on the disk before the new segment is. Raises CorruptSnapshot, OSError, and
+    KafkaError OFFSET_OUT_OF_RANGE, changing nothing, for a ``log_start`` above ``offset``.
     """
-    log.truncations += 1
-    log.log_start_offset = offset if log_start is None else log_start
+    start = offset if log_start is None else log_start
+    if not 0 <= start <= offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log} cannot go on at {offset} and start at {start}")
+    log.begin_truncation()
     log.epochs.replace(epochs)
-    log.epochs.truncate_from_start(log.log_start_offset)
+    log.epochs.truncate_from_start(start)
     log.save_epochs()
     log.drop(log.segments.take_from(0))
     log.producers.clear()
@@ -80,16 +80,15 @@ def start_over(
         log.producer_files.load(log.folder, log.producers, upto=offset, log_start=offset)
     log.segments.add(Segment.create(log.context, log.folder, offset, log.config))
     log.folder_changed = True
-    log.log_end_offset = log.local_log_start_offset = offset
-    _forget_copied(log, offset)
-    _lower_bounds(log)
+    log.restart_at(offset, log_start=start)
+    log.truncated()
 
 
-def _before(log: PartitionLog, offset: Offset) -> list[EpochEntry]:
+def _before(log: LocalLog, offset: Offset) -> list[EpochEntry]:
     return [entry for entry in log.epochs.entries if entry.start < offset]
 
 
-def increment_start(log: PartitionLog, offset: Offset) -> bool:
+def increment_start(log: LocalLog, offset: Offset) -> bool:
     """Move the start of the log up to ``offset``; False where it is there already. Raises KafkaError, OSError."""
     if offset > log.high_watermark:
         raise KafkaError(
@@ -97,22 +96,15 @@ def increment_start(log: PartitionLog, offset: Offset) -> bool:
         )
     if offset <= log.log_start_offset:
         return False
-    move_start(log, offset)
-    return True
-
-
-def move_start(log: PartitionLog, offset: Offset) -> None:
-    """The records before ``offset`` are no longer part of the log. Raises OSError."""
-    log.log_start_offset = offset
-    log.local_log_start_offset = max(log.local_log_start_offset, offset)
-    log.recovery_point = max(log.recovery_point, offset)
+    log.move_start(offset)
     log.epochs.truncate_from_start(offset)
     log.save_epochs()
     log.producer_files.log_start_moved(offset)
     log.context.start_moved(log)
+    return True
 
 
-def _reload_producers(log: PartitionLog) -> None:
+def _reload_producers(log: LocalLog) -> None:
     """As of the new end: the newest snapshot before it, and the batches since."""
     log.producer_files.keep_within(log.folder, log.log_start_offset, log.log_end_offset)
     start = log.producer_files.load(log.folder, log.producers, upto=log.log_end_offset, log_start=log.log_start_offset)
@@ -120,16 +112,3 @@ def _reload_producers(log: PartitionLog) -> None:
     snapshot = log.producer_files.take(log.folder, log.producers, log.log_end_offset)
     if snapshot is not None:
         log.must_sync(snapshot)
-
-
-def _forget_copied(log: PartitionLog, offset: Offset) -> None:
-    """What comes at ``offset`` now may be another record than the one in the tier."""
-    log.highest_offset_in_remote_storage = min(log.highest_offset_in_remote_storage, Offset(offset - 1))
-
-
-def _lower_bounds(log: PartitionLog) -> None:
-    log.set_high_watermark(log.high_watermark)
-    if log.recovery_point > log.log_end_offset:
-        log.recovery_point = log.log_end_offset
-        log.recovery_point_lowered_by = log.truncations  # until a checkpoint of as many truncations is on the disk
-        log.context.truncated()

@@ -14,7 +14,6 @@ from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.storage.files.names import FolderKind, marked_folder, partition_folder
 from milena.storage.log.partition_log import PartitionLog
-from milena.storage.log.tiering import take_bounds
 from milena.storage.manager.log_dir import LogDir
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class FutureLogs:
         future.set_high_watermark(current.high_watermark)
         future.increment_log_start(current.log_start_offset)
         if current.remote_enabled:
-            take_bounds(future, current)
+            future.take_bounds(current)
         if future.recovery_point < current.recovery_point:
             future.flush()  # what was safe in the former folder must be safe here before that one goes
         key = (future.topic, future.partition)

@@ -242,11 +242,7 @@ class LogDir:
             },
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
         }
-        cut = tuple(
-            (log, log.truncations)
-            for log in logs.values()
-            if log.recovery_point_lowered_by > log.checkpointed_truncations
-        )
+        cut = tuple((log, log.truncations) for log in logs.values() if log.checkpoint_is_behind)
         changed = []
         for name, offsets in contents.items():
             data = encode_offsets(offsets)

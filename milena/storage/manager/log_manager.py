@@ -20,7 +20,7 @@ from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 from milena.storage.files.handle_cache import HandleCache
 from milena.storage.files.names import FolderKind, marked_folder
-from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, LogContext
+from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, Log, LogContext
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.manager.future_logs import FutureLogs
 from milena.storage.manager.log_dir import DirectoryError, LogDir
@@ -48,7 +48,7 @@ class LogManager:
         self._events: EventLog = events or get_logger("storage", node=config.node_id)
         self._failed = failed
         self._metadata_dir = config.metadata_log_dir
-        self._tiered: bool = config.get("remote.log.storage.system.enable")
+        self._tiered = config.get_bool("remote.log.storage.system.enable")
         self._upkeep = Upkeep(self, runtime, self._times)
         self.futures = FutureLogs(self, runtime)
         self.found_logs = False
@@ -73,7 +73,7 @@ class LogManager:
         context.failed = lambda error: self.take_offline(directory, error)
         return directory
 
-    def tell(self, *, start_moved: Callable[[PartitionLog], None], synced: Callable[[PartitionLog], None]) -> None:
+    def tell(self, *, start_moved: Callable[[Log], None], synced: Callable[[Log], None]) -> None:
         """Who hears of what becomes of logs (see ``LogContext``)."""
         for directory in self.dirs:
             directory.context.start_moved, directory.context.synced = start_moved, synced

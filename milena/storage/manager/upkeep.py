@@ -11,6 +11,7 @@ from milena.protocol.errors import KafkaError
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 from milena.storage.files.deletions import remove_paths
+from milena.storage.log.context import Log
 from milena.storage.log.flush import SYNCED_FIRST, FlushPlan, run_plans
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.manager.log_dir import LogDir
@@ -40,15 +41,17 @@ class UpkeepTimes:
     @classmethod
     def of(cls, config: NodeConfig) -> UpkeepTimes:
         """Under Kafka's keys. The three checkpoints are written together, as often as the most frequent of them."""
-        get = config.get
         return cls(
-            get("log.retention.check.interval.ms"),
-            get("log.flush.scheduler.interval.ms"),
-            min(get("log.flush.offset.checkpoint.interval.ms"), get("log.flush.start.offset.checkpoint.interval.ms")),
-            get("replica.high.watermark.checkpoint.interval.ms"),
-            get("producer.id.expiration.check.interval.ms"),
-            get("producer.id.expiration.ms"),
-            get("log.segment.delete.delay.ms"),
+            config.get_int("log.retention.check.interval.ms"),
+            config.get_int("log.flush.scheduler.interval.ms"),
+            min(
+                config.get_int("log.flush.offset.checkpoint.interval.ms"),
+                config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
+            ),
+            config.get_int("replica.high.watermark.checkpoint.interval.ms"),
+            config.get_int("producer.id.expiration.check.interval.ms"),
+            config.get_int("producer.id.expiration.ms"),
+            config.get_int("log.segment.delete.delay.ms"),
         )
 
 
@@ -70,9 +73,9 @@ class Upkeep:
         self._logs = logs
         self._runtime = runtime
         self._times = times
-        self._rolled: dict[PartitionLog, None] = {}
+        self._rolled: dict[Log, None] = {}
         self._wanted = asyncio.Event()
-        self._behind: dict[PartitionLog, None] = {}
+        self._behind: dict[Log, None] = {}
         self._sync_wanted = asyncio.Event()
         self._checkpoint_wanted = False
 
@@ -88,14 +91,14 @@ class Upkeep:
         if times.flush_ms < NEVER:
             tasks.spawn(self._every(times.flush_ms, self._flush_old), name="flush")
 
-    def flush_soon(self, log: PartitionLog) -> None:
+    def flush_soon(self, log: Log) -> None:
         """A log has rolled: what is before the new segment is synced in the background."""
         if log.topic in SYNCED_FIRST:
             return  # the next append has all of it synced; two plans at a time would share the work
         self._rolled[log] = None
         self._wanted.set()
 
-    def sync_soon(self, log: PartitionLog) -> None:
+    def sync_soon(self, log: Log) -> None:
         """Others wait until all of this log is synced. What comes while the disk works is synced together."""
         self._behind[log] = None
         self._sync_wanted.set()
@@ -105,17 +108,17 @@ class Upkeep:
         self._checkpoint_wanted = True
         self._wanted.set()
 
-    async def flush(self, logs: Sequence[PartitionLog], *, sealed_only: bool = False) -> None:
+    async def flush(self, logs: Sequence[Log], *, sealed_only: bool = False) -> None:
         """Sync logs, some at a time, as each holds its files open; waits in a worker. Where the disk fails, its
         directory goes offline."""
         for first in range(0, len(logs), SLICE):
             await self._flush_some(logs[first : first + SLICE], sealed_only=sealed_only)
 
-    async def _flush_some(self, logs: Sequence[PartitionLog], *, sealed_only: bool) -> None:
-        plans: list[tuple[PartitionLog, FlushPlan]] = []
+    async def _flush_some(self, logs: Sequence[Log], *, sealed_only: bool) -> None:
+        plans: list[tuple[Log, FlushPlan]] = []
         for log in logs:
             try:
-                plan = log.plan_flush(log.segments.active.base_offset if sealed_only else None)
+                plan = log.plan_flush(log.sealed_end if sealed_only else None)
             except KafkaError:
                 continue  # it is offline or deleted, and its owner knows
             if plan is not None:

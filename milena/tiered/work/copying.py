@@ -112,7 +112,7 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
     end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
     tier.given_up.prune(role.partition, cache)
     if end is not None:
-        tiering.set_copied(log, _still_there(cache, log, end.offset, tier.given_up.of(role.partition)))
+        log.set_copied(_still_there(cache, log, end.offset, tier.given_up.of(role.partition)))
     return True
 
 
@@ -254,7 +254,7 @@ async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepare
         role.copying.discard(metadata.id)
     meters.copied_bytes.add(metadata.size)
     if role.holds(log):
-        tiering.note_copied(log, metadata.end_offset)
+        log.note_copied(metadata.end_offset)
 
 
 async def _store(tier: Tier, prepared: Prepared) -> bytes | None:

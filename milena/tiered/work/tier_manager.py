@@ -16,7 +16,6 @@ from milena.node.metrics import Metrics
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import Offset
 from milena.runtime.tasks import Tasks
-from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.segments.segment_metadata import (
@@ -209,7 +208,7 @@ class RemoteLogManager:
         metadata = self.tier.metadata
         if metadata.is_ready(role.partition):
             self.tier.given_up.add(role.partition, [one.id for one in metadata.cache(role.partition).segments()])
-        tiering.set_copied(log, Offset(-1))
+        log.set_copied(Offset(-1))
         if leads:
             self._begin_with_local(role.replica, log)
             if self.role_of(role.replica) is not role:

@@ -36,7 +36,7 @@ from milena.runtime.files import RealDisk
 from milena.runtime.network import FileRange
 from milena.runtime.randomness import Randomness
 from milena.runtime.tasks import Tasks
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.loading import open_alone
 from tests.unit.broker.hand_clock import HandClock
 
 ME = NodeId(1)
@@ -229,7 +229,7 @@ class Bench:
         overrides = {key.replace("_", "."): str(value) for key, value in config.items()}
         meters = self.meters.of(topic.name)
         partition = Partition(topic.name, index, topic.id, self.purgatory, meters, self.replication)
-        partition.log = PartitionLog.open(
+        partition.log = open_alone(
             self.disk,
             self.clock,
             str(self.folder / f"{topic.name}-{index}"),

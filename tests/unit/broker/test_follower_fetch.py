@@ -327,7 +327,7 @@ def test_a_follower_that_asks_for_what_is_in_the_tier_is_told_so_with_the_bounds
     log = partition.online_log
     log.remote_enabled = True
     log.roll()
-    log.local_log_start_offset = log.log_end_offset
+    log.move_local_start(log.log_end_offset)
     log.drop(log.segments.take_first(1))
     ((_, _, (found,)),) = response(fetch(bench, 1)).topics
     assert found.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE

@@ -43,7 +43,7 @@ def in_tier(bench: Bench, *, copied: int) -> PartitionLog:
     """The log, as one of a tiered topic of which the offsets up to ``copied`` are in the tier."""
     log = bench.partitions.get("t", 0).online_log
     log.remote_enabled = True
-    log.highest_offset_in_remote_storage = Offset(copied)
+    log.set_copied(Offset(copied))
     return log
 
 
@@ -80,7 +80,7 @@ class TestListOffsets:
         self, log: Bench
     ) -> None:
         tiered = in_tier(log, copied=-1)
-        tiered.local_log_start_offset = Offset(1)
+        tiered.move_local_start(Offset(1))
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
         assert offsets(log, PENDING, replica=2) == [(0, -1, -1, -1)]
 
@@ -92,10 +92,10 @@ class TestListOffsets:
     def test_what_lies_beyond_the_last_record_that_may_be_read_is_not_told(self, log: Bench) -> None:
         tiered = in_tier(log, copied=2)
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, 2, -1, 1), (0, -1, -1, -1)]
-        tiered.high_watermark = Offset(2)
+        tiered.set_high_watermark(Offset(2))
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
         assert offsets(log, LATEST_TIERED, PENDING, replica=2) == [(0, 2, -1, 1), (0, -1, -1, -1)]
-        tiered.highest_offset_in_remote_storage = Offset(1)
+        tiered.set_copied(Offset(1))
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, 1, -1, 1), (0, -1, -1, -1)]
         assert offsets(log, PENDING, replica=2) == [(0, 2, -1, 1)]
 
@@ -129,7 +129,7 @@ class TestListOffsets:
 
     def test_a_leader_that_does_not_know_what_is_committed_says_so(self, log: Bench) -> None:
         partition = log.partitions.get("t", 0)
-        partition.online_log.high_watermark = partition.online_log.log_start_offset
+        partition.online_log.set_high_watermark(partition.online_log.log_start_offset)
         assert partition.leading is not None
         partition.leading.start_offset = partition.online_log.log_end_offset
         assert offsets(log, -1, 3000)[0][0] == ErrorCode.OFFSET_NOT_AVAILABLE

@@ -185,7 +185,7 @@ def test_brokers_have_a_tier_and_three_replicas_of_its_metadata_at_most(
     write_properties(settings, broker, controller)
     config = NodeConfig(from_properties(Path(broker.properties).read_bytes(), "file"))
     found = {f"rsm.config.{key}": value for key, value in config.under("rsm.config.").items()}
-    found["remote.log.storage.manager.class.name"] = config.get("remote.log.storage.manager.class.name")
+    found["remote.log.storage.manager.class.name"] = config.get_str("remote.log.storage.manager.class.name")
     assert found == {key: value.format(folder=tmp_path) for key, value in keys.items()}
     assert MetadataTopicSettings.of(config.under("rlmm.config.")).replication_factor == int(copies)
     told = NodeConfig(from_properties(Path(controller.properties).read_bytes(), "file"))

@@ -37,6 +37,7 @@ from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
 from milena.protocol.schemas.registry import Role
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, NodeId, Offset
 from milena.runtime.context import Runtime
+from milena.storage.log.loading import open_alone
 from milena.storage.log.partition_log import PartitionLog
 from tests.unit.node.peers import PACKAGE, Endpoint
 
@@ -244,7 +245,7 @@ def follow(
     config = TopicConfig.effective(NodeConfig.of(), {})
     snapshots = SnapshotStore(runtime.disk, FOLDER)
     snapshots.open()
-    log = PartitionLog.open(runtime.disk, runtime.clock, FOLDER, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
+    log = open_alone(runtime.disk, runtime.clock, FOLDER, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
     loader = MetadataLoader(log, snapshots, runtime.contained)
     keeper = SnapshotKeeper(runtime, loader, log, snapshots, policy or SnapshotPolicy(), node_id=1)
     options = ObserverOptions(

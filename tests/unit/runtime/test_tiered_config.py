@@ -51,7 +51,7 @@ def test_the_keys_of_plug_ins_are_free_under_any_prefix() -> None:
     }
     node = NodeConfig(plain(keys))
     assert node.warnings == ()
-    assert node.under(node.get("remote.log.storage.manager.impl.prefix")) == {"dir": "/tier"}
+    assert node.under(node.get_str("remote.log.storage.manager.impl.prefix")) == {"dir": "/tier"}
     assert node.under("rlmm.config.") == {"remote.log.metadata.topic.num.partitions": "5"}
     with pytest.raises(ConfigError, match=r"unknown configuration key 'tier\.dir'"):
         NodeConfig(plain({name: text for name, text in keys.items() if "impl" not in name}))

@@ -1,12 +1,10 @@
-"""The configuration of a topic, and what DescribeConfigs says of topics and brokers."""
+"""The configuration of a topic."""
 
 from __future__ import annotations
 
 import pytest
 
-from milena.config.describe import Described, Source, describe_broker, describe_topic
 from milena.config.node_config import NodeConfig
-from milena.config.sources import plain
 from milena.config.topic_config import TopicConfig, validate_topic_config
 from milena.config.values import MAX_LONG, ConfigError
 
@@ -63,60 +61,3 @@ def test_a_topic_is_refused_with_kafkas_words(overrides: dict[str, str | None], 
 
 def test_a_topic_may_be_compacted_and_deleted() -> None:
     validate_topic_config(NodeConfig.of(), {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
-
-
-def one(described: list[Described], name: str) -> tuple[str | None, Source, list[tuple[str, str | None, int]]]:
-    found = next(each for each in described if each.name == name)
-    return found.value, found.source, [(each.name, each.value, each.source) for each in found.synonyms]
-
-
-def test_a_topics_key_shows_where_its_value_comes_from() -> None:
-    node = NodeConfig.of(log_segment_bytes=2_000_000, log_retention_hours=2).with_dynamic(
-        default={"message.max.bytes": "7"}, broker={"message.max.bytes": "8"}
-    )
-    described = describe_topic(node, {"segment.bytes": "3000000"})
-    assert one(described, "segment.bytes") == (
-        "3000000",
-        Source.TOPIC,
-        [
-            ("segment.bytes", "3000000", Source.TOPIC),
-            ("log.segment.bytes", "2000000", Source.STATIC_BROKER),
-            ("log.segment.bytes", "1073741824", Source.DEFAULT),
-        ],
-    )
-    assert one(described, "max.message.bytes") == (
-        "8",
-        Source.DYNAMIC_BROKER,
-        [
-            ("message.max.bytes", "8", Source.DYNAMIC_BROKER),
-            ("message.max.bytes", "7", Source.DYNAMIC_DEFAULT_BROKER),
-            ("message.max.bytes", "1048588", Source.DEFAULT),
-        ],
-    )
-    assert one(described, "retention.ms") == ("7200000", Source.DEFAULT, [])
-    assert "internal.segment.bytes" not in {each.name for each in described}
-
-
-def test_a_brokers_keys_with_what_it_does_not_know() -> None:
-    node = NodeConfig(plain({**NodeConfig.of(log_retention_ms=5).originals, "ssl.key.password": "secret"}))
-    described = describe_broker(node)
-    assert one(described, "log.retention.ms") == (
-        "5",
-        Source.STATIC_BROKER,
-        [("log.retention.ms", "5", Source.STATIC_BROKER), ("log.retention.hours", "168", Source.DEFAULT)],
-    )
-    unknown = next(each for each in described if each.name == "ssl.key.password")
-    assert (unknown.value, unknown.sensitive, unknown.read_only) == (None, True, True)
-    modes = {each.name: each.read_only for each in described}
-    assert (modes["node.id"], modes["log.retention.ms"], modes["num.io.threads"]) == (True, False, False)
-    assert "unstable.api.versions.enable" not in modes
-
-
-def test_the_dynamic_defaults_of_all_brokers_alone() -> None:
-    node = NodeConfig.of().with_dynamic(default={"message.max.bytes": "7"}, broker={"log.retention.ms": "1"})
-    [described] = describe_broker(node, default_only=True)
-    assert (described.name, described.value, described.source) == (
-        "message.max.bytes",
-        "7",
-        Source.DYNAMIC_DEFAULT_BROKER,
-    )

@@ -140,9 +140,11 @@ def marker(producer: tuple[int, int], *, commit: bool, timestamp: int = START_MS
 
 
 def append(
-    log: PartitionLog, *values: bytes, epoch: int = 0, origin: Origin = Origin.CLIENT, **batch: Any
+    log: PartitionLog, *values: bytes, epoch: int | None = None, origin: Origin = Origin.CLIENT, **batch: Any
 ) -> AppendInfo:
+    """Append a batch in ``epoch``, else in the latest one that the log knows."""
     data = batch_of(*values, **batch)
+    epoch = log.epochs.latest or 0 if epoch is None else epoch
     return log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch), origin=origin)
 
 

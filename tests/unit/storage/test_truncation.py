@@ -191,10 +191,10 @@ def test_the_recovery_point_is_never_before_the_start(tmp_path: Path, flushed: b
 def test_a_start_that_moves_is_told_once(tmp_path: Path) -> None:
     folder, log = filled(tmp_path)
     told = []
-    folder.context.start_moved = lambda moved: told.append(moved.log_start_offset)
+    folder.context.start_moved = lambda moved: told.append((moved.topic, log.log_start_offset))
     log.set_high_watermark(Offset(20))
     assert [log.increment_log_start(Offset(offset)) for offset in (12, 12)] == [True, False]
-    assert told == [12]
+    assert told == [("topic", 12)]
 
 
 def test_a_flush_that_a_cut_overtook_does_not_count(tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ async def carry(
 
 def lose_local(log: PartitionLog) -> None:
     """All closed segments leave the disk."""
-    log.local_log_start_offset = log.segments.active.base_offset
+    log.set_high_watermark(max(log.high_watermark, log.sealed_end))
+    log.move_local_start(log.sealed_end)
     log.drop(log.segments.take_first(len(log.segments) - 1))
 
 
@@ -180,7 +181,7 @@ def test_a_time_is_looked_for_behind_a_segment_that_has_it_only_before_the_log_s
         await carry(bench, log)
         lose_local(log)
         log.increment_log_start(Offset(1))
-        log.local_log_start_offset = Offset(4)
+        log.move_local_start(Offset(4))
         found = await first_at_or_after(reader, PARTITION, log, 3000)
         assert found is not None
         assert (found.offset, found.timestamp) == (3, 4000)
@@ -294,7 +295,7 @@ def test_holes_are_passed_over() -> None:
         await carry(bench, holed)
         log.epochs.truncate_from_end(Offset(0))
         log.epochs.assign(LeaderEpoch(0), Offset(0))
-        log.local_log_start_offset = Offset(5)
+        log.move_local_start(Offset(5))
         assert served(await reader.read(PARTITION, log, wanted(2))) == [(4, b"4")]
         assert served(await reader.read(PARTITION, log, wanted(1))) == [(1, b"1")]
 

@@ -55,7 +55,7 @@ def test_the_first_record_of_a_time_is_found_in_the_tier(
             assert (found and (found.offset, found.timestamp)) == by_looking_at_all(times, wanted, 0)
         start = 0 if data is None else data.draw(st.integers(0, len(times)))
         log.increment_log_start(Offset(start))
-        log.local_log_start_offset = log.log_end_offset
+        log.move_local_start(log.log_end_offset)
         for wanted in range(14):
             found = await first_at_or_after(reader, PARTITION, log, wanted)
             assert (found and (found.offset, found.timestamp)) == by_looking_at_all(times, wanted, start)

@@ -176,7 +176,7 @@ def test_a_tier_that_is_switched_off_is_erased_by_the_leader_alone(leads: bool) 
         bench.write(2)
         manager.take_up(bench.replica)
         await asyncio.sleep(1)
-        bench.log.local_log_start_offset = Offset(2)
+        bench.log.move_local_start(Offset(2))
         if not leads:
             bench.replica.is_leader = False
             manager.take_up(bench.replica)

@@ -221,7 +221,8 @@ def test_a_cut_that_leaves_only_the_tier_begins_there_anew(bench: Bench, cut: tu
     log.roll()
     log.append_as_follower(records(4, 2, 1))
     log.append_as_follower(records(6, 2, EPOCH))
-    log.local_log_start_offset = Offset(4)
+    log.set_high_watermark(Offset(4))
+    log.move_local_start(Offset(4))
     log.drop(log.segments.take_first(1))
     assert one.take_epoch_end(EPOCH, 0, *cut) is event
     assert (log.log_start_offset, log.log_end_offset) == (0, cut[1])

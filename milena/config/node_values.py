@@ -1,0 +1,145 @@
+"""The values of one node's configuration, and what follows from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final, Self, TypeVar
+
+from milena.config.broker_config import DYNAMIC_KEYS, defaults, parse_settings, require
+from milena.config.definitions import Mode
+from milena.config.listeners import Endpoint, Listeners, ip_overrides
+from milena.config.sources import Settings
+from milena.config.validators import split_address
+from milena.config.values import ConfigError, Value
+
+T = TypeVar("T")
+BROKER: Final = "broker"
+CONTROLLER: Final = "controller"
+
+
+class NodeValues:
+    """Values under Kafka's names. Never changes: ``with_dynamic`` makes another one.
+
+    ``NodeConfig`` has these, and they agree with each other.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises ConfigError, naming source and key, for values that Kafka would refuse."""
+        self.originals: Mapping[str, str] = {name: setting.value for name, setting in settings.items()}
+        """What was set, as text, with the keys that have no effect."""
+        static, warnings = parse_settings(settings)
+        require(static)
+        self.warnings = tuple(warnings)
+        """To be logged once."""
+        self.static: Mapping[str, Value] = static
+        self.dynamic_broker: Mapping[str, str] = {}
+        self.dynamic_default: Mapping[str, str] = {}
+        self._values: dict[str, Value] = defaults() | static
+        self._derive(Listeners.of(self._values, explicit_map="listener.security.protocol.map" in static))
+
+    def _derive(self, listeners: Listeners) -> None:
+        self.node_id = self.get_int("node.id")
+        self.roles = frozenset(self.get_list("process.roles"))
+        self.is_broker = BROKER in self.roles
+        self.is_controller = CONTROLLER in self.roles
+        self.listeners: tuple[Endpoint, ...] = listeners.all
+        """All that this node listens on, brokers' and controllers'."""
+        self.broker_listeners: tuple[Endpoint, ...] = listeners.broker
+        self.controller_listeners: tuple[Endpoint, ...] = listeners.controller
+        self.advertised_listeners: tuple[Endpoint, ...] = listeners.advertised_broker
+        """A broker's. An empty host stands for the machine's own name."""
+        self.advertised_controller_listeners: tuple[Endpoint, ...] = listeners.advertised_controller
+        self.security_protocols: Mapping[str, str] = listeners.protocols
+        self.inter_broker_listener: str = listeners.inter_broker
+        self.controller_listener_names: tuple[str, ...] = listeners.controller_names
+        self.quorum_voters: dict[int, tuple[str, int]] = {
+            int(voter.partition("@")[0]): _address(voter.partition("@")[2])
+            for voter in self.get_list("controller.quorum.voters")
+        }
+        """Node id to (host, port)."""
+        self.quorum_bootstrap: list[tuple[str, int]] = [
+            _address(entry) for entry in self.get_list("controller.quorum.bootstrap.servers")
+        ]
+        self.max_connections_overrides = ip_overrides(self.get_str("max.connections.per.ip.overrides"))
+        """Host to its most connections, instead of ``max.connections.per.ip``."""
+        self.log_dirs = tuple(
+            os.path.abspath(folder) for folder in self.get_list("log.dirs") or self.get_list("log.dir")
+        )
+        self.metadata_log_dir = os.path.abspath(self.get_str_or_none("metadata.log.dir") or self.log_dirs[0])
+
+    @property
+    def controller_addresses(self) -> list[tuple[str, int]]:
+        """Where controllers may be: (host, port) of the voters, then the bootstrap servers of the quorum."""
+        return list(dict.fromkeys([*self.quorum_voters.values(), *self.quorum_bootstrap]))
+
+    def get(self, key: str) -> Value:
+        """The value of a supported key: dynamic, else as set, else Kafka's default. Raises KeyError for others.
+
+        The methods below raise TypeError too, if the value is of another type.
+        """
+        return self._values[key]
+
+    def get_int(self, key: str) -> int:
+        """Of a key of type INT, LONG or SHORT."""
+        return self._of_type(key, int)
+
+    def get_int_or_none(self, key: str) -> int | None:
+        """Of such a key without default, None if it is not set."""
+        return None if self._values[key] is None else self.get_int(key)
+
+    def get_bool(self, key: str) -> bool:
+        return self._of_type(key, bool)
+
+    def get_str(self, key: str) -> str:
+        """Of a key of type STRING, CLASS or PASSWORD."""
+        return self._of_type(key, str)
+
+    def get_str_or_none(self, key: str) -> str | None:
+        """Of such a key without default, None if it is not set."""
+        return None if self._values[key] is None else self.get_str(key)
+
+    def get_list(self, key: str) -> tuple[str, ...]:
+        """Of a key of type LIST; empty if it is not set."""
+        return () if self._values[key] is None else self._of_type(key, tuple)
+
+    def _of_type(self, key: str, kind: type[T]) -> T:
+        value = self._values[key]
+        if not isinstance(value, kind):
+            raise TypeError(f"{key} is {value!r}, no {kind.__name__}")
+        return value
+
+    def under(self, prefix: str) -> dict[str, str]:
+        """What was set under keys that begin with ``prefix``, without it: the configuration of a plug-in."""
+        return {name.removeprefix(prefix): text for name, text in self.originals.items() if name.startswith(prefix)}
+
+    def with_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> Self:
+        """This configuration under the cluster-wide (``default``) and this broker's own dynamic ones.
+
+        What cannot be used is left out, as Kafka does; the controller has checked it before.
+        """
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed.dynamic_default = dict(default)
+        changed.dynamic_broker = dict(broker)
+        changed._values = defaults() | dict(self.static) | _usable(default) | _usable(broker)
+        return changed
+
+
+def _usable(overrides: Mapping[str, str]) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for name, text in overrides.items():
+        key = DYNAMIC_KEYS.get(name)
+        if key is None or key.mode is Mode.READ_ONLY:
+            continue
+        try:
+            values[name] = key.parse(text)
+        except ConfigError:
+            continue
+    return values
+
+
+def _address(text: str) -> tuple[str, int]:
+    address = split_address(text)
+    assert address is not None, text
+    return address

@@ -1,0 +1,298 @@
+"""What a log consists of, and the offsets that bound it: the one owner of what append, truncation, retention and
+tiering change.
+
+::
+
+    0 <= log start <= local log start <= high watermark <= log end,   recovery point <= log end
+
+The bounds change by the methods of ``LogState`` alone. Each of
+them checks what it is about to write; a broken invariant is an error of ours, and ends the log (``BrokenInvariant``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    REMOTE_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_TOPIC,
+    LeaderEpoch,
+    Offset,
+)
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from milena.config.topic_config import TopicConfig
+    from milena.storage.log.context import LogContext
+    from milena.storage.log.producer_files import ProducerFiles
+    from milena.storage.log.segments import Segments
+    from milena.storage.state.epoch_cache import LeaderEpochCache
+    from milena.storage.state.producer_state import ProducerState
+
+NEVER_TIERED: Final = frozenset(
+    {OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC, METADATA_TOPIC, REMOTE_METADATA_TOPIC}
+)
+
+
+def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:
+    """Whether a part of this log may lie in the tier."""
+    return context.tiered and config.remote_storage_enable and not config.compacted and topic not in NEVER_TIERED
+
+
+class BrokenInvariant(KafkaError):
+    """A change would have broken an invariant of the log (KAFKA_STORAGE_ERROR). It was not made, and the log refuses
+    everything from then on."""
+
+
+class LogState:
+    """The parts of one log and its bounds. Methods that change these raise BrokenInvariant, and change nothing then."""
+
+    __slots__ = (
+        "_high_watermark",
+        "_highest_copied",
+        "_local_start",
+        "_log_end",
+        "_log_start",
+        "_recovery_point",
+        "_recovery_point_lowered_by",
+        "_truncations",
+        "_unsynced",
+        "checkpointed_truncations",
+        "config",
+        "context",
+        "epochs",
+        "folder",
+        "folder_changed",
+        "last_flush_ms",
+        "partition",
+        "producer_files",
+        "producers",
+        "remote_enabled",
+        "retired",
+        "segments",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        context: LogContext,
+        folder: str,
+        topic: str,
+        partition: int,
+        topic_id: UUID | None,
+        config: TopicConfig,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        producer_files: ProducerFiles,
+        *,
+        log_start: Offset,
+        log_end: Offset,
+        recovery_point: Offset,
+    ) -> None:
+        self.context = context
+        self.folder = folder
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.producer_files = producer_files
+        self._log_start = log_start
+        self._local_start = max(log_start, segments[0].base_offset)
+        self._log_end = log_end
+        self._high_watermark = self._local_start
+        self._recovery_point = max(recovery_point, log_start)
+        self._highest_copied = Offset(-1)
+        self._truncations = 0
+        self._recovery_point_lowered_by = self.checkpointed_truncations = 0
+        self.last_flush_ms = context.clock.time_ms()
+        self.retired = False
+        """It refuses everything: it was deleted, or one of its invariants was broken."""
+        self.folder_changed = False
+        self._unsynced: set[str] | None = None
+        self.remote_enabled = may_be_tiered(context, topic, config)
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.partition} {self._log_start}..{self._log_end}>"
+
+    # The bounds
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The first offset that may be read, from this disk or from the tier."""
+        return self._log_start
+
+    @property
+    def local_log_start_offset(self) -> Offset:
+        """The first offset on this disk."""
+        return self._local_start
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset of the next record."""
+        return self._log_end
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The offset after the last record that is committed."""
+        return self._high_watermark
+
+    @property
+    def recovery_point(self) -> Offset:
+        """What is before it is synced."""
+        return self._recovery_point
+
+    @property
+    def unflushed(self) -> int:
+        """The number of offsets that are not synced."""
+        return self._log_end - self._recovery_point
+
+    @property
+    def highest_offset_in_remote_storage(self) -> Offset:
+        """The last offset of this log that is in the tier, -1 for none. A follower's may lie beyond its log end."""
+        return self._highest_copied
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was cut at its end since it was opened."""
+        return self._truncations
+
+    @property
+    def checkpoint_is_behind(self) -> bool:
+        """The log was cut below its recovery point, and the checkpoint on the disk does not tell of that yet."""
+        return self._recovery_point_lowered_by > self.checkpointed_truncations
+
+    def appended(self, end: Offset) -> None:
+        """Records up to ``end`` (exclusive) were written."""
+        if end <= self._log_end:
+            raise self._broken("an append must move the log end", log_end=end)
+        self._log_end = end
+
+    def raise_high_watermark(self, offset: Offset) -> None:
+        """A leader's: what all of its ISR has. It never falls and never passes the log end, as in Kafka's
+        ``maybeIncrementHighWatermark``."""
+        if not self._high_watermark <= offset <= self._log_end:
+            raise self._broken("the high watermark rises up to the log end", high_watermark=offset)
+        self._high_watermark = offset
+        self.producers.replicated_to(offset)
+
+    def set_high_watermark(self, offset: Offset) -> None:
+        """What a checkpoint or another replica says, as far as it lies within the local log, as in Kafka's
+        ``updateHighWatermark``: both may tell of records that this log lacks. It may fall."""
+        bounded = min(max(offset, self._local_start), self._log_end)
+        self._high_watermark = bounded
+        self.producers.replicated_to(bounded)
+
+    def move_start(self, offset: Offset) -> None:
+        """The records before ``offset`` are no longer part of the log."""
+        if offset < self._log_start:
+            raise self._broken("the log start never falls but by truncation", log_start=offset)
+        self._set_bounds(offset, max(self._local_start, offset), self._log_end, self._high_watermark)
+        self._recovery_point = max(self._recovery_point, offset)
+
+    def move_local_start(self, offset: Offset) -> None:
+        """What is before ``offset`` leaves this disk: it is in the tier. Does nothing if the local log starts later."""
+        if offset > self._local_start:
+            self._set_bounds(self._log_start, offset, self._log_end, self._high_watermark)
+
+    def take_bounds(self, other: LogState) -> None:
+        """This log is a copy of ``other``'s local part."""
+        start, local = min(self._log_start, other._log_start), max(self._local_start, other._local_start)
+        self._set_bounds(start, local, self._log_end, self._high_watermark)
+        self._highest_copied = other._highest_copied
+
+    def begin_truncation(self) -> None:
+        """From here on a flush that is under way counts for nothing."""
+        self._truncations += 1
+
+    def cut_to(self, end: Offset) -> None:
+        """The records from ``end`` on are gone; one that is written there may be another than the one in the tier."""
+        if end > self._log_end:
+            raise self._broken("truncation never raises the log end", log_end=end)
+        start, local = min(self._log_start, end), min(self._local_start, end)
+        self._set_bounds(start, local, end, max(local, min(self._high_watermark, end)))
+        self._highest_copied = min(self._highest_copied, Offset(end - 1))
+
+    def restart_at(self, offset: Offset, *, log_start: Offset) -> None:
+        """Nothing is left on this disk, and the next record gets ``offset``; the log starts at ``log_start``."""
+        self._set_bounds(log_start, offset, offset, offset)
+        self._highest_copied = min(self._highest_copied, Offset(offset - 1))
+
+    def truncated(self) -> None:
+        """The cut is complete: producers and the recovery point follow it."""
+        self.producers.replicated_to(self._high_watermark)
+        if self._recovery_point > self._log_end:
+            self._recovery_point = self._log_end
+            self._recovery_point_lowered_by = self._truncations  # until a checkpoint of as many truncations is on disk
+            self.context.truncated()
+
+    def note_copied(self, offset: Offset) -> None:
+        """A segment that ends with ``offset`` is in the tier."""
+        self._highest_copied = max(self._highest_copied, offset)
+
+    def set_copied(self, offset: Offset) -> None:
+        """What is local is in the tier up to ``offset``, and may go. It moves back if the tier has lost some."""
+        self._highest_copied = offset
+
+    def _set_bounds(self, start: Offset, local: Offset, end: Offset, high_watermark: Offset) -> None:
+        if not 0 <= start <= local <= high_watermark <= end:
+            raise self._broken(
+                "log start <= local log start <= high watermark <= log end",
+                log_start=start,
+                local_log_start=local,
+                high_watermark=high_watermark,
+                log_end=end,
+            )
+        if self.segments.active.base_offset > end:
+            raise self._broken("no segment begins after the log end", log_end=end)
+        self._log_start, self._local_start, self._log_end, self._high_watermark = start, local, end, high_watermark
+
+    def _broken(self, invariant: str, **wanted: int) -> BrokenInvariant:
+        """The error for a change to the bounds ``wanted``. It ends this log: it is offline from here on."""
+        self.retired = True
+        latest = self.epochs.latest_entry
+        numbers = {
+            "log_start": self._log_start,
+            "local_log_start": self._local_start,
+            "high_watermark": self._high_watermark,
+            "log_end": self._log_end,
+            "recovery_point": self._recovery_point,
+            "highest_copied": self._highest_copied,
+            "truncations": self._truncations,
+            "segments": len(self.segments),
+            "active_segment": self.segments.active.base_offset if len(self.segments) else None,
+            "latest_epoch": latest.epoch if latest is not None else None,
+            "latest_epoch_start": latest.start if latest is not None else None,
+        }
+        self.context.events.error(
+            "log is offline, an invariant would be broken",
+            topic=self.topic,
+            partition=self.partition,
+            folder=self.folder,
+            invariant=invariant,
+            **numbers,
+            **{f"wanted_{name}": value for name, value in wanted.items()},
+        )
+        change = ", ".join(f"{name} {value}" for name, value in wanted.items())
+        return BrokenInvariant(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}, but {change} ({numbers})")
+
+    def begin_epoch(self, epoch: LeaderEpoch, start: Offset, *, leads: bool) -> None:
+        """The batch that is written at ``start`` next is the first of ``epoch``. The caller saves the epochs.
+
+        A leader never writes in an epoch before one that it knows. A follower takes what its leader has, as in Kafka:
+        the later epochs go.
+        """
+        epochs = self.epochs
+        if leads and epochs.latest is not None and epoch < epochs.latest:
+            raise self._broken("leader epochs rise with the offsets", epoch=epoch, start=start)
+        epochs.truncate_from_end(start)  # a follower that began in the tier may know epochs beyond its end
+        epochs.assign(epoch, start)

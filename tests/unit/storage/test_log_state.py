@@ -1,0 +1,118 @@
+"""The bounds of a log keep their order; what would break it ends that log and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log.flush import FlushPlan
+from milena.storage.log.log_state import BrokenInvariant
+from milena.storage.log.partition_log import PartitionLog
+from tests.unit.storage.logs import LogFolder, append, values_of
+
+Change = Callable[[PartitionLog], object]
+
+
+def filled(path: Path) -> tuple[LogFolder, PartitionLog]:
+    """Offsets 2 to 9 in epoch 1, committed up to 8."""
+    folder = LogFolder(path)
+    log = folder.open()
+    for number in range(10):
+        append(log, str(number).encode(), epoch=1)
+    log.set_high_watermark(Offset(8))
+    log.increment_log_start(Offset(2))
+    return folder, log
+
+
+def bounds(log: PartitionLog) -> tuple[int, ...]:
+    """Log start, local log start, high watermark, log end, recovery point."""
+    return (
+        log.log_start_offset,
+        log.local_log_start_offset,
+        log.high_watermark,
+        log.log_end_offset,
+        log.recovery_point,
+    )
+
+
+BREAKING: dict[str, Change] = {
+    "the log end falls by an append": lambda log: log.appended(Offset(10)),
+    "the log end rises by a truncation": lambda log: log.cut_to(Offset(11)),
+    "a leader's high watermark falls": lambda log: log.raise_high_watermark(Offset(7)),
+    "a leader's high watermark passes the log end": lambda log: log.raise_high_watermark(Offset(11)),
+    "the log start falls": lambda log: log.move_start(Offset(1)),
+    "the log start passes the high watermark": lambda log: log.move_start(Offset(9)),
+    "the local log start passes the high watermark": lambda log: log.move_local_start(Offset(9)),
+    "a log restarts before it starts": lambda log: log.restart_at(Offset(4), log_start=Offset(5)),
+    "a log restarts below zero": lambda log: log.restart_at(Offset(4), log_start=Offset(-1)),
+    "an epoch begins beyond the log end": lambda log: log.assign_epoch(LeaderEpoch(2), Offset(11)),
+    "an epoch begins before the log": lambda log: log.assign_epoch(LeaderEpoch(2), Offset(1)),
+    "a leader writes in a former epoch": lambda log: append(log, b"x", epoch=0),
+    "the recovery point passes the log end": lambda log: log.flushed(
+        FlushPlan(log.context.disk, Offset(11), 0, (), (), ())
+    ),
+}
+
+
+@pytest.mark.parametrize("change", BREAKING.values(), ids=BREAKING)
+def test_a_change_that_would_break_an_invariant_is_not_made_and_ends_the_log(tmp_path: Path, change: Change) -> None:
+    folder, log = filled(tmp_path)
+    before, epochs = bounds(log), list(log.epochs.entries)
+    with pytest.raises(BrokenInvariant) as broken:
+        change(log)
+    assert broken.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (bounds(log), list(log.epochs.entries)) == (before, epochs)
+    with pytest.raises(KafkaError, match="is offline"):
+        append(log, b"x", epoch=1)
+    with pytest.raises(KafkaError, match="is offline"):
+        values_of(log, 2)
+    assert not folder.context.offline, "the other logs of the directory go on"
+
+
+def test_the_log_line_of_a_broken_invariant_has_all_numbers(tmp_path: Path) -> None:
+    folder, log = filled(tmp_path)
+    with pytest.raises(BrokenInvariant):
+        log.raise_high_watermark(Offset(11))
+    (told,) = folder.events.named("log is offline, an invariant would be broken")
+    assert told == {
+        "topic": "topic",
+        "partition": 0,
+        "folder": log.folder,
+        "invariant": "the high watermark rises up to the log end",
+        "log_start": 2,
+        "local_log_start": 2,
+        "high_watermark": 8,
+        "log_end": 10,
+        "recovery_point": 2,
+        "highest_copied": -1,
+        "truncations": 0,
+        "segments": 1,
+        "active_segment": 0,
+        "latest_epoch": 1,
+        "latest_epoch_start": 2,
+        "wanted_high_watermark": 11,
+    }
+
+
+@pytest.mark.parametrize(("told", "taken"), [(0, 2), (5, 5), (10, 10), (11, 10)])
+def test_what_others_say_of_the_high_watermark_is_bounded_by_the_local_log(
+    tmp_path: Path, told: int, taken: int
+) -> None:
+    _, log = filled(tmp_path)
+    log.set_high_watermark(Offset(told))
+    assert log.high_watermark == taken
+
+
+def test_a_log_that_cannot_start_where_it_is_told_is_left_alone(tmp_path: Path) -> None:
+    """The bounds come from another replica: that is its error, not this log's."""
+    _, log = filled(tmp_path)
+    before = bounds(log)
+    with pytest.raises(KafkaError) as refused:
+        log.truncate_fully_and_start_at(Offset(4), log_start=Offset(5))
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert bounds(log) == before
+    assert values_of(log, 2)[0] == b"2"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from milena.controller.commands.brokers import Registration
 from milena.controller.commands.heartbeats import expire_one, fence_gone
@@ -19,7 +19,7 @@ from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.api import Caller
 from milena.node.metadata.image import BrokerImage
-from milena.protocol.metadata_records import ConfigRecord
+from milena.protocol.metadata_records import ConfigRecord, MetadataRecord
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Background:
         if self._watch is not None and former is not None and self._watch.succeeds(request, host):
             self._state.sessions.end(former.id, former.epoch)
 
-    def configs_changed(self, records: Sequence[Any]) -> None:
+    def configs_changed(self, records: Sequence[MetadataRecord]) -> None:
         """Changes of configurations were written: they may allow elections that nobody could win before."""
         if self._state.index.leaderless_count and any(
             isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTIONS for record in records

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from milena.broker.replica.description import describe
 from milena.node.metadata.image_digest import image_digest
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import Offset
 
 if TYPE_CHECKING:
-    from milena.broker.replica.partition import Partition
     from milena.broker.server import Broker
     from milena.storage.log.partition_log import PartitionLog
 
@@ -40,22 +40,7 @@ class BrokerVerbs:
     def describe_partition(self, topic: str, partition: int) -> dict[str, Any]:
         """topic, partition: the replica here: role, ISR, bounds, leader epochs, followers or fetcher"""
         found = self._broker.partitions.get(topic, partition)
-        described = {
-            "role": _role(found),
-            "leader": found.leader,
-            "leader_epoch": found.leader_epoch,
-            "partition_epoch": found.partition_epoch,
-            "isr": list(found.isr),
-            "maximal_isr": list(found.maximal_isr),
-            "isr_state": None,
-            "replicas": {},
-            "fetcher": self._broker.fetchers.describe_partition(topic, partition),
-        }
-        if found.leading is not None:
-            described |= found.leading.describe()
-        if found.log is not None:
-            described |= _bounds(found.log)
-        return described
+        return describe(found) | {"fetcher": self._broker.fetchers.describe_partition(topic, partition)}
 
     def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[Any]]:
         """topic, partition, from=0, max=1000: [offset, value, leader epoch] of the records in the log here"""
@@ -116,27 +101,9 @@ class BrokerVerbs:
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
 
 
-def _role(partition: Partition) -> str:
-    if partition.log is None:
-        return "offline"
-    return "leader" if partition.is_leader else "follower"
-
-
 def _bounds_in_tier(log: PartitionLog) -> dict[str, int]:
     return {
         "log_start_offset": log.log_start_offset,
         "local_log_start_offset": log.local_log_start_offset,
         "highest_offset_in_remote_storage": log.highest_offset_in_remote_storage,
-    }
-
-
-def _bounds(log: PartitionLog) -> dict[str, Any]:
-    return {
-        "log_start_offset": log.log_start_offset,
-        "local_log_start_offset": log.local_log_start_offset,
-        "high_watermark": log.high_watermark,
-        "last_stable_offset": log.last_stable_offset,
-        "log_end_offset": log.log_end_offset,
-        "highest_offset_in_remote_storage": log.highest_offset_in_remote_storage,
-        "epochs": [[entry.epoch, entry.start] for entry in log.epochs.entries],
     }

@@ -16,7 +16,7 @@ from milena.broker.replica.fetch_sessions import FetchPlan, Wanted
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.read_result import NOTHING, ReadResult, without_file
-from milena.broker.replica.replica_state import ReplicaState
+from milena.broker.replica.replica_state import FollowerFetch, ReplicaState
 from milena.broker.replica.replication_quotas import ReplicaQuota
 from milena.broker.waiting.purgatory import Requester
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -284,15 +284,17 @@ class Fetch:
         self, partition: Partition, wanted: Wanted, result: ReadResult, state: ReplicaState | None
     ) -> None:
         partition.follower_fetched(
-            self._limits.replica,
-            broker_epoch=self._limits.replica_epoch,
-            offset=Offset(wanted.offset),
-            log_start=Offset(wanted.log_start_offset),
-            leader_log_end=result.upper,
-            now_ms=self._now_ms,
-            named_epoch=wanted.current_leader_epoch is not None,
-            visited=wanted,
-            state=state,
+            FollowerFetch(
+                self._limits.replica,
+                self._limits.replica_epoch,
+                Offset(wanted.offset),
+                Offset(wanted.log_start_offset),
+                result.upper,
+                self._now_ms,
+                wanted,
+                wanted.current_leader_epoch is not None,
+            ),
+            state,
         )
 
     def find(self, wanted: Wanted) -> Partition:

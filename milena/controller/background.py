@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.controller.commands.brokers import Registration
 from milena.controller.commands.heartbeats import expire_one, fence_gone
@@ -23,16 +23,35 @@ from milena.protocol.metadata_records import ConfigRecord, MetadataRecord
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from structlog.typing import FilteringBoundLogger
+
+    from milena.config.node_config import NodeConfig
+    from milena.controller.log.metadata_log import MetadataLog
+    from milena.runtime.context import Runtime
 
 FENCE_CHECKS_PER_SESSION: Final = 8
 UNCLEAN_ELECTIONS: Final = "unclean.leader.election.enable"
 
 
+class Leader(Protocol):
+    """What the controller's own work needs of it."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    @property
+    def metadata(self) -> MetadataLog: ...
+    @property
+    def runtime(self) -> Runtime: ...
+    @property
+    def state(self) -> ControllerState: ...
+
+
 class Background:
     """The controller's own work. ``start`` once it leads."""
 
-    def __init__(self, controller: Controller, tasks: Tasks) -> None:
+    def __init__(self, controller: Leader, tasks: Tasks) -> None:
         self._controller = controller
         self._state = controller.state
         self._metadata = controller.metadata

@@ -21,3 +21,7 @@ class Result(Generic[T]):
     records: Sequence[MetadataRecord]
     response: T
     atomic: bool = True
+
+    def without_records(self) -> Result[T]:
+        """Of a request that only validates."""
+        return Result((), self.response)

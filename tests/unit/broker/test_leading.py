@@ -429,7 +429,7 @@ def delete(bench: Bench, offset: int, *, timeout_ms: int = 10_000) -> Request:
     partitions = [{"partition_index": 0, "offset": offset}]
     fields = {"topics": [{"name": "t", "partitions": partitions}], "timeout_ms": timeout_ms}
     body = messages.decode_request(21, 2, messages.encode_request(21, 2, **fields))
-    answer = delete_records.handle(bench, request.ctx, body)  # type: ignore[arg-type]
+    answer = delete_records.handle(bench, request.ctx, body)
     if answer is not None:
         request.ctx.respond_fields(**answer)
     return request

@@ -3,9 +3,11 @@ Metrics)."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from milena.node.metrics import Counter, Metrics
+from milena.node.topic_meters import MetersByTopic
 
 _PREFIX: Final = "kafka_server_brokertopicmetrics"
 
@@ -60,12 +62,11 @@ class TopicTierMeters:
         self.aux_state_errors = counter("buildremotelogauxstateerrors", "Followers that could not begin in the tier.")
 
 
-class TierMeters:
-    """Meters by topic, made on first use and forgotten when nothing of the topic is left to do."""
+class TierMeters(MetersByTopic[TopicTierMeters]):
+    """Forgotten when nothing of the topic is left to do."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._topics: dict[str, TopicTierMeters] = {}
+        super().__init__(partial(TopicTierMeters, metrics), partial(_remove, metrics))
         self.copy_throttle_time = metrics.timing(
             "kafka_server_remotelogmanager_remote_copy_throttle_time",
             "How far copies were beyond their quota while they waited (ms).",
@@ -75,13 +76,7 @@ class TierMeters:
             "How far reads were beyond their quota when they were refused (ms).",
         )
 
-    def of(self, topic: str) -> TopicTierMeters:
-        meters = self._topics.get(topic)
-        if meters is None:
-            meters = self._topics[topic] = TopicTierMeters(self._metrics, topic)
-        return meters
 
-    def forget(self, topic: str) -> None:
-        if self._topics.pop(topic, None) is not None:
-            for name in _NAMES:
-                self._metrics.remove(_metric(name), topic=topic)
+def _remove(metrics: Metrics, topic: str) -> None:
+    for name in _NAMES:
+        metrics.remove(_metric(name), topic=topic)

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from milena.broker.controller_link.lifecycle import BrokerState
+    from milena.broker.replica.fetch_sessions import FetchSessions
     from milena.broker.replica.partition import Partition
-    from milena.broker.server import Broker
+    from milena.broker.replica.partitions import PartitionSet
+    from milena.broker.waiting.purgatory import Purgatory
+    from milena.node.metadata.image import MetadataImage
+    from milena.node.metrics import Metrics
+    from milena.storage.manager.log_manager import LogManager
 
 
-def _is_reassigned(node: Broker, partition: Partition) -> bool:
+class Measured(Protocol):
+    """What the gauges show."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def logs(self) -> LogManager: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def partitions(self) -> PartitionSet: ...
+    @property
+    def purgatory(self) -> Purgatory: ...
+    @property
+    def sessions(self) -> FetchSessions: ...
+    @property
+    def state(self) -> BrokerState: ...
+
+
+def _is_reassigned(node: Measured, partition: Partition) -> bool:
     image = node.image.partition(partition.topic, partition.index)
     return image is not None and bool(image.adding or image.removing)
 
 
-def register_gauges(node: Broker) -> None:
+def register_gauges(node: Measured) -> None:
     """Put the gauges of ``node`` into its registry."""
     gauge, partitions, purgatory = node.metrics.gauge, node.partitions, node.purgatory
     manager = "kafka_server_replicamanager"
@@ -69,7 +94,7 @@ def register_gauges(node: Broker) -> None:
     )
 
 
-def _register_partition_gauges(node: Broker) -> None:
+def _register_partition_gauges(node: Measured) -> None:
     """Kafka's ``kafka.cluster:type=Partition``, of each replica here; but for the last a follower shows 0."""
 
     def gauge(name: str, read: Callable[[Partition], float], text: str) -> None:

@@ -30,6 +30,7 @@ from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
 from milena.broker.metadata.answer_cache import AnswerCache
+from milena.broker.metadata.current_metadata import CurrentMetadata
 from milena.broker.metadata.metadata_source import MetadataSource, SharedLog, SharedMetadata
 from milena.broker.metadata.own_changes import OwnChanges
 from milena.broker.replica.expected_followers import ExpectedFollowers
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
 CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
 ASKING_TIMEOUT: Final = 60.0  # seconds that a new broker waits for a controller to tell the cluster's id
-_EMPTY: Final = MetadataImage()
 
 
 class Broker:
@@ -94,8 +94,9 @@ class Broker:
         self.metrics = metrics or Metrics()
         self.purgatory = Purgatory(runtime.clock, runtime.contained)
         self.sliced_work = SlicedWork(runtime.clock)
-        self.partitions = PartitionSet(lambda: self.image)
-        self.configs = ConfigStore(config, lambda: self.image, self.partitions)
+        self._metadata = CurrentMetadata()
+        self.partitions = PartitionSet(self._metadata.image)
+        self.configs = ConfigStore(config, self._metadata.image, self.partitions)
         self.configs.on_change(self._config_changed)
         self.meters = BrokerMeters(self.metrics)
         self.quotas = ReplicationQuotas(runtime.clock, config, self.metrics)
@@ -112,7 +113,6 @@ class Broker:
         self.server = self._listening(config, self.rules, apis or broker_apis())
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
-        self._metadata: MetadataSource | None = None
         self._lifecycle: Lifecycle | None = None
         self._log = get_logger("broker", node=self.node_id)
         self.client_log = LimitedLog(self._log, runtime.clock.monotonic)
@@ -120,7 +120,7 @@ class Broker:
         self._heartbeats = self._link_to_controller("-heartbeat")
         self.auto_create = self._auto_creating()
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
-        self.groups = group_coordinator(runtime, self._tasks, config, lambda: self.image, lambda: self.own_changes)
+        self.groups = group_coordinator(runtime, self._tasks, config, self._metadata.image, lambda: self.own_changes)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._fetching(config)
@@ -146,7 +146,7 @@ class Broker:
 
     def _auto_creating(self) -> AutoCreation:
         log = LimitedLog(get_logger("auto-create"), self.runtime.clock.monotonic)
-        return AutoCreation(self.controller, self._tasks, self.configs.get, lambda: self.image, log)
+        return AutoCreation(self.controller, self._tasks, self.configs.get, self._metadata.image, log)
 
     def _fetching(self, config: NodeConfig) -> Fetchers:
         return Fetchers(
@@ -154,7 +154,7 @@ class Broker:
             self._tasks,
             config,
             self.metrics,
-            image=lambda: self.image,
+            image=self._metadata.image,
             broker_epoch=lambda: None if self._lifecycle is None else self._lifecycle.epoch,
             quota=self.quotas.follower,
         )
@@ -163,7 +163,7 @@ class Broker:
         self._proposals_link = self._link_to_controller("-alter-partition")
         return Replication(
             self.node_id,
-            lambda: self.image,
+            self._metadata.image,
             IsrProposals(self._proposals_link, self.runtime.clock, self.node_id, lambda: self.lifecycle.epoch),
             IsrMeters(self.metrics),
             self.runtime.clock,
@@ -187,7 +187,7 @@ class Broker:
     def _carrying_out(self) -> Applier:
         return Applier(
             self.node_id,
-            lambda: self.image,
+            self._metadata.image,
             self.partitions,
             self.logs,
             self.configs,
@@ -228,7 +228,7 @@ class Broker:
 
     @property
     def image(self) -> MetadataImage:
-        return self._metadata.image if self._metadata is not None else _EMPTY
+        return self._metadata.image()
 
     @property
     def cluster_id(self) -> str:
@@ -273,7 +273,7 @@ class Broker:
         self.logs.open()
         cluster_id = self.logs.cluster_id or await self._ask_cluster_id()
         self.logs.format(cluster_id)
-        self._metadata = metadata = self._open_metadata(cluster_id)
+        self._metadata.source = metadata = self._open_metadata(cluster_id)
         metadata.subscribe(self._published)
         metadata.start(self._tasks)
         self._lifecycle = lifecycle = Lifecycle(
@@ -325,8 +325,8 @@ class Broker:
         self._heartbeats.close()
         self._proposals_link.close()
         self.controller.close()
-        if self._metadata is not None:
-            self._metadata.close()
+        if self._metadata.source is not None:
+            self._metadata.source.close()
         epoch = self._lifecycle.epoch if self._lifecycle is not None else None
         await self.logs.stop(epoch)
 

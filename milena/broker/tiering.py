@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.config.node_config import NodeConfig
 from milena.config.values import ConfigError
@@ -24,12 +24,36 @@ from milena.tiered.store.tier_identity import Claim
 from milena.tiered.work.tier_manager import RemoteLogManager
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.controller_link.lifecycle import Lifecycle
+    from milena.config.node_config import NodeConfig
+    from milena.node.metrics import Metrics
+    from milena.protocol.types import NodeId
+    from milena.runtime.context import Runtime
+    from milena.storage.manager.log_manager import LogManager
 
 TOPIC_BASED: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 
 
-def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
+class Tiered(Protocol):
+    """What the tier needs of the broker."""
+
+    @property
+    def bound_listeners(self) -> dict[str, tuple[str, int]]: ...
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def lifecycle(self) -> Lifecycle: ...
+    @property
+    def logs(self) -> LogManager: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def node_id(self) -> NodeId: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
     """Nothing is touched before ``start``. Raises ConfigError."""
     manager: RemoteLogManager
     claim = Claim(lambda: node.logs.cluster_id, lambda: manager.knows_of_no_copy)
@@ -60,7 +84,7 @@ def remote_log_manager(node: Broker, config: NodeConfig) -> RemoteLogManager:
     return manager
 
 
-def _indexes(node: Broker, config: NodeConfig, storage: RemoteStorage) -> RemoteIndexCache:
+def _indexes(node: Tiered, config: NodeConfig, storage: RemoteStorage) -> RemoteIndexCache:
     ttl = config.get_int("remote.log.index.file.cache.ttl.ms")
     return RemoteIndexCache(
         node.runtime,
@@ -71,7 +95,7 @@ def _indexes(node: Broker, config: NodeConfig, storage: RemoteStorage) -> Remote
     )
 
 
-def _metadata(node: Broker, config: NodeConfig) -> TopicMetadataManager:
+def _metadata(node: Tiered, config: NodeConfig) -> TopicMetadataManager:
     kind = config.get_str("remote.log.metadata.manager.class.name")
     if kind != TOPIC_BASED:
         raise ConfigError(f"remote.log.metadata.manager.class.name={kind} is not {TOPIC_BASED}, the one there is")

@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from milena.broker.replica.description import describe
 from milena.node.metadata.image_digest import image_digest
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import Offset
 
 if TYPE_CHECKING:
-    from milena.broker.replica.partition import Partition
-    from milena.broker.server import Broker
+    from milena.broker.follower.fetchers import Fetchers
+    from milena.broker.replica.partitions import PartitionSet
+    from milena.node.metadata.image import MetadataImage
+    from milena.runtime.context import Runtime
     from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.manager.log_manager import LogManager
+    from milena.tiered.work.tier_manager import RemoteLogManager
 
 READ_BYTES: Final = 1 << 20
+
+
+class Inspected(Protocol):
+    """What the verbs look at."""
+
+    @property
+    def fetchers(self) -> Fetchers: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def logs(self) -> LogManager: ...
+    @property
+    def partitions(self) -> PartitionSet: ...
+    @property
+    def runtime(self) -> Runtime: ...
+    @property
+    def tier(self) -> RemoteLogManager | None: ...
 
 
 class BrokerVerbs:
     """The verbs of one broker. Offsets and epochs are numbers; what is not known is null."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Inspected) -> None:
+        self._node = node
 
     def table(self) -> dict[str, Callable[..., Any]]:
         return {
@@ -33,33 +55,18 @@ class BrokerVerbs:
             "retention": self.retention,
             "tiering": self.tiering,
             "remote_segments": self.remote_segments,
-            "fetchers": self._broker.fetchers.describe,
+            "fetchers": self._node.fetchers.describe,
             "image": self.image,
         }
 
     def describe_partition(self, topic: str, partition: int) -> dict[str, Any]:
         """topic, partition: the replica here: role, ISR, bounds, leader epochs, followers or fetcher"""
-        found = self._broker.partitions.get(topic, partition)
-        described = {
-            "role": _role(found),
-            "leader": found.leader,
-            "leader_epoch": found.leader_epoch,
-            "partition_epoch": found.partition_epoch,
-            "isr": list(found.isr),
-            "maximal_isr": list(found.maximal_isr),
-            "isr_state": None,
-            "replicas": {},
-            "fetcher": self._broker.fetchers.describe_partition(topic, partition),
-        }
-        if found.leading is not None:
-            described |= found.leading.describe()
-        if found.log is not None:
-            described |= _bounds(found.log)
-        return described
+        found = self._node.partitions.get(topic, partition)
+        return describe(found) | {"fetcher": self._node.fetchers.describe_partition(topic, partition)}
 
     def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[Any]]:
         """topic, partition, from=0, max=1000: [offset, value, leader epoch] of the records in the log here"""
-        log = self._broker.partitions.get(topic, partition).online_log
+        log = self._node.partitions.get(topic, partition).online_log
         found: list[list[Any]] = []
         first = log.local_log_start_offset
         position = Offset(from_ if from_ > first else first)
@@ -78,48 +85,42 @@ class BrokerVerbs:
 
     def roll(self, topic: str, partition: int) -> dict[str, int]:
         """topic, partition: begin a new segment"""
-        return {"base_offset": self._broker.partitions.get(topic, partition).online_log.roll().base_offset}
+        return {"base_offset": self._node.partitions.get(topic, partition).online_log.roll().base_offset}
 
     async def flush(self, topic: str, partition: int) -> dict[str, int]:
         """topic, partition: sync the log here, and write the broker's checkpoints"""
-        log = self._broker.partitions.get(topic, partition).online_log
-        await self._broker.logs.flush(log)
+        log = self._node.partitions.get(topic, partition).online_log
+        await self._node.logs.flush(log)
         return {"recovery_point": log.recovery_point}
 
     def retention(self) -> dict[str, int]:
         """delete what retention lets go, now"""
-        now = self._broker.runtime.clock.time_ms()
-        deleted = {f"{log.topic}-{log.partition}": log.delete_old_segments(now) for log in list(self._broker.logs)}
+        now = self._node.runtime.clock.time_ms()
+        deleted = {f"{log.topic}-{log.partition}": log.delete_old_segments(now) for log in list(self._node.logs)}
         return {name: count for name, count in deleted.items() if count}
 
     async def tiering(self, topic: str, partition: int) -> dict[str, int]:
         """topic, partition: copy to the tier and expire there now, or, on a follower, learn what is copied"""
-        found = self._broker.partitions.get(topic, partition)
-        if self._broker.tier is not None:
+        found = self._node.partitions.get(topic, partition)
+        if self._node.tier is not None:
             from milena.broker.tier_verbs import work_now
 
-            await work_now(self._broker.tier, found)
+            await work_now(self._node.tier, found)
         return _bounds_in_tier(found.online_log)
 
     async def remote_segments(self, topic: str, partition: int) -> list[dict[str, Any]]:
         """topic, partition: what this broker knows of the partition's segments in the tier, by their start offsets"""
-        found = self._broker.partitions.get(topic, partition)
-        if self._broker.tier is None:
+        found = self._node.partitions.get(topic, partition)
+        if self._node.tier is None:
             return []
         from milena.broker.tier_verbs import segments_now
 
-        return await segments_now(self._broker.tier, found)
+        return await segments_now(self._node.tier, found)
 
     def image(self) -> dict[str, Any]:
         """the metadata as it is known here: offset, epoch, digest"""
-        image = self._broker.image
+        image = self._node.image
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
-
-
-def _role(partition: Partition) -> str:
-    if partition.log is None:
-        return "offline"
-    return "leader" if partition.is_leader else "follower"
 
 
 def _bounds_in_tier(log: PartitionLog) -> dict[str, int]:
@@ -127,16 +128,4 @@ def _bounds_in_tier(log: PartitionLog) -> dict[str, int]:
         "log_start_offset": log.log_start_offset,
         "local_log_start_offset": log.local_log_start_offset,
         "highest_offset_in_remote_storage": log.highest_offset_in_remote_storage,
-    }
-
-
-def _bounds(log: PartitionLog) -> dict[str, Any]:
-    return {
-        "log_start_offset": log.log_start_offset,
-        "local_log_start_offset": log.local_log_start_offset,
-        "high_watermark": log.high_watermark,
-        "last_stable_offset": log.last_stable_offset,
-        "log_end_offset": log.log_end_offset,
-        "highest_offset_in_remote_storage": log.highest_offset_in_remote_storage,
-        "epochs": [[entry.epoch, entry.start] for entry in log.epochs.entries],
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.controller.commands.brokers import Registration
 from milena.controller.commands.heartbeats import expire_one, fence_gone
@@ -19,20 +19,39 @@ from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.api import Caller
 from milena.node.metadata.image import BrokerImage
-from milena.protocol.metadata_records import ConfigRecord
+from milena.protocol.metadata_records import ConfigRecord, MetadataRecord
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from structlog.typing import FilteringBoundLogger
+
+    from milena.config.node_config import NodeConfig
+    from milena.controller.log.metadata_log import MetadataLog
+    from milena.runtime.context import Runtime
 
 FENCE_CHECKS_PER_SESSION: Final = 8
 UNCLEAN_ELECTIONS: Final = "unclean.leader.election.enable"
 
 
+class Leader(Protocol):
+    """What the controller's own work needs of it."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    @property
+    def metadata(self) -> MetadataLog: ...
+    @property
+    def runtime(self) -> Runtime: ...
+    @property
+    def state(self) -> ControllerState: ...
+
+
 class Background:
     """The controller's own work. ``start`` once it leads."""
 
-    def __init__(self, controller: Controller, tasks: Tasks) -> None:
+    def __init__(self, controller: Leader, tasks: Tasks) -> None:
         self._controller = controller
         self._state = controller.state
         self._metadata = controller.metadata
@@ -68,7 +87,7 @@ class Background:
         if self._watch is not None and former is not None and self._watch.succeeds(request, host):
             self._state.sessions.end(former.id, former.epoch)
 
-    def configs_changed(self, records: Sequence[Any]) -> None:
+    def configs_changed(self, records: Sequence[MetadataRecord]) -> None:
         """Changes of configurations were written: they may allow elections that nobody could win before."""
         if self._state.index.leaderless_count and any(
             isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTIONS for record in records

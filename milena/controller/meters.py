@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.rules.partition_change import RECOVERING
 from milena.node.metadata.image import NO_LEADER, PartitionImage
 from milena.node.metrics import Metrics
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.log.metadata_log import MetadataLog
+    from milena.controller.state.state import ControllerState
 
 
-def register_gauges(controller: Controller, metrics: Metrics) -> None:
+class Measured(Protocol):
+    """What the gauges show."""
+
+    @property
+    def metadata(self) -> MetadataLog: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def state(self) -> ControllerState: ...
+
+
+def register_gauges(controller: Measured, metrics: Metrics) -> None:
     """Call once the controller leads."""
     state, metadata = controller.state, controller.metadata
 

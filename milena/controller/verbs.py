@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.metadata.image_digest import image_digest
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.state import ControllerState
+
+
+class Inspected(Protocol):
+    """What the verbs look at."""
+
+    @property
+    def state(self) -> ControllerState: ...
 
 
 class ControllerVerbs:
     """The verbs of one controller."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Inspected) -> None:
         self._controller = controller
 
     def table(self) -> dict[str, Callable[..., Any]]:

@@ -68,7 +68,7 @@ _GROUPS: Final = tuple(
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "milena/broker/replica/isr.py": _LEADERS,
     "milena/broker/replica/isr_proposals.py": _LEADERS,
-    "milena/broker/replica/leading.py": _LEADERS,
+    "milena/broker/replica/leader_state.py": _LEADERS,
     "milena/broker/follower/truncation.py": _FOLLOWERS,
     "milena/controller/commands/alter_partition.py": _CONTROLLER,
     "milena/controller/rules/leader_choice.py": _CONTROLLER,

@@ -89,7 +89,7 @@ def high_watermark_of_the_leader_back(cluster: SimulatedCluster) -> None:
 
 def leader_epoch_back(cluster: SimulatedCluster) -> None:
     partition = cluster.brokers[follower(cluster)].partitions.get("t", 0)
-    partition.leader_epoch = LeaderEpoch(partition.leader_epoch - 1)
+    partition.registration.leader_epoch = LeaderEpoch(partition.leader_epoch - 1)
     partition.changed()
 
 

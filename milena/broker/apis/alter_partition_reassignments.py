@@ -9,8 +9,8 @@ from milena.broker.controller_link.forwarding import forward
 from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.controller_link.forwarding import Forwarding
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Awaitable[None]:
+def handle(node: Forwarding, ctx: RequestContext, request: Any) -> Awaitable[None]:
     return forward(node, ctx, request)

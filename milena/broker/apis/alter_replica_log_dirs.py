@@ -9,7 +9,7 @@ KIPs: 113, 858, 1066.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.apis.describe_log_dirs import is_cordoned
 from milena.node.api import RequestContext
@@ -19,13 +19,32 @@ from milena.storage.files.names import has_room_for_mark
 from milena.storage.manager.log_dir import LogDir
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.hosting.log_mover import LogMover
+    from milena.broker.replica.partitions import PartitionSet
+    from milena.config.node_config import NodeConfig
+    from milena.runtime.context import Runtime
+    from milena.storage.manager.log_manager import LogManager
 
 SLICE: Final = 50
 """Replicas whose copies are begun at one go: each makes a folder."""
 
 
-async def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def log_mover(self) -> LogMover: ...
+    @property
+    def logs(self) -> LogManager: ...
+    @property
+    def partitions(self) -> PartitionSet: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     targets = {
         (topic.name, index): one.path for one in request.dirs for topic in one.topics for index in topic.partitions
     }
@@ -36,7 +55,7 @@ async def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, A
     return {"results": [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]}
 
 
-def _move(node: Broker, path: str, topic: str, index: int) -> ErrorCode:
+def _move(node: Needs, path: str, topic: str, index: int) -> ErrorCode:
     if not has_room_for_mark(topic, index):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     try:
@@ -49,13 +68,13 @@ def _move(node: Broker, path: str, topic: str, index: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _directory(node: Broker, path: str) -> LogDir:
+def _directory(node: Needs, path: str) -> LogDir:
     """Raises KafkaError LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, INVALID_REPLICA_ASSIGNMENT."""
     found = next((directory for directory in node.logs.dirs if directory.path == path), None)
     if found is None:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND)
     if not found.online:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    if is_cordoned(node, found):
+    if is_cordoned(node.config, found):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
     return found

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.broker.groups.offsets import delete_refusal
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """Answers when the tombstones of all groups are committed, or were refused; a refusal that rests on what is not
     committed yet waits for that."""
     names = list(dict.fromkeys(request.groups_names))
@@ -31,7 +38,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     return None if names else {"results": []}
 
 
-def _delete(node: Broker, group_id: str, done: Any) -> None:
+def _delete(node: Needs, group_id: str, done: Any) -> None:
     try:
         shard = node.groups.shard_for_offsets(group_id)
     except KafkaError as error:

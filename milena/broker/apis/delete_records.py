@@ -7,7 +7,7 @@ brokers that live have raised theirs, as the low watermark of each partition tel
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
 from milena.broker.replica.partition import Partition
@@ -17,13 +17,23 @@ from milena.protocol.requests import messages
 from milena.protocol.types import Offset
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.replica.partitions import PartitionSet
+    from milena.broker.waiting.purgatory import Purgatory
 
 HIGH_WATERMARK: Final = -1
 _NOTHING: Final = Offset(-1)
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def partitions(self) -> PartitionSet: ...
+    @property
+    def purgatory(self) -> Purgatory: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
     deletions = [
         (topic.name, [_Deletion(node, topic.name, one) for one in topic.partitions])
         for topic in request.topics
@@ -44,7 +54,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | 
 class _Deletion:
     """One partition of a request. ``partition`` is None where it was refused."""
 
-    def __init__(self, node: Broker, topic: str, one: Any) -> None:
+    def __init__(self, node: Needs, topic: str, one: Any) -> None:
         self.partition: Partition | None = None
         self._index = one.partition_index
         self._error: ErrorCode | None = None

@@ -10,10 +10,10 @@ from milena.node.api import RequestContext
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.controller_link.forwarding import Forwarding
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Awaitable[None]:
+def handle(node: Forwarding, ctx: RequestContext, request: Any) -> Awaitable[None]:
     return forward(node, ctx, request)
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.access_views import describe_quotas
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.node.metadata.image import MetadataImage
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     entries = describe_quotas(node.image, request.components, strict=request.strict)
     return {"error_code": 0, "error_message": None, "entries": entries}
 

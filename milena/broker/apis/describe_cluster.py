@@ -7,7 +7,7 @@ KIPs: 700, 919, 1073.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, alive_brokers
 from milena.node.api import RequestContext
@@ -15,13 +15,25 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.node.metadata.image import MetadataImage
+    from milena.runtime.context import Runtime
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     kind = messages.get(request, "endpoint_type", BROKERS)
     if kind == CONTROLLERS:
         raise KafkaError(

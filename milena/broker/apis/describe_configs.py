@@ -7,14 +7,27 @@ KIPs: 133, 226, 412 (loggers), 569 (documentation).
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.config_answers import describe_configs
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.config.node_config import NodeConfig
+    from milena.node.metadata.image import MetadataImage
+    from milena.runtime.context import Runtime
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Awaitable[dict[str, Any]]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Awaitable[dict[str, Any]]:
     return describe_configs(node.runtime.clock, lambda: node.config, lambda: node.image, request)

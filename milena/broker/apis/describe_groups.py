@@ -6,7 +6,7 @@ A group that does not exist is Dead; from v6 it has the error GROUP_ID_NOT_FOUND
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import GroupState, Member
@@ -16,7 +16,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
 
 BYTES_OF_AN_ELEMENT: Final = 100
 NOT_ASKED: Final = -(1 << 31)
@@ -24,7 +24,14 @@ ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that there is for a group, as nothing is forbidden."""
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     """Raises KafkaError INVALID_REQUEST where the same groups are named over and over."""
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
     repeats = Repeats()
@@ -43,7 +50,7 @@ def _weight(members: Sequence[Mapping[str, Any]]) -> int:
     return 1 + len(members) + size // BYTES_OF_AN_ELEMENT
 
 
-def _describe(node: Broker, ctx: RequestContext, group_id: str) -> dict[str, Any]:
+def _describe(node: Needs, ctx: RequestContext, group_id: str) -> dict[str, Any]:
     try:
         group = node.groups.shard_for_offsets(group_id).get(group_id)
     except KafkaError as error:

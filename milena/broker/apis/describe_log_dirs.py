@@ -7,7 +7,7 @@ lag is what it still has to copy. KIPs: 113, 827, 1066.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
@@ -15,26 +15,39 @@ from milena.storage.log.partition_log import PartitionLog
 from milena.storage.manager.log_dir import LogDir
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.config.node_config import NodeConfig
+    from milena.runtime.context import Runtime
+    from milena.storage.manager.log_manager import LogManager
 
 UNKNOWN_BYTES: Final = -1
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def logs(self) -> LogManager: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return {"error_code": 0, "results": [_directory(node, directory, wanted) for directory in node.logs.dirs]}
 
 
-def _directory(node: Broker, directory: LogDir, wanted: set[tuple[str, int]] | None) -> dict[str, Any]:
+def _directory(node: Needs, directory: LogDir, wanted: set[tuple[str, int]] | None) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "error_code": int(ErrorCode.NONE if directory.online else ErrorCode.KAFKA_STORAGE_ERROR),
         "log_dir": directory.path,
         "topics": [],
         "total_bytes": UNKNOWN_BYTES,
         "usable_bytes": UNKNOWN_BYTES,
-        "is_cordoned": is_cordoned(node, directory),
+        "is_cordoned": is_cordoned(node.config, directory),
     }
     if not directory.online:
         return fields
@@ -51,7 +64,7 @@ def _directory(node: Broker, directory: LogDir, wanted: set[tuple[str, int]] | N
     return fields | {"topics": named, "total_bytes": total, "usable_bytes": usable}
 
 
-def _replica(node: Broker, log: PartitionLog, *, is_future: bool) -> dict[str, Any]:
+def _replica(node: Needs, log: PartitionLog, *, is_future: bool) -> dict[str, Any]:
     end = log.high_watermark
     if is_future:
         current = node.logs.get(log.topic, log.partition)
@@ -65,6 +78,6 @@ def _replica(node: Broker, log: PartitionLog, *, is_future: bool) -> dict[str, A
     }
 
 
-def is_cordoned(node: Broker, directory: LogDir) -> bool:
-    cordoned = node.config.get_list("cordoned.log.dirs")
+def is_cordoned(config: NodeConfig, directory: LogDir) -> bool:
+    cordoned = config.get_list("cordoned.log.dirs")
     return directory.path in cordoned or "*" in cordoned

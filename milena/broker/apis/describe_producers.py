@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
@@ -11,10 +11,17 @@ from milena.protocol.topic_names import topic_name_problem
 from milena.storage.state.producer_state import ProducerEntry
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.replica.partitions import PartitionSet
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def partitions(self) -> PartitionSet: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     """Raises KafkaError INVALID_REQUEST where the same partitions are named over and over."""
     repeats = Repeats()
 
@@ -31,7 +38,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
     }
 
 
-def _partition(node: Broker, topic: str, index: int) -> dict[str, Any]:
+def _partition(node: Needs, topic: str, index: int) -> dict[str, Any]:
     error, message, producers = ErrorCode.NONE, None, list[dict[str, int]]()
     try:
         if topic_name_problem(topic) is not None:

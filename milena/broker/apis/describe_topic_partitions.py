@@ -7,7 +7,7 @@ Topics in the order of their names, all of them where none is named, in pages: a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOPIC_OPERATIONS, PartitionView
 from milena.node.api import RequestContext
@@ -16,10 +16,20 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.topic_names import topic_name_problem
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.config.node_config import NodeConfig
+    from milena.node.metadata.image import MetadataImage
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     topics = node.image.topics
     names, first = _from_cursor(request, topics)
     left = max(1, min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit")))

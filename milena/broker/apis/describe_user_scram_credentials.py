@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.access_views import describe_scram
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.node.metadata.image import MetadataImage
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     users = [user.name for user in request.users or ()]
     return {"error_code": 0, "error_message": None, "results": describe_scram(node.image, users)}

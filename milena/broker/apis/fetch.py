@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from milena.broker.metadata.leader_hints import LeaderHints
@@ -35,7 +35,14 @@ from milena.protocol.requests.leaders import NodeEndpoint
 from milena.protocol.types import BrokerEpoch, NodeId
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.reading.remote_reads import RemoteReads
+    from milena.broker.replica.expected_followers import ExpectedFollowers
+    from milena.broker.replica.fetch_sessions import FetchSessions
+    from milena.broker.replica.partitions import PartitionSet
+    from milena.broker.replica.replication import Replication
+    from milena.broker.replica.replication_quotas import ReplicationQuotas
+    from milena.broker.waiting.purgatory import Purgatory
+    from milena.node.metadata.image import MetadataImage
 
 RAW: Final = True
 
@@ -48,7 +55,32 @@ _UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNK
 _LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def expected_followers(self) -> ExpectedFollowers: ...
+    @property
+    def fetch_max_bytes(self) -> int: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def partitions(self) -> PartitionSet: ...
+    @property
+    def purgatory(self) -> Purgatory: ...
+    @property
+    def quotas(self) -> ReplicationQuotas: ...
+    @property
+    def remote_reads(self) -> RemoteReads | None: ...
+    @property
+    def replication(self) -> Replication: ...
+    @property
+    def selects_replicas(self) -> bool: ...
+    @property
+    def sessions(self) -> FetchSessions: ...
+
+
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
     request = decode_fetch_request(ctx.version, body)
     try:
         plan = node.sessions.plan(
@@ -96,14 +128,14 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
         node.purgatory.release()
 
 
-def _wait(node: Broker, ctx: RequestContext, fetch: Fetch, watch: Iterable[Hashable], seconds: float) -> None:
+def _wait(node: Needs, ctx: RequestContext, fetch: Fetch, watch: Iterable[Hashable], seconds: float) -> None:
     """One fetch of a connection waits at a time, as in Kafka: each that waits is looked at with each change, and a
     client may ask for 24 days. It waits as long as its client is there."""
     ctx.hold()
     node.purgatory.wait(fetch, watch, seconds, ctx)
 
 
-def _visit(node: Broker, session: Session, replica: NodeId, epoch: BrokerEpoch, now_ms: int) -> None:
+def _visit(node: Needs, session: Session, replica: NodeId, epoch: BrokerEpoch, now_ms: int) -> None:
     """A follower's fetch stands for all of its session's partitions, those at rest too. One of a former incarnation
     stands for none: each partition is looked at, and refuses it."""
     if node.replication.is_stale(replica, epoch):
@@ -138,7 +170,7 @@ def _forgotten(request: FetchRequest) -> list[Key]:
     ]
 
 
-def _answer(node: Broker, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, found: list[Found]) -> None:
+def _answer(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, found: list[Found]) -> None:
     """Encode what was found, as far as the session has not told it before."""
     if ctx.closed:
         return

@@ -10,9 +10,9 @@ as if it were the coordinator, where InitProducerId refuses them with the one co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from milena.broker.controller_link.transactions import log_refusal
+from milena.broker.controller_link.transactions import Refusing, log_refusal
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.hashing import partition_for_group
@@ -20,7 +20,9 @@ from milena.protocol.requests.messages import get
 from milena.protocol.types import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.controller_link.auto_create import AutoCreation
+    from milena.node.metadata.image import MetadataImage
+    from milena.protocol.types import NodeId
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -30,14 +32,25 @@ RDKAFKA: Final = "rdkafka"
 NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+class Needs(Refusing, Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def auto_create(self) -> AutoCreation: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def node_id(self) -> NodeId: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     kind = get(request, "key_type", GROUP)
     if ctx.version < 4:
         return _find(node, ctx, kind, request.key)
     return {"coordinators": [{"key": key, **_find(node, ctx, kind, key)} for key in request.coordinator_keys]}
 
 
-def _find(node: Broker, ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
+def _find(node: Needs, ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
     if kind == TRANSACTION:
         return _of_transactions(node, ctx, key)
     if kind != GROUP:
@@ -57,7 +70,7 @@ def _find(node: Broker, ctx: RequestContext, kind: int, key: str) -> dict[str, A
     return {"error_code": ErrorCode.NONE, "error_message": message, **where}
 
 
-def _of_transactions(node: Broker, ctx: RequestContext, key: str) -> dict[str, Any]:
+def _of_transactions(node: Needs, ctx: RequestContext, key: str) -> dict[str, Any]:
     me = node.image.brokers.get(node.node_id)
     endpoint = None if me is None else me.endpoint(ctx.listener_name)
     if endpoint is not None and not _shows_messages(ctx):

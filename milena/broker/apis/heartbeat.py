@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.broker.groups.membership import heartbeat
 from milena.node.api import RequestContext
@@ -11,10 +11,20 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.runtime.context import Runtime
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:

@@ -7,18 +7,25 @@ until the client's own timeout. The broker's log says what it means. KIPs: 98, 3
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from milena.broker.controller_link.transactions import log_refusal
+from milena.broker.controller_link.transactions import Refusing, log_refusal
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.controller_link.producer_ids import ProducerIds
 
 
-async def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Refusing, Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def producer_ids(self) -> ProducerIds: ...
+
+
+async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     if (messages.get(request, "producer_id", -1) == -1) != (messages.get(request, "producer_epoch", -1) == -1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and epoch go together")
     if request.transactional_id is not None:

@@ -7,7 +7,7 @@ KIPs: 62 (rebalance timeout), 345 (static members), 394 (member id required, v4)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.broker.groups.joining import join
 from milena.broker.groups.model import JoinAnswer, JoinRequest, Once
@@ -16,10 +16,20 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.runtime.context import Runtime
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     wanted = _request(ctx, request)
     settings = node.groups.settings
     if not request.group_id:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.membership import leave
@@ -13,10 +13,20 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.runtime.context import Runtime
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
@@ -36,7 +46,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
 
 
 def _leave(
-    node: Broker, shard: Shard, group: Group | None, leaving: Sequence[tuple[str, str | None]]
+    node: Needs, shard: Shard, group: Group | None, leaving: Sequence[tuple[str, str | None]]
 ) -> list[ErrorCode]:
     """All in one step, after which the group's deadlines are met."""
     if group is None:

@@ -6,7 +6,7 @@ none is named. KIPs: 714, 1142.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.image import (
@@ -21,12 +21,19 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.node.metadata.image import MetadataImage
 
 _TYPES: Final = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     types = (CLIENT_METRICS_RESOURCE,)
     if ctx.version > 0:
         types = tuple(dict.fromkeys(messages.get(request, "resource_types", ()))) or _TYPES

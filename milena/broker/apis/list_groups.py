@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
 
 GROUP_TYPE: Final = "classic"
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
     states = {state.lower() for state in get(request, "states_filter", ())}
     types = {kind.lower() for kind in get(request, "types_filter", ())}

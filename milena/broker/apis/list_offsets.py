@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.replica.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
 from milena.broker.replica.partition import Partition
@@ -24,7 +24,9 @@ from milena.protocol.types import Offset
 from milena.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.reading.remote_reads import RemoteReads
+    from milena.broker.replica.partitions import PartitionSet
+    from milena.runtime.context import Runtime
 
 SLICE: Final = 200
 """Partitions that are looked at without giving up the loop: a time is searched for on the disk."""
@@ -45,7 +47,18 @@ _SINCE: Final = {
 _OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any] | None] | None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def partitions(self) -> PartitionSet: ...
+    @property
+    def remote_reads(self) -> RemoteReads | None: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any] | None] | None:
     committed = messages.get(request, "isolation_level", 0) == 1
     repeated = repeated_in((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics: dict[str, dict[int, Any]] = {}

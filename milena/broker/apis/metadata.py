@@ -11,7 +11,7 @@ milliseconds. KIPs: 4, 430, 516, 700 (cluster operations left v11).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.metadata.metadata_view import (
     CLUSTER_OPERATIONS,
@@ -29,12 +29,30 @@ from milena.protocol.topic_names import topic_name_problem
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.controller_link.auto_create import AutoCreation
+    from milena.broker.metadata.answer_cache import AnswerCache
+    from milena.node.metadata.image import MetadataImage
+    from milena.runtime.context import Runtime
 
 RAW: Final = True
 
 
-def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def auto_create(self) -> AutoCreation: ...
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def metadata_answers(self) -> AnswerCache: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
     key = ctx.version, ctx.listener_name, bytes(body)
     cached = node.metadata_answers.get(key)
     if cached is None:
@@ -44,7 +62,7 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
     ctx.respond([cached])
 
 
-def _answer(node: Broker, ctx: RequestContext, body: memoryview) -> tuple[bytes, bool]:
+def _answer(node: Needs, ctx: RequestContext, body: memoryview) -> tuple[bytes, bool]:
     """The response, and whether it stays right until the metadata changes."""
     request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
     wanted = request.topics
@@ -93,7 +111,7 @@ def _refused(wanted: Iterable[Any]) -> dict[str, Any]:
 
 
 def _named(
-    node: Broker, view: PartitionView, wanted: Iterable[Any], *, operations: bool
+    node: Needs, view: PartitionView, wanted: Iterable[Any], *, operations: bool
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The topics asked for, and the names of those that do not exist and could. Kafka passes over the names in a
     request that has an id."""

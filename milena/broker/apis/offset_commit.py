@@ -7,7 +7,7 @@ Limit: ``offset.metadata.max.bytes`` for each partition's metadata.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.journal import TopicPartition
@@ -20,7 +20,10 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.config.node_config import NodeConfig
+    from milena.node.metadata.image import MetadataImage
+    from milena.runtime.context import Runtime
 
 Refused: TypeAlias = dict[tuple[Any, int], ErrorCode]
 """Errors of single partitions, by the request's key of the topic and the index."""
@@ -29,7 +32,20 @@ DEFAULT_RETENTION: Final = -1
 _GROUP_NOT_FOUND_SINCE: Final = 9
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
     is not even looked for where nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
     refused = _unknown(node, ctx, request)
@@ -55,7 +71,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     return None
 
 
-def _committing_group(node: Broker, ctx: RequestContext, request: Any, shard: Shard) -> Group:
+def _committing_group(node: Needs, ctx: RequestContext, request: Any, shard: Shard) -> Group:
     generation = request.generation_id_or_member_epoch
     group = shard.get(request.group_id)
     if group is None:
@@ -79,12 +95,12 @@ def _key(ctx: RequestContext, topic: Any) -> Any:
     return topic.topic_id if ctx.version >= 10 else topic.name
 
 
-def _image(node: Broker, ctx: RequestContext, topic: Any) -> TopicImage | None:
+def _image(node: Needs, ctx: RequestContext, topic: Any) -> TopicImage | None:
     by_id = ctx.version >= 10
     return node.image.topics_by_id.get(topic.topic_id) if by_id else node.image.topics.get(topic.name)
 
 
-def _unknown(node: Broker, ctx: RequestContext, request: Any) -> Refused:
+def _unknown(node: Needs, ctx: RequestContext, request: Any) -> Refused:
     """The partitions of the request that do not exist."""
     no_topic = ErrorCode.UNKNOWN_TOPIC_ID if ctx.version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused: Refused = {}
@@ -99,7 +115,7 @@ def _unknown(node: Broker, ctx: RequestContext, request: Any) -> Refused:
 
 
 def _accepted(
-    node: Broker, ctx: RequestContext, request: Any, refused: Refused
+    node: Needs, ctx: RequestContext, request: Any, refused: Refused
 ) -> dict[TopicPartition, CommittedOffset]:
     """What is to be committed. Adds to ``refused`` those whose metadata are too large."""
     now_ms = node.runtime.clock.time_ms()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.broker.groups.model import GroupState
 from milena.broker.groups.offsets import offset_delete_refusal
@@ -11,10 +11,20 @@ from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.node.metadata.image import MetadataImage
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
@@ -37,7 +47,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any]
     return None
 
 
-def _error(node: Broker, name: str, partition: Any, subscribed: bool) -> ErrorCode:
+def _error(node: Needs, name: str, partition: Any, subscribed: bool) -> ErrorCode:
     topic = node.image.topics.get(name)
     if topic is None or partition.partition_index not in topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

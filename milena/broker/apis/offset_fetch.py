@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from milena.broker.groups.journal import TopicPartition
 from milena.broker.groups.model import CommittedOffset
@@ -20,12 +20,22 @@ from milena.protocol.requests.messages import get
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.node.metadata.image import MetadataImage
 
 Offsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """RequireStable waits until all is committed that was written before; without it what is committed now is told.
 
     Raises KafkaError INVALID_REQUEST where all offsets of the same groups are asked for over and over.
@@ -71,7 +81,7 @@ def _error(ctx: RequestContext, asked: Any, error: ErrorCode) -> dict[str, Any]:
     return {"group_id": asked.group_id, "error_code": error, "topics": _failed(ctx, asked.topics, error)}
 
 
-def _group(node: Broker, ctx: RequestContext, group_id: str, topics: Any) -> dict[str, Any]:
+def _group(node: Needs, ctx: RequestContext, group_id: str, topics: Any) -> dict[str, Any]:
     try:
         offsets = node.groups.shard_for_offsets(group_id).committed_offsets(group_id)
     except KafkaError as error:
@@ -90,7 +100,7 @@ def _failed(ctx: RequestContext, topics: Any, error: ErrorCode) -> list[dict[str
     return [_shown(topic.name, None, [(index, None, error) for index in topic.partition_indexes]) for topic in topics]
 
 
-def _all(node: Broker, ctx: RequestContext, offsets: Offsets) -> list[dict[str, Any]]:
+def _all(node: Needs, ctx: RequestContext, offsets: Offsets) -> list[dict[str, Any]]:
     by_topic: dict[str, list[int]] = {}
     for name, index in offsets:
         by_topic.setdefault(name, []).append(index)
@@ -105,7 +115,7 @@ def _all(node: Broker, ctx: RequestContext, offsets: Offsets) -> list[dict[str, 
     return shown
 
 
-def _topic(node: Broker, ctx: RequestContext, offsets: Offsets, asked: Any) -> dict[str, Any]:
+def _topic(node: Needs, ctx: RequestContext, offsets: Offsets, asked: Any) -> dict[str, Any]:
     indexes = asked.partition_indexes
     if ctx.version < 10:
         topic = node.image.topics.get(asked.name)

@@ -7,7 +7,7 @@ KIPs: 101, 279, 320.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import KafkaError
@@ -15,10 +15,17 @@ from milena.protocol.requests import messages
 from milena.protocol.types import LeaderEpoch
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.replica.partitions import PartitionSet
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def partitions(self) -> PartitionSet: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     return {
         "topics": [
             {"topic": topic.topic, "partitions": [_answer(node, topic.topic, one) for one in topic.partitions]}
@@ -27,7 +34,7 @@ def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
     }
 
 
-def _answer(node: Broker, topic: str, one: Any) -> dict[str, Any]:
+def _answer(node: Needs, topic: str, one: Any) -> dict[str, Any]:
     fields = {"partition": one.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
     current = messages.get(one, "current_leader_epoch", -1)
     try:

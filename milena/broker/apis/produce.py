@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from milena.broker.controller_link.transactions import log_refusal
+from milena.broker.controller_link.transactions import Refusing, log_refusal
 from milena.broker.metadata.leader_hints import LeaderHints
 from milena.broker.reading.producing import CommitWait, Uncommitted
 from milena.broker.replica.checked_appends import Appending, CheckedAppends, Rest, Wanted
@@ -39,7 +39,10 @@ from milena.storage.log.append_info import AppendInfo, InvalidRecords, Malformed
 
 if TYPE_CHECKING:
     from milena.broker.replica.meters import TopicMeters
-    from milena.broker.server import Broker
+    from milena.broker.replica.partitions import PartitionSet
+    from milena.broker.waiting.purgatory import Purgatory
+    from milena.broker.waiting.sliced_work import SlicedWork
+    from milena.node.metadata.image import MetadataImage
 
 RAW: Final = True
 _TopicSize: TypeAlias = "tuple[str | None, UUID | None, int]"
@@ -70,7 +73,20 @@ _WITHOUT_LOG_START: Final = frozenset(
 _LEADER_SINCE: Final = 10
 
 
-def handle(node: Broker, ctx: RequestContext, body: memoryview) -> Coroutine[Any, Any, None] | None:
+class Needs(Refusing, Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def partitions(self) -> PartitionSet: ...
+    @property
+    def purgatory(self) -> Purgatory: ...
+    @property
+    def sliced_work(self) -> SlicedWork: ...
+
+
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Coroutine[Any, Any, None] | None:
     request = decode_produce_request(ctx.version, body)
     under_way = _Request(node, ctx, request)
     rest = under_way.go_on()
@@ -83,7 +99,7 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> Coroutine[Any
     return _in_slices(node, ctx, under_way, rest, abandon=request.acks != 0)
 
 
-async def _in_slices(node: Broker, ctx: RequestContext, under_way: _Request, rest: Rest, *, abandon: bool) -> None:
+async def _in_slices(node: Needs, ctx: RequestContext, under_way: _Request, rest: Rest, *, abandon: bool) -> None:
     """The rest, while what follows on the connection waits. ``abandon``: where the client is gone, leave it."""
 
     def slices() -> Iterator[None]:
@@ -119,7 +135,7 @@ class _Request:
     """The one that is produced to: None where it was looked for again and is gone."""
     _meters: TopicMeters
 
-    def __init__(self, node: Broker, ctx: RequestContext, request: ProduceRequest) -> None:
+    def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest) -> None:
         self._node = node
         self._ctx = ctx
         self._acks = request.acks
@@ -259,7 +275,7 @@ class _Open(NamedTuple):
     place: int
 
 
-def _refusal(node: Broker, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:
+def _refusal(node: Needs, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:
     """The error that all partitions get, None for none."""
     if request.transactional_id is not None:
         log_refusal(node, ctx, request.transactional_id)
@@ -306,7 +322,7 @@ def _not_appended(partition: Partition, error: KafkaError) -> ProducedPartition:
     )
 
 
-def _answer(node: Broker, ctx: RequestContext, sizes: list[_TopicSize], results: list[ProducedPartition]) -> None:
+def _answer(node: Needs, ctx: RequestContext, sizes: list[_TopicSize], results: list[ProducedPartition]) -> None:
     if ctx.closed:
         return
     endpoints: tuple[NodeEndpoint, ...] = ()

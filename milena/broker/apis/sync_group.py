@@ -6,7 +6,7 @@ KIPs: 345 (static members, v3), 559 (protocol type and name, v5).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.groups.membership import sync
 from milena.broker.groups.model import Once, SyncAnswer
@@ -15,12 +15,22 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.runtime.context import Runtime
 
 _PROTOCOL_SINCE: Final = 5
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     if ctx.version >= _PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
         return _fields(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     try:

@@ -7,9 +7,9 @@ that pass are sent on together; the answer has all in the order of the request.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from milena.broker.controller_link.forwarding import ask_controller, forward
+from milena.broker.controller_link.forwarding import Forwarding, ask_controller, forward
 from milena.broker.metadata.log_levels import change_levels
 from milena.node.api import RequestContext
 from milena.node.metadata.image import (
@@ -27,14 +27,21 @@ from milena.runtime.hosts import shown
 from milena.runtime.numbers import whole
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.protocol.types import NodeId
 
 _OF_THE_CONTROLLER: Final = frozenset({TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
 _BOUND: Final = frozenset({"listeners", "advertised.listeners"})
 _DELETE: Final = 1
 
 
-async def alter(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
+class Altering(Forwarding, Protocol):
+    """What a change of configurations needs of the broker."""
+
+    @property
+    def node_id(self) -> NodeId: ...
+
+
+async def handle(node: Altering, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
     """Answer either of the two requests; None where the controller's answer has been passed on. Raises KafkaError where
     the controller gives none."""
     resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
@@ -61,8 +68,8 @@ async def alter(node: Broker, ctx: RequestContext, request: Any) -> dict[str, An
     }
 
 
-def failed(resource: Any, error: KafkaError) -> dict[str, Any]:
-    return _outcome(resource, error)
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return {"responses": [_outcome(resource, error) for resource in request.resources]}
 
 
 def _outcome(resource: Any, error: KafkaError | None) -> dict[str, Any]:
@@ -74,7 +81,7 @@ def _outcome(resource: Any, error: KafkaError | None) -> dict[str, Any]:
     }
 
 
-def _change_levels(node: Broker, ctx: RequestContext, resource: Any, *, validate_only: bool) -> KafkaError | None:
+def _change_levels(node: Altering, ctx: RequestContext, resource: Any, *, validate_only: bool) -> KafkaError | None:
     if ctx.header.api_key != ApiKey.INCREMENTAL_ALTER_CONFIGS:
         return KafkaError(ErrorCode.INVALID_REQUEST, f"The resource type {resource.resource_type} is unknown.")
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.broker.metadata.own_changes import CHANGING
 from milena.node.api import Principal, RequestContext
@@ -14,17 +14,30 @@ from milena.protocol.requests.headers import parse_response_header, request_head
 from milena.protocol.schemas.primitives import Writer
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.controller_link.controller_link import ControllerLink
+    from milena.broker.metadata.own_changes import OwnChanges
+    from milena.config.node_config import NodeConfig
 
 
-async def forward(node: Broker, ctx: RequestContext, request: Any) -> None:
+class Forwarding(Protocol):
+    """What a request to the controller needs of the broker."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def controller(self) -> ControllerLink: ...
+    @property
+    def own_changes(self) -> OwnChanges: ...
+
+
+async def forward(node: Forwarding, ctx: RequestContext, request: Any) -> None:
     """Let the controller answer ``request`` and pass its answer on as it is. Raises KafkaError where there is none."""
     body = await ask_controller(node, ctx, request)
     if not ctx.closed:
         ctx.respond([body])
 
 
-async def ask_controller(node: Broker, ctx: RequestContext, request: Any) -> bytes:
+async def ask_controller(node: Forwarding, ctx: RequestContext, request: Any) -> bytes:
     """The body of the controller's answer to ``request``, in the version of ``ctx``. Raises KafkaError."""
     header = ctx.header
     data = request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)

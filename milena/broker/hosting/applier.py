@@ -17,7 +17,9 @@ from milena.broker.follower.fetchers import Fetchers
 from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
+from milena.broker.replica.description import describe
 from milena.broker.replica.expected_followers import ExpectedFollowers
+from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.meters import BrokerMeters
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
@@ -217,6 +219,18 @@ class Applier:
             self._tier.drop(partition)
         partition.take_offline()
 
+    def end(self, partition: Partition, broken: BrokenInvariant) -> None:
+        """An invariant of the partition does not hold. It goes offline until this broker is restarted."""
+        self._log.error(
+            "partition is offline: an invariant does not hold",
+            topic=partition.topic,
+            partition=partition.index,
+            invariant=str(broken),
+            **describe(partition),
+        )
+        self.take_offline(partition)
+        self._contained.note("invariant of a partition", broken, topic=partition.topic, partition=partition.index)
+
     def log_moved(self, partition: Partition) -> None:
         """The partition has another log, in another directory."""
         wanted = self._image().partition(partition.topic, partition.index)
@@ -244,7 +258,7 @@ class Applier:
 
     def _host(self, topic: TopicImage, index: int, wanted: PartitionImage) -> Partition:
         meters = self._meters.of(topic.name)
-        partition = Partition(topic.name, index, topic.id, self._purgatory, meters, self._replication)
+        partition = Partition(topic.name, index, topic.id, self._purgatory, meters, self._replication, self.end)
         directory = wanted.directory_of(self._node_id)
         if self._is_lost(topic, index, wanted):
             self._log.error(
@@ -314,10 +328,8 @@ class Applier:
             partition.note_offline(wanted)
             return
         led_in = partition.leader_epoch if partition.is_leader else None
-        try:
-            partition.become(wanted)
-        except KafkaError as error:
-            self._log.error("role not taken", topic=partition.topic, partition=partition.index, reason=error.message)
+        if not self._become(partition, wanted):
+            return
         if partition.is_leader:
             self._fetchers.unfollow(partition)
             if led_in != partition.leader_epoch:
@@ -332,6 +344,14 @@ class Applier:
                 self._groups.resigned(partition.index)
             elif leads_in is not None and led_in != leads_in:
                 self._groups.elected(partition.index, leads_in, partition)
+
+    def _become(self, partition: Partition, wanted: PartitionImage) -> bool:
+        """False if the partition went offline by it."""
+        try:
+            partition.become(wanted)
+        except KafkaError as error:
+            self._log.error("role not taken", topic=partition.topic, partition=partition.index, reason=error.message)
+        return partition.log is not None
 
     def _remove(self, partition: Partition, *, topic_is_gone: bool) -> None:
         log = partition.log

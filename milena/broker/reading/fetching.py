@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from milena.broker.replica.expected_followers import FetchesOf
 from milena.broker.replica.fetch_sessions import FetchPlan, Wanted
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.read_result import NOTHING, ReadResult, without_file
-from milena.broker.replica.replica_state import ReplicaState
+from milena.broker.replica.replica_state import FollowerFetch, ReplicaState
 from milena.broker.replica.replication_quotas import ReplicaQuota
 from milena.broker.waiting.purgatory import Requester
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
-
-if TYPE_CHECKING:
-    from milena.broker.reading.remote_reads import RemoteReads
 
 CONSUMER: Final = NodeId(-1)
 FEW_FILES: Final = 64
@@ -33,6 +30,25 @@ COPIED_BYTES: Final = 2 << 20
 """Each file in an answer costs a descriptor until that has left. After a few of them small ranges are copied, up to so
 many bytes; after most, the answer is full."""
 _BEYOND: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE})
+
+
+class TierReads(Protocol):
+    """What is read of the remote tier (``broker.reading.remote_reads``)."""
+
+    def throttles(self) -> bool:
+        """Whether the tier has served more than its quota: nothing is read from it for now."""
+        ...
+
+    def read(
+        self,
+        fetch: Fetch,
+        limits: FetchLimits,
+        found: list[Found],
+        done: Callable[[list[Found]], None],
+        requester: Requester,
+    ) -> bool:
+        """Read what is in the tier, and call ``done``; False, doing nothing, if ``found`` has nothing there."""
+        ...
 
 
 class FetchLimits(NamedTuple):
@@ -54,7 +70,7 @@ class FetchLimits(NamedTuple):
     listener: str
     throttle: ReplicaQuota | None = None
     """For a follower, while there is a limit on what followers take."""
-    tier: RemoteReads | None = None
+    tier: TierReads | None = None
     """Where a consumer finds what has left this broker's disk."""
 
     def holds_back(self, partition: Partition) -> bool:
@@ -284,15 +300,17 @@ class Fetch:
         self, partition: Partition, wanted: Wanted, result: ReadResult, state: ReplicaState | None
     ) -> None:
         partition.follower_fetched(
-            self._limits.replica,
-            broker_epoch=self._limits.replica_epoch,
-            offset=Offset(wanted.offset),
-            log_start=Offset(wanted.log_start_offset),
-            leader_log_end=result.upper,
-            now_ms=self._now_ms,
-            named_epoch=wanted.current_leader_epoch is not None,
-            visited=wanted,
-            state=state,
+            FollowerFetch(
+                self._limits.replica,
+                self._limits.replica_epoch,
+                Offset(wanted.offset),
+                Offset(wanted.log_start_offset),
+                result.upper,
+                self._now_ms,
+                wanted,
+                wanted.current_leader_epoch is not None,
+            ),
+            state,
         )
 
     def find(self, wanted: Wanted) -> Partition:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from milena.node.metrics import Counter, Metrics
+from milena.node.topic_meters import MetersByTopic
 
 _PREFIX: Final = "kafka_server_brokertopicmetrics"
 
@@ -41,19 +43,8 @@ class IsrMeters:
         self.failed = counter("failedisrupdatespersec", "Proposed ISRs that the controller did not accept.")
 
 
-class BrokerMeters:
-    """Meters by topic, made on first use and forgotten with the topic."""
+class BrokerMeters(MetersByTopic[TopicMeters]):
+    """Forgotten with the topic."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._topics: dict[str, TopicMeters] = {}
-
-    def of(self, topic: str) -> TopicMeters:
-        meters = self._topics.get(topic)
-        if meters is None:
-            meters = self._topics[topic] = TopicMeters(self._metrics, topic)
-        return meters
-
-    def forget(self, topic: str) -> None:
-        if self._topics.pop(topic, None) is not None:
-            self._metrics.remove_where("topic", topic)
+        super().__init__(partial(TopicMeters, metrics), partial(metrics.remove_where, "topic"))

@@ -5,23 +5,26 @@
     offline <-- (log directory fails) -- leader <--> follower        (roles follow the metadata image)
 
 All methods are synchronous and run on the loop: the state has one writer. What only a leader does with its followers
-(their states, the ISR, the high watermark) is in ``broker.replica.leading``; followers are filled by
+(their states, the ISR, the high watermark) is in ``broker.replica.leader_state``; followers are filled by
 ``broker.follower``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
 from milena.broker.replica.fetch_sessions import Session, Wanted
+from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.isr import Isr
-from milena.broker.replica.leading import Leading
+from milena.broker.replica.leader_state import LeaderState
 from milena.broker.replica.meters import TopicMeters
+from milena.broker.replica.partition_registration import PartitionRegistration
 from milena.broker.replica.read_result import NOTHING, ReadResult
-from milena.broker.replica.replica_state import ReplicaState, Visited
+from milena.broker.replica.replica_state import FollowerFetch, ReplicaState
 from milena.broker.replica.replication import Replication
 from milena.broker.waiting.purgatory import OffsetReached, Purgatory, Ticket
 from milena.node.metadata.image import PartitionImage
@@ -45,7 +48,9 @@ class Partition:
         purgatory: Purgatory,
         meters: TopicMeters,
         replication: Replication,
+        ended: Callable[[Partition, BrokenInvariant], object] = lambda partition, _: partition.take_offline(),
     ) -> None:
+        """``ended`` is called if an invariant does not hold: it takes this partition offline."""
         self.topic: Final = topic
         self.index: Final = index
         self.topic_id: Final = topic_id
@@ -53,25 +58,46 @@ class Partition:
         self.meters: Final = meters
         self.log: PartitionLog | None = None
         self.is_leader = False
-        self.leading: Leading | None = None
+        self.leading: LeaderState | None = None
         """The leader's work, while this replica leads."""
         self.listeners: Final[dict[Wanted, Session]] = {}
         """What fetch sessions want to hear of: its next change."""
         self.term = 0
         """Counts the times this replica became the leader: what was appended in an earlier one may be gone."""
-        self.leader: NodeId | None = None
-        self.leader_epoch = LeaderEpoch(-1)
-        self.partition_epoch = PartitionEpoch(-1)
-        self.replicas: tuple[NodeId, ...] = ()
-        self.isr: Isr = ()
-        """The committed one."""
-        self.maximal_isr: Isr = ()
-        """What the high watermark waits for: with those whom the controller may have let in already."""
+        self.registration: Final = PartitionRegistration()
+        """Leader, epochs, replicas and ISR; it alone changes them."""
         self._purgatory = purgatory
         self._replication = replication
+        self._ended = ended
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index} epoch {self.leader_epoch}{' leader' if self.is_leader else ''}>"
+
+    @property
+    def leader(self) -> NodeId | None:
+        return self.registration.leader
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self.registration.leader_epoch
+
+    @property
+    def partition_epoch(self) -> PartitionEpoch:
+        return self.registration.partition_epoch
+
+    @property
+    def replicas(self) -> tuple[NodeId, ...]:
+        return self.registration.replicas
+
+    @property
+    def isr(self) -> Isr:
+        """The committed one."""
+        return self.registration.isr
+
+    @property
+    def maximal_isr(self) -> Isr:
+        """What the high watermark waits for: with those whom the controller may have let in already."""
+        return self.registration.maximal_isr
 
     @property
     def online_log(self) -> PartitionLog:
@@ -91,55 +117,62 @@ class Partition:
 
     @property
     def effective_min_isr(self) -> int:
-        return min(self.online_log.config.min_insync_replicas, len(self.replicas))
+        return min(self.online_log.config.min_insync_replicas, len(self.registration.replicas))
 
     # -- roles
 
     def become(self, image: PartitionImage) -> bool:
-        """Take the role that the metadata gives. False if it is older than known (equal is accepted). Needs a log."""
-        if image.partition_epoch < self.partition_epoch:
-            return False
+        """Take the role that the metadata gives. False if it is older than known (equal is accepted). Needs a log.
+        Raises KafkaError."""
         log = self.online_log
+        try:
+            if not self.registration.accepts(image):
+                return False
+            self._become(image, log)
+        except BrokenInvariant as broken:
+            raise self._end_with(broken) from broken
+        self.changed()
+        return True
+
+    def _become(self, image: PartitionImage, log: PartitionLog) -> None:
         leads = image.leader == self._replication.node_id
         is_new_epoch = not self.is_leader or image.leader_epoch > self.leader_epoch
         if leads and is_new_epoch:
             log.assign_epoch(image.leader_epoch, log.log_end_offset)
         had = self.isr
-        self._note(image)
-        if leads:
-            self._lead(image, had, is_new_epoch=is_new_epoch)
-        else:
+        before = self.registration.take(image)
+        if not leads:
             self._stop_leading()
-        self.changed()
-        return True
-
-    def _lead(self, image: PartitionImage, had: tuple[NodeId, ...], *, is_new_epoch: bool) -> None:
-        """``had``: the ISR as it was known before."""
+            return
         if self.leading is None:
-            self.leading = Leading(self, self._replication, had)
+            self.leading = LeaderState(self, self._replication, had)
             self.is_leader = True
             self.term += 1
-        self.leading.renew(image, new_epoch=is_new_epoch)
+        self.leading.renew(image, before, new_epoch=is_new_epoch)
         self.leading.maybe_advance_high_watermark()
 
     def _stop_leading(self) -> None:
         self.is_leader = False
         if self.leading is not None:
-            self.leading.end()
+            self.registration.roll_back()
             self.leading = None
-
-    def _note(self, image: PartitionImage) -> None:
-        self.leader = image.leader if image.leader >= 0 else None
-        self.leader_epoch = image.leader_epoch
-        self.partition_epoch = image.partition_epoch
-        self.replicas = image.replicas
-        self.isr = self.maximal_isr = image.isr
 
     def note_offline(self, image: PartitionImage) -> None:
         """The metadata has changed while the log is not to be had."""
-        self._note(image)
+        with suppress(BrokenInvariant):  # it is offline already
+            if self.registration.accepts(image):
+                self.registration.take(image)
         self._stop_leading()
         self.changed()
+
+    def end(self, broken: BrokenInvariant) -> None:
+        """An invariant does not hold: go offline before anything is answered from this replica."""
+        self._ended(self, broken)
+
+    def _end_with(self, broken: BrokenInvariant) -> KafkaError:
+        """``end``, and what those hear who asked: KAFKA_STORAGE_ERROR, as of any offline replica."""
+        self.end(broken)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(broken))
 
     def take_offline(self) -> None:
         """The log directory has failed."""
@@ -151,7 +184,7 @@ class Partition:
         """The replica is gone from this broker: whoever waits for it hears of it."""
         self._stop_leading()
         self.log = None
-        self.leader = None
+        self.registration.forget_leader()
         self.changed()
 
     def changed(self) -> None:
@@ -183,8 +216,8 @@ class Partition:
         log = self.log
         if log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
+        if current_leader_epoch is not None and current_leader_epoch != self.registration.leader_epoch:
+            if current_leader_epoch < self.registration.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         if leader and not self.is_leader:
@@ -195,7 +228,7 @@ class Partition:
         self, replica: NodeId, broker_epoch: BrokerEpoch, *, current_leader_epoch: int | None
     ) -> ReplicaState:
         """What is known of a follower. Raises KafkaError unless this replica leads and ``replica`` may follow it: those
-        of ``require`` and of ``Leading.follower``."""
+        of ``require`` and of ``LeaderState.follower``."""
         self.require(current_leader_epoch)
         assert self.leading is not None
         return self.leading.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
@@ -219,17 +252,21 @@ class Partition:
 
     def append_or_check(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> Begun:
         """``append``, if the check is little work; else the check, for ``append_checked``. Raises KafkaError."""
-        begun = self._log_to_append_to(acks).append_or_check(records, origin, self.leader_epoch)
+        begun = self._log_to_append_to(acks).append_or_check(records, origin, self.registration.leader_epoch)
         return self._grown(begun) if isinstance(begun, AppendInfo) else begun
 
     def append_checked(self, check: AppendCheck, acks: int) -> AppendInfo:
         """Append the batch of ``check``, which is done and of the present configuration. Raises KafkaError."""
-        return self._grown(self._log_to_append_to(acks).append_checked(check, leader_epoch=self.leader_epoch))
+        log = self._log_to_append_to(acks)
+        return self._grown(log.append_checked(check, leader_epoch=self.registration.leader_epoch))
 
     def _grown(self, info: AppendInfo) -> AppendInfo:
         assert self.leading is not None
-        if len(self.isr) == 1:
-            self.leading.maybe_advance_high_watermark()
+        if len(self.registration.isr) == 1:
+            try:
+                self.leading.maybe_advance_high_watermark()
+            except BrokenInvariant as broken:
+                raise self._end_with(broken) from broken
         self.changed()
         return info
 
@@ -237,50 +274,37 @@ class Partition:
         log = self.log
         if self.leading is None or log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if acks == ACKS_ALL and len(self.isr) < self.effective_min_isr:
+        if acks == ACKS_ALL and len(self.registration.isr) < self.effective_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.isr)} replicas in sync where min.insync.replicas asks for {self.effective_min_isr}",
             )
         return log
 
-    def follower_fetched(
-        self,
-        replica: NodeId,
-        *,
-        broker_epoch: BrokerEpoch,
-        offset: Offset,
-        log_start: Offset,
-        leader_log_end: Offset,
-        now_ms: int,
-        named_epoch: bool = False,
-        visited: Visited | None = None,
-        state: ReplicaState | None = None,
-    ) -> None:
-        """A follower has everything before ``offset`` and asks for more (docs/kafka-semantics.md: Follower fetch
-        state). ``leader_log_end``: when it was read; ``state``: what ``require_follower`` has just given. Tells those
-        who wait if that may move the high or the low watermark. Raises KafkaError, changing nothing:
-        NOT_LEADER_OR_FOLLOWER for a broker epoch older than known, and for a node that is no replica unless its
-        request named a leader epoch; UNKNOWN_LEADER_EPOCH then."""
+    def follower_fetched(self, fetch: FollowerFetch, state: ReplicaState | None = None) -> None:
+        """A follower has everything before an offset and asks for more (docs/kafka-semantics.md: Follower fetch state).
+        ``state``: what ``require_follower`` has just given. Tells those who wait if that may move the high or the low
+        watermark. Raises KafkaError, changing nothing: NOT_LEADER_OR_FOLLOWER for a broker epoch older than known, and
+        for a node that is no replica unless its request named a leader epoch; UNKNOWN_LEADER_EPOCH then."""
         leading = self.leading
         if leading is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if leading.fetched(
-            replica,
-            state or leading.follower(replica, broker_epoch, named_epoch=named_epoch),
-            broker_epoch=broker_epoch,
-            offset=offset,
-            log_start=log_start,
-            leader_end=leader_log_end,
-            now_ms=now_ms,
-            visited=visited,
-        ):
+        if state is None:
+            state = leading.follower(fetch.node, fetch.broker_epoch, named_epoch=fetch.named_leader_epoch)
+        try:
+            moved = leading.fetched(state, fetch)
+        except BrokenInvariant as broken:
+            raise self._end_with(broken) from broken
+        if moved:
             self.watermark_moved()
 
     def review(self) -> None:
         """What ISR and high watermark depend on has changed without any fetch."""
         if self.leading is not None:
-            self.leading.review()
+            try:
+                self.leading.review()
+            except BrokenInvariant as broken:
+                self.end(broken)
 
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
         """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False

@@ -8,9 +8,9 @@ still had everything at the session's last visit. So the times of a state are re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from milena.protocol.types import BrokerEpoch, Offset
+from milena.protocol.types import BrokerEpoch, NodeId, Offset
 
 NEVER: Final = -(1 << 62)
 """Before all time (ms)."""
@@ -37,6 +37,23 @@ class Visited(Protocol):
     def visits(self) -> Visits | None: ...
 
 
+class FollowerFetch(NamedTuple):
+    """What one follower's fetch tells its leader about one partition."""
+
+    node: NodeId
+    broker_epoch: BrokerEpoch
+    """NO_EPOCH if the request names none."""
+    offset: Offset
+    """The follower has everything before it."""
+    log_start: Offset
+    leader_end: Offset
+    """The leader's log end when it read for this fetch."""
+    now_ms: int
+    visited: Visited | None = None
+    named_leader_epoch: bool = False
+    """Whether the request named the leader epoch that it is meant for."""
+
+
 class ReplicaState:
     """A follower's offsets, times and broker epoch. All times in milliseconds of the monotonic clock."""
 
@@ -60,19 +77,11 @@ class ReplicaState:
         self._fetched_ms = self._caught_up_ms = now_ms if in_sync else NEVER
         self._visited = None
 
-    def fetched(
-        self,
-        *,
-        broker_epoch: BrokerEpoch,
-        offset: Offset,
-        log_start: Offset,
-        leader_end: Offset,
-        now_ms: int,
-        visited: Visited | None,
-    ) -> None:
-        """It has everything before ``offset``; ``leader_end`` was the leader's log end when this fetch was read.
+    def fetched(self, fetch: FollowerFetch) -> None:
+        """Take what its fetch tells.
 
         A new incarnation has not been caught up before (Kafka lets it count, and the high watermark wait for it)."""
+        _, broker_epoch, offset, log_start, leader_end, now_ms, visited, _ = fetch
         if self.broker_epoch is not None and broker_epoch > self.broker_epoch >= 0:
             self._caught_up_ms = self._fetched_ms = NEVER
             self._visited, self._leader_end = None, UNKNOWN

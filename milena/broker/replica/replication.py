@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from milena.broker.replica.isr_proposals import Proposal
 from milena.broker.replica.meters import IsrMeters
@@ -13,9 +13,6 @@ from milena.protocol.types import BrokerEpoch, NodeId
 from milena.runtime.clock import Clock
 from milena.runtime.tasks import Tasks
 
-if TYPE_CHECKING:
-    from milena.broker.replica.partition import Partition
-
 
 class Proposing(Protocol):
     """Where leaders hand in their proposals (``broker.replica.isr_proposals``)."""
@@ -23,6 +20,12 @@ class Proposing(Protocol):
     def start(self, tasks: Tasks) -> None: ...
 
     def submit(self, proposal: Proposal) -> bool: ...
+
+
+class Reviewed(Protocol):
+    """A partition, as far as the watch over lagging followers needs it."""
+
+    def review(self) -> None: ...
 
 
 class Replication:
@@ -67,12 +70,12 @@ class Replication:
         self._newest[node] = epoch
         return False
 
-    def start(self, tasks: Tasks, partitions: Iterable[Partition]) -> None:
+    def start(self, tasks: Tasks, partitions: Iterable[Reviewed]) -> None:
         """Send proposals from now on, and look for followers that lag, every half of ``lag_ms``."""
         self.proposals.start(tasks)
         tasks.keep(partial(self._watch, partitions), name="isr expiration")
 
-    async def _watch(self, partitions: Iterable[Partition]) -> None:
+    async def _watch(self, partitions: Iterable[Reviewed]) -> None:
         while True:
             await self._clock.sleep(self.lag_ms / 2000)
             for partition in list(partitions):

@@ -9,10 +9,10 @@ from milena.controller.commands.producer_ids import allocate
 from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.committing import Committing
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     return node.commit(allocate(node.state, request.broker_id, request.broker_epoch), _answer)
 
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from milena.controller.commands.config_requests import without_records
 from milena.controller.commands.quotas import Change, alter
 from milena.node.api import RequestContext
 from milena.node.metadata.access_views import Entity, entity_of, failed_entries
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.committing import Committing
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     result = alter(node.state, [_change(entry) for entry in request.entries])
     if request.validate_only:
-        result = without_records(result)
+        result = result.without_records()
     return node.commit(result, _answer)
 
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from typing import Any
 
-from milena.controller.commands import config_requests
+from milena.controller.commands.config_requests import Altering, alter, failed
 from milena.controller.commands.configs import replace
-from milena.node.api import RequestContext
+from milena.node.api import Fields, RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from milena.controller.server import Controller
+__all__ = ["failed", "handle"]
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
-    wanted, refused = config_requests.by_resource(request, _values)
-    result = replace(node.state, wanted)
-    if request.validate_only:
-        result = config_requests.without_records(result)
-    answer = node.commit(result, lambda outcomes: config_requests.responses({**refused, **outcomes}))
-    node.background.configs_changed(result.records)
-    return answer
-
-
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
-    return config_requests.failed(request, error)
+def handle(node: Altering, ctx: RequestContext, request: Any) -> Fields | Awaitable[Fields]:
+    return alter(node, request, _values, replace)
 
 
 def _values(resource: Any) -> dict[str, str | None]:

@@ -6,23 +6,31 @@ v3 members with their broker epochs (KIP-903); below that no epoch is checked. K
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.controller.commands.alter_partition import EPOCH_UNCHECKED, Outcome, Proposal, alter_partitions
+from milena.controller.state.committing import Committing
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.runtime.limited_log import LimitedLog
 
 EPOCHS_SINCE: Final = 3
 
 Outcomes: TypeAlias = list[tuple[UUID, list[Outcome]]]
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+class Needs(Committing, Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def client_log(self) -> LimitedLog: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     if not request.topics:
         return _answer([])
     proposals = [
@@ -34,7 +42,7 @@ def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, 
     return node.commit(result, _answer)
 
 
-def _log_refusals(node: Controller, broker: int, outcomes: Outcomes) -> None:
+def _log_refusals(node: Needs, broker: int, outcomes: Outcomes) -> None:
     for topic_id, partitions in outcomes:
         for outcome in partitions:
             if outcome.code is ErrorCode.NONE:

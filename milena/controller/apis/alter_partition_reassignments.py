@@ -13,10 +13,10 @@ from milena.node.api import RequestContext
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.committing import Committing
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     allowed = messages.get(request, "allow_replication_factor_change", True)
     wanted = [
         (topic.name, [Target(p.partition_index, p.replicas) for p in topic.partitions]) for topic in request.topics

@@ -13,10 +13,10 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.committing import Committing
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     assignments = {
         directory.id_ or ZERO_UUID: [
             (topic.topic_id or ZERO_UUID, partition.partition_index)

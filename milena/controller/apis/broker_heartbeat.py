@@ -7,18 +7,27 @@ KIPs: 631, 858, 1066.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.controller.commands.heartbeats import Heartbeat, HeartbeatReply, heartbeat
+from milena.controller.state.committing import Committing
 from milena.node.api import RequestContext
 from milena.protocol.requests import messages
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.background import Background
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+class Needs(Committing, Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def background(self) -> Background: ...
+    def now(self) -> float: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     cordoned = messages.get(request, "cordoned_log_dirs", None)
     beat = Heartbeat(
         broker_id=NodeId(request.broker_id),

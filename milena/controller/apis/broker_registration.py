@@ -7,21 +7,30 @@ KIPs: 631, 858, 866, 966.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.controller.commands.brokers import Registration, register
+from milena.controller.state.committing import Committing
 from milena.node.api import RequestContext
 from milena.node.metadata.image import ListenerImage
 from milena.protocol.requests import messages
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.background import Background
 
 CLEAN_SHUTDOWN_SINCE: Final = 3
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+class Needs(Committing, Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def background(self) -> Background: ...
+    def now(self) -> float: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     registration = Registration(
         broker_id=NodeId(request.broker_id),
         cluster_id=request.cluster_id,

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.controller.commands.topics import NewPartitions, create_partitions
+from milena.controller.state.committing import Committing
 from milena.node.api import RequestContext
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.runtime.context import Runtime
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+class Needs(Committing, Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     wanted = [
         NewPartitions(
             topic.name,

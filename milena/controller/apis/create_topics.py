@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.controller.commands.topics import CreatedTopic, NewTopic, create_topics
+from milena.controller.state.committing import Committing
 from milena.node.api import RequestContext
 from milena.node.metadata.config_views import ConfigView
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.runtime.context import Runtime
 
 CONFIGS_SINCE: Final = 5
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+class Needs(Committing, Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     topics = [
         NewTopic(
             name=topic.name,
@@ -42,7 +50,7 @@ def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, An
 
 
 def _answer(
-    node: Controller,
+    node: Needs,
     version: int,
     given: Mapping[str, Mapping[str, str | None]],
     outcomes: list[tuple[str, CreatedTopic | KafkaError]],

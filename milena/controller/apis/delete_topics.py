@@ -6,17 +6,25 @@ KIPs: 4, 516, 599 (the error of a forbidden deletion, v3).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.controller.commands.topic_deletion import Deletion, DoomedTopic, delete_topics
+from milena.controller.state.committing import Committing
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.config.node_config import NodeConfig
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+class Needs(Committing, Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     if not node.config.get_bool("delete.topic.enable"):
         code = ErrorCode.TOPIC_DELETION_DISABLED if ctx.version >= 3 else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topics cannot be deleted here: delete.topic.enable is false.")

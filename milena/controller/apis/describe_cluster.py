@@ -5,14 +5,15 @@ A request for brokers belongs to a broker: MISMATCHED_ENDPOINT_TYPE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.state import ControllerState
+    from milena.protocol.types import NodeId
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
@@ -21,7 +22,18 @@ CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10,
 """Bits of Kafka's AclOperation that a cluster resource has: all of them are allowed without an authorizer."""
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def node_id(self) -> NodeId: ...
+    @property
+    def state(self) -> ControllerState: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     kind = messages.get(request, "endpoint_type", BROKERS)
     if kind not in (BROKERS, CONTROLLERS):
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"The endpoint type {kind} is unknown.")

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.config_answers import describe_configs
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.state import ControllerState
+    from milena.runtime.context import Runtime
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Awaitable[dict[str, Any]]:
+class Needs(Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+    @property
+    def state(self) -> ControllerState: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Awaitable[dict[str, Any]]:
     return describe_configs(node.runtime.clock, lambda: node.state.config, lambda: node.state.image, request)

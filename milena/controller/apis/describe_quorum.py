@@ -5,17 +5,34 @@ v1 times of fetches (KIP-836), v2 directories and the voters' listeners (KIP-853
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, meaning
 from milena.protocol.types import METADATA_TOPIC, ZERO_UUID
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.log.followers import Followers
+    from milena.controller.log.metadata_log import MetadataLog
+    from milena.protocol.types import NodeId
+    from milena.runtime.context import Runtime
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def followers(self) -> Followers: ...
+    @property
+    def metadata(self) -> MetadataLog: ...
+    @property
+    def node_id(self) -> NodeId: ...
+    @property
+    def runtime(self) -> Runtime: ...
+    def advertised(self) -> dict[str, tuple[str, int]]: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return {"error_code": 0, "error_message": None, "topics": [_unknown(*topic) for topic in asked], "nodes": []}

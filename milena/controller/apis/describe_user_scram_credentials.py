@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.access_views import describe_scram
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.state import ControllerState
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def state(self) -> ControllerState: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     users = [user.name for user in request.users or ()]
     return {"error_code": 0, "error_message": None, "results": describe_scram(node.state.image, users)}

@@ -14,10 +14,10 @@ from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.committing import Committing
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     if request.topic_partitions is not None and not request.topic_partitions:
         return _answer([])
     kind = messages.get(request, "election_type", ElectionType.PREFERRED)

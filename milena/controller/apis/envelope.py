@@ -7,7 +7,7 @@ forwardable is INVALID_REQUEST.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.node.api import Caller, Principal, RequestContext
 from milena.node.serving.embedded import run_embedded
@@ -16,7 +16,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.schemas.primitives import DecodeError, Reader
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.node.serving.server import Server
 
 FORWARDABLE: Final = frozenset(
     {
@@ -38,7 +38,14 @@ FORWARDABLE: Final = frozenset(
 """Of Kafka's forwardable APIs those that are served."""
 
 
-async def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def server(self) -> Server: ...
+
+
+async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     caller = Caller(ctx.listener_name, _host(request.client_host_address), _principal(request.request_principal))
     key = int.from_bytes(request.request_data[:2], "big", signed=True)
     if key not in FORWARDABLE:

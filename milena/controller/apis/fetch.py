@@ -8,7 +8,7 @@ committed, not before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.controller.log.raft_fetch import (
     Decision,
@@ -34,7 +34,11 @@ from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset
 from milena.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.log.followers import Followers
+    from milena.controller.log.long_poll import LongPolls
+    from milena.controller.log.metadata_log import MetadataLog
+    from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+    from milena.runtime.context import Runtime
 
 RAW = True
 ENDPOINTS_SINCE: Final = 17
@@ -42,7 +46,24 @@ MAX_BYTES: Final = 8 << 20
 """Of one answer, whatever the request allows."""
 
 
-def handle(node: Controller, ctx: RequestContext, body: memoryview) -> None:
+class Needs(Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def followers(self) -> Followers: ...
+    @property
+    def metadata(self) -> MetadataLog: ...
+    @property
+    def polls(self) -> LongPolls: ...
+    @property
+    def runtime(self) -> Runtime: ...
+    def current_leader(self) -> CurrentLeader: ...
+    def leader_endpoints(self, listener_name: str) -> tuple[NodeEndpoint, ...]: ...
+
+
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
     request = decode_fetch_request(ctx.version, body)
 
     def try_answer(now: bool) -> bool:
@@ -51,7 +72,7 @@ def handle(node: Controller, ctx: RequestContext, body: memoryview) -> None:
     node.polls.wait(max(request.max_wait_ms, 0) / 1000, try_answer, ctx.lost)
 
 
-def _try_answer(node: Controller, ctx: RequestContext, request: FetchRequest, *, final: bool) -> bool:
+def _try_answer(node: Needs, ctx: RequestContext, request: FetchRequest, *, final: bool) -> bool:
     """Answer if there is something to say, or if this is the last chance to."""
     metadata = node.metadata
     log = metadata.log
@@ -72,7 +93,7 @@ def _try_answer(node: Controller, ctx: RequestContext, request: FetchRequest, *,
     return True
 
 
-def _partition(node: Controller, log: PartitionLog, decision: Decision, max_bytes: int) -> FetchedPartition:
+def _partition(node: Needs, log: PartitionLog, decision: Decision, max_bytes: int) -> FetchedPartition:
     answer = FetchedPartition(
         0,
         high_watermark=-1 if isinstance(decision, Refuse) else log.high_watermark,
@@ -95,7 +116,7 @@ def _records(log: PartitionLog, offset: Offset, max_bytes: int) -> Part:
     return found.part() if found.length else b""
 
 
-def _note(node: Controller, request: FetchRequest, wanted: FetchPartition) -> None:
+def _note(node: Needs, request: FetchRequest, wanted: FetchPartition) -> None:
     node.followers.fetched(
         request.replica_id,
         wanted.replica_directory_id,

@@ -5,7 +5,7 @@ v1 the fetching replica's directory and the leader's address (KIP-853). Snapshot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.controller.log.raft_fetch import epoch_error
 from milena.node.api import RequestContext
@@ -14,10 +14,25 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import METADATA_TOPIC, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.log.metadata_log import MetadataLog
+    from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+    from milena.runtime.context import Runtime
 
 
-async def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def metadata(self) -> MetadataLog: ...
+    @property
+    def runtime(self) -> Runtime: ...
+    def current_leader(self) -> CurrentLeader: ...
+    def leader_endpoints(self, listener_name: str) -> tuple[NodeEndpoint, ...]: ...
+
+
+async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     if request.cluster_id not in (None, node.cluster_id):
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
@@ -51,7 +66,7 @@ async def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[st
     }
 
 
-def _locate(node: Controller, topic: str, wanted: Any, snapshot: MetadataSnapshotId) -> tuple[ErrorCode, int]:
+def _locate(node: Needs, topic: str, wanted: Any, snapshot: MetadataSnapshotId) -> tuple[ErrorCode, int]:
     """An error, or the snapshot's size."""
     if topic != METADATA_TOPIC or wanted.partition != 0:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0

@@ -5,16 +5,23 @@ Differs from Kafka: what has been written is shown, Kafka shows what is committe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.controller.commands.reassignment import ongoing
 from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.state import ControllerState
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class Needs(Protocol):
+    """What this handler uses of its controller."""
+
+    @property
+    def state(self) -> ControllerState: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     topics = request.topics
     wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
     return {

@@ -9,9 +9,9 @@ from milena.controller.commands.brokers import unregister
 from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.committing import Committing
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     result = unregister(node.state, request.broker_id)
     return node.commit(result, lambda _: {"error_code": 0, "error_message": None})

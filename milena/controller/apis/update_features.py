@@ -14,10 +14,10 @@ from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.controller.server import Controller
+    from milena.controller.state.committing import Committing
 
 
-def handle(node: Controller, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
     updates = [FeatureUpdate(u.feature, u.max_version_level, _kind(u)) for u in request.feature_updates]
     result = update_features(node.state, updates, validate_only=messages.get(request, "validate_only", False))
     names = [update.feature for update in updates]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 from milena.config.values import render
@@ -50,7 +49,7 @@ def activation_records(state: ControllerState, bootstrap: Sequence[MetadataRecor
 
 def registration_records(
     state: ControllerState, incarnation: UUID, endpoints: Sequence[ListenerImage], features: dict[str, tuple[int, int]]
-) -> list[Any]:
+) -> list[MetadataRecord]:
     """This controller's registration (KIP-919), once metadata.version knows of it."""
     if state.image.metadata_version < CONTROLLER_REGISTRATION:
         return []

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from milena.controller.rules.broker_changes import change_builder
+from milena.controller.rules.broker_changes import partition_change
 from milena.controller.rules.leader_choice import Election, acceptance
-from milena.controller.rules.partition_change import RECOVERED, RECOVERING
+from milena.controller.rules.partition_change import RECOVERED, RECOVERING, PartitionChange, Targets
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import BrokerImage, PartitionImage, TopicImage
 from milena.protocol.errors import ErrorCode
-from milena.protocol.metadata_records import NO_LEADER_CHANGE, PartitionChangeRecord
+from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
 
 EPOCH_UNCHECKED: Final = -1
@@ -98,22 +98,19 @@ def _alter(
     if refusal is not None:
         return Outcome(number, refusal.code, reason=refusal.reason)
     assert present is not None, "checked"
-    fields = change_builder(
-        state,
-        topic,
-        present,
-        acceptance(state.image.brokers, present),
+    targets = Targets(
         isr=proposal.members,
         recovery_state=proposal.recovery_state,
         election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
-    ).build()
-    if fields is None:
+    )
+    change = partition_change(state, topic, present, acceptance(state.image.brokers, present), targets)
+    if change is None:
         return Outcome(number, now=present)
-    records[topic.id, number] = PartitionChangeRecord(partition_id=number, topic_id=topic.id, **fields)
-    leader = fields.get("leader", NO_LEADER_CHANGE)
-    if leader not in (NO_LEADER_CHANGE, sender):
-        return Outcome(number, ErrorCode.NEW_LEADER_ELECTED, reason=f"its reassignment is complete, {leader} leads")
-    return Outcome(number, now=merged(present, fields))
+    records[topic.id, number] = change.record(topic.id, number)
+    if change.leader not in (None, sender):
+        reason = f"its reassignment is complete, {change.leader} leads"
+        return Outcome(number, ErrorCode.NEW_LEADER_ELECTED, reason=reason)
+    return Outcome(number, now=merged(present, change))
 
 
 def check(
@@ -180,13 +177,13 @@ def ineligible_because(broker: BrokerImage | None, epoch: int) -> str | None:
     return None
 
 
-def merged(present: PartitionImage, fields: Mapping[str, Any]) -> PartitionImage:
+def merged(present: PartitionImage, change: PartitionChange) -> PartitionImage:
     """What the leader is told of the partition after its change: who leads, ISR, recovery state, and epochs."""
     return PartitionImage(
-        replicas=fields.get("replicas", present.replicas),
-        isr=fields.get("isr", present.isr),
-        leader=fields.get("leader", present.leader),
-        leader_epoch=LeaderEpoch(present.leader_epoch + ("leader" in fields)),
+        replicas=present.replicas if change.replicas is None else change.replicas,
+        isr=present.isr if change.isr is None else change.isr,
+        leader=present.leader if change.leader is None else change.leader,
+        leader_epoch=LeaderEpoch(present.leader_epoch + (change.leader is not None)),
         partition_epoch=PartitionEpoch(present.partition_epoch + 1),
-        recovery_state=fields.get("leader_recovery_state", present.recovery_state),
+        recovery_state=present.recovery_state if change.recovery_state is None else change.recovery_state,
     )

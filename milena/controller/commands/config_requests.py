@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from milena.controller.commands.configs import Outcome, Resource
+from milena.controller.state.committing import Committing
 from milena.controller.state.result import Result
+from milena.controller.state.state import ControllerState
+from milena.node.api import Fields, RequestContext
 from milena.node.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -15,12 +18,26 @@ from milena.node.metadata.image import (
     TOPIC_RESOURCE,
 )
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import MetadataRecord
 
 KNOWN_TYPES: Final = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
 
 T = TypeVar("T")
+
+
+class Listening(Protocol):
+    """Who wants to hear of changed configurations (``controller.background``)."""
+
+    def configs_changed(self, records: Sequence[MetadataRecord]) -> None: ...
+
+
+class Altering(Committing, Protocol):
+    """What both handlers use of their controller."""
+
+    @property
+    def background(self) -> Listening: ...
 
 
 def by_resource(request: Any, read: Callable[[Any], T]) -> tuple[dict[Resource, T], dict[Resource, Outcome]]:
@@ -44,12 +61,23 @@ def by_resource(request: Any, read: Callable[[Any], T]) -> tuple[dict[Resource, 
     return wanted, refused
 
 
-def without_records(result: Result[T]) -> Result[T]:
-    """Of a request that only validates."""
-    return Result((), result.response)
+def alter(
+    node: Altering,
+    request: Any,
+    read: Callable[[Any], T],
+    decide: Callable[[ControllerState, dict[Resource, T]], Result[dict[Resource, Outcome]]],
+) -> Fields | Awaitable[Fields]:
+    """Answer either request: ``read`` what it wants of each resource, ``decide`` what that writes."""
+    wanted, refused = by_resource(request, read)
+    result = decide(node.state, wanted)
+    if request.validate_only:
+        result = result.without_records()
+    answer = node.commit(result, lambda outcomes: responses({**refused, **outcomes}))
+    node.background.configs_changed(result.records)
+    return answer
 
 
-def responses(outcomes: Mapping[Resource, Outcome]) -> dict[str, Any]:
+def responses(outcomes: Mapping[Resource, Outcome]) -> Fields:
     return {
         "responses": [
             {
@@ -63,5 +91,5 @@ def responses(outcomes: Mapping[Resource, Outcome]) -> dict[str, Any]:
     }
 
 
-def failed(request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(ctx: RequestContext, request: Any, error: KafkaError) -> Fields:
     return responses({(r.resource_type, r.resource_name): error for r in request.resources})

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from milena.config.broker_config import KEYS as BROKER_KEYS
 from milena.config.group_config import validate_group_config
@@ -29,7 +29,7 @@ from milena.node.metadata.image import (
 )
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import CORDONED_DIRECTORIES
-from milena.protocol.metadata_records import ClearElrRecord, ConfigRecord
+from milena.protocol.metadata_records import ClearElrRecord, ConfigRecord, MetadataRecord
 from milena.protocol.topic_names import topic_name_problem
 from milena.runtime.hosts import shown
 from milena.runtime.numbers import whole
@@ -78,7 +78,7 @@ def replace(
     return _alter(state, wanted)
 
 
-def creation_records(state: ControllerState, topic: str, values: Mapping[str, str]) -> list[Any]:
+def creation_records(state: ControllerState, topic: str, values: Mapping[str, str]) -> list[MetadataRecord]:
     """Records for a topic that is being created with ``values``. Raises KafkaError(INVALID_CONFIG)."""
     resource = (TOPIC_RESOURCE, topic)
     _check_values(state, resource, dict(values))
@@ -92,7 +92,7 @@ def creation_records(state: ControllerState, topic: str, values: Mapping[str, st
 def _alter(
     state: ControllerState, wanted: Mapping[Resource, dict[str, str | None] | KafkaError]
 ) -> Result[dict[Resource, Outcome]]:
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     outcomes: dict[Resource, Outcome] = {}
     for resource, values in wanted.items():
         outcomes[resource] = None
@@ -240,10 +240,10 @@ def _check_values(state: ControllerState, resource: Resource, values: Mapping[st
             )
 
 
-def _records(state: ControllerState, resource: Resource, values: Mapping[str, str | None]) -> list[Any]:
+def _records(state: ControllerState, resource: Resource, values: Mapping[str, str | None]) -> list[MetadataRecord]:
     kind, name = resource
     present = state.image.config(kind, name)
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     cleared = False
     for key, value in values.items():
         if kind == BROKER_RESOURCE or present.get(key) != value:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
-from milena.controller.rules.broker_changes import change_builder, partition_changes
+from milena.controller.rules.broker_changes import partition_change, partition_changes
 from milena.controller.rules.leader_choice import acceptance
+from milena.controller.rules.partition_change import Targets
 from milena.controller.state.partition_index import PartitionKey
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
@@ -29,7 +30,7 @@ def assign(
     if not state.directories_supported:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directories are assigned from metadata.version 3.7-IV2 on.")
     broker = state.checked_broker(broker_id, broker_epoch)
-    records: list[Any] = []
+    records: list[PartitionChangeRecord] = []
     lost: dict[PartitionKey, None] = {}
     outcomes: dict[UUID, dict[PartitionKey, ErrorCode]] = {}
     for directory, keys in assignments.items():
@@ -62,5 +63,5 @@ def _assigned(
     topic = state.image.topics_by_id[key[0]]
     partition = topic.partitions[key[1]]
     acceptable = acceptance(state.image.brokers, partition, moved={broker_id: directory})
-    fields = change_builder(state, topic, partition, acceptable, directories={broker_id: directory}).build()
-    return [] if fields is None else [PartitionChangeRecord(partition_id=key[1], topic_id=key[0], **fields)]
+    change = partition_change(state, topic, partition, acceptable, Targets(directories={broker_id: directory}))
+    return [] if change is None else [change.record(*key)]

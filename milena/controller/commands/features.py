@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 from milena.config.values import render
 from milena.controller.state.result import Result
@@ -20,7 +20,7 @@ from milena.protocol.features import (
     RANGES,
     unmet_dependency,
 )
-from milena.protocol.metadata_records import ConfigRecord, FeatureLevelRecord
+from milena.protocol.metadata_records import ConfigRecord, FeatureLevelRecord, MetadataRecord
 
 DISABLED: Final = (0, 0)
 """The range of a feature that a node does not name."""
@@ -47,7 +47,7 @@ def update_features(
 ) -> Result[None]:
     """Change all levels or none. Raises KafkaError(INVALID_UPDATE_VERSION) for the first that cannot be."""
     levels = {**state.image.features, **{update.feature: update.level for update in updates}}
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     for update in updates:
         _check(state, update, levels)
         if update.feature != KRAFT_VERSION:
@@ -114,10 +114,10 @@ def _refused(update: FeatureUpdate, why: str) -> KafkaError:
     )
 
 
-def _cluster_min_isr(state: ControllerState) -> list[Any]:
+def _cluster_min_isr(state: ControllerState) -> list[MetadataRecord]:
     """ELR needs one ``min.insync.replicas`` for the whole cluster, and none for single brokers (KIP-966)."""
     key = "min.insync.replicas"
-    records: list[Any] = [
+    records: list[MetadataRecord] = [
         ConfigRecord(resource_type=kind, resource_name=name, name=key, value=None)
         for (kind, name), values in state.image.configs.items()
         if kind == BROKER_RESOURCE and name and key in values

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, assert_never
+from typing import assert_never
 from uuid import UUID
 
 from milena.controller.rules import broker_changes as leadership
@@ -23,6 +23,7 @@ from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import BrokerImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import CORDONED_DIRECTORIES
+from milena.protocol.metadata_records import MetadataRecord
 from milena.protocol.types import NodeId, Offset
 
 
@@ -129,7 +130,7 @@ def _next(
             assert_never(current)
 
 
-def _transition(state: ControllerState, broker: BrokerImage, following: BrokerState) -> list[Any]:
+def _transition(state: ControllerState, broker: BrokerImage, following: BrokerState) -> list[MetadataRecord]:
     match following:
         case BrokerState.FENCED | BrokerState.SHUTDOWN_NOW:
             return leadership.broker_fenced(state, broker)

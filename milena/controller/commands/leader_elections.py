@@ -6,13 +6,14 @@ Each returns partition changes; a partition for which nothing can be done is lef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from milena.controller.rules.broker_changes import change_builder
+from milena.controller.rules.broker_changes import partition_change
 from milena.controller.rules.leader_choice import Election, acceptance
+from milena.controller.rules.partition_change import Targets
 from milena.controller.state.partition_index import PartitionKey
 from milena.controller.state.result import MAX_RECORDS_PER_BATCH, Result
 from milena.controller.state.state import ControllerState
@@ -59,7 +60,7 @@ def elect_leaders(
     everything = partitions is None
     if partitions is None:
         partitions = [(topic.name, list(topic.partitions)) for topic in state.image.topics.values()]
-    records: dict[PartitionKey, Any] = {}
+    records: dict[PartitionKey, PartitionChangeRecord] = {}
     outcomes: Elections = []
     for name, numbers in partitions:
         results: list[tuple[int, KafkaError | None]] = []
@@ -74,7 +75,11 @@ def elect_leaders(
 
 
 def _elect(
-    state: ControllerState, name: str, number: int, kind: ElectionType, records: dict[PartitionKey, Any]
+    state: ControllerState,
+    name: str,
+    number: int,
+    kind: ElectionType,
+    records: dict[PartitionKey, PartitionChangeRecord],
 ) -> KafkaError | None:
     topic = state.image.topics.get(name)
     partition = topic.partitions.get(number) if topic is not None else None
@@ -114,7 +119,7 @@ def elect_unclean(state: ControllerState) -> Result[Swept]:
 
 
 def _sweep(state: ControllerState, keys: Iterable[PartitionKey], election: Election) -> Result[Swept]:
-    records: list[Any] = []
+    records: list[PartitionChangeRecord] = []
     for topic_id, number in keys:
         if len(records) >= MAX_ELECTIONS:
             break
@@ -130,5 +135,5 @@ def election_change(
 ) -> PartitionChangeRecord | None:
     """The record of an election, None where it changes nothing."""
     acceptable = acceptance(state.image.brokers, partition)
-    fields: Mapping[str, Any] | None = change_builder(state, topic, partition, acceptable, election=election).build()
-    return None if fields is None else PartitionChangeRecord(partition_id=number, topic_id=topic.id, **fields)
+    change = partition_change(state, topic, partition, acceptable, Targets(election=election))
+    return None if change is None else change.record(topic.id, number)

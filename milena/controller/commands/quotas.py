@@ -16,7 +16,7 @@ from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.access_views import CLIENT_ID, ENTITY_TYPES, IP, OF_QUOTAS, USER, Entity
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.metadata_records import access
+from milena.protocol.metadata_records import MetadataRecord, access
 
 OF_CLIENTS: Final = {
     "producer_byte_rate": Type.LONG,
@@ -39,7 +39,7 @@ class Change:
 
 def alter(state: ControllerState, changes: Sequence[Change]) -> Result[dict[Entity, KafkaError | None]]:
     """Each entity's outcome, None where it is taken. An entity that is given twice is left as it is."""
-    records: dict[Entity, list[Any]] = {}
+    records: dict[Entity, list[MetadataRecord]] = {}
     outcomes: dict[Entity, KafkaError | None] = {}
     for change in changes:
         entity = change.entity
@@ -57,10 +57,10 @@ def alter(state: ControllerState, changes: Sequence[Change]) -> Result[dict[Enti
     return Result([record for some in records.values() for record in some], outcomes)
 
 
-def _records(state: ControllerState, entity: Entity, values: Mapping[str, float | None]) -> list[Any]:
+def _records(state: ControllerState, entity: Entity, values: Mapping[str, float | None]) -> list[MetadataRecord]:
     known = _keys_of(entity)
     parts = tuple(access.QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity)
-    records = []
+    records: list[MetadataRecord] = []
     for key, value in values.items():
         present: Any = state.image.opaque.get((OF_QUOTAS, entity, key))
         if value is not None:

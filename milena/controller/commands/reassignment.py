@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from milena.controller.rules.broker_changes import change_builder
+from milena.controller.rules.broker_changes import partition_change
 from milena.controller.rules.leader_choice import Election, acceptance
+from milena.controller.rules.partition_change import Targets
 from milena.controller.rules.placement import check_assignment
 from milena.controller.state.result import MAX_RECORDS_PER_BATCH, Result
 from milena.controller.state.state import ControllerState
@@ -91,20 +92,18 @@ def _reassign(
     if topic is None or partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{target.partition}.")
     if target.replicas is None:
-        options = _cancel(state, name, target.partition, partition)
+        targets = _cancel(state, name, target.partition, partition)
     else:
         check_assignment(state.image.brokers, target.replicas)
         if not allow_factor_change:
             _check_factor(partition, len(target.replicas))
-        options = _change(partition, tuple(target.replicas))
+        targets = _change(partition, tuple(target.replicas))
     acceptable = acceptance(state.image.brokers, partition)
-    fields = change_builder(state, topic, partition, acceptable, **options).build()
-    if fields is None:
-        return []
-    return [PartitionChangeRecord(partition_id=target.partition, topic_id=topic.id, **fields)]
+    change = partition_change(state, topic, partition, acceptable, targets)
+    return [] if change is None else [change.record(topic.id, target.partition)]
 
 
-def _cancel(state: ControllerState, name: str, number: int, partition: PartitionImage) -> dict[str, Any]:
+def _cancel(state: ControllerState, name: str, number: int, partition: PartitionImage) -> Targets:
     """Back to the replicas from before; where none of them is in sync, the first of them must be elected uncleanly."""
     if not partition.reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name}-{number} is not being reassigned.")
@@ -121,19 +120,14 @@ def _cancel(state: ControllerState, name: str, number: int, partition: Partition
             )
         isr = replicas[:1]
     election = Election.UNCLEAN if unclean else Election.ONLINE
-    return {"isr": isr, "replicas": replicas, "removing": (), "adding": (), "election": election}
+    return Targets(isr=isr, replicas=replicas, removing=(), adding=(), election=election)
 
 
-def _change(partition: PartitionImage, target: tuple[NodeId, ...]) -> dict[str, Any]:
+def _change(partition: PartitionImage, target: tuple[NodeId, ...]) -> Targets:
     """Those that go stay behind the new ones until the end. What is empty does not replace an earlier plan's."""
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     adding = tuple(sorted(set(target) - set(partition.replicas)))
-    options: dict[str, Any] = {"replicas": target + removing}
-    if removing:
-        options["removing"] = removing
-    if adding:
-        options["adding"] = adding
-    return options
+    return Targets(replicas=target + removing, removing=removing or None, adding=adding or None)
 
 
 def _check_factor(partition: PartitionImage, wanted: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from milena.controller.commands import configs
@@ -17,7 +17,7 @@ from milena.controller.state.result import MAX_RECORDS_PER_BATCH, Result
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import BrokerImage, TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.metadata_records import PartitionRecord, TopicRecord
+from milena.protocol.metadata_records import MetadataRecord, PartitionRecord, TopicRecord
 from milena.protocol.requests.repeated import repeated_in
 from milena.protocol.topic_names import collision_key, topic_name_problem
 from milena.protocol.types import METADATA_TOPIC, NodeId
@@ -67,7 +67,7 @@ def create_topics(
     _check_total(state, single)
     may_collide = any("." in name or "_" in name for name in names)
     colliding = {collision_key(name): name for name in state.image.topics} if may_collide else {}
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     outcomes: list[tuple[str, CreatedTopic | KafkaError]] = []
     for topic in single:
         try:
@@ -90,7 +90,7 @@ def create_partitions(
 ) -> Result[list[tuple[str, KafkaError | None]]]:
     """Raise the partition counts of topics; outcomes as of ``create_topics``."""
     twice = repeated_in(topic.topic for topic in wanted)
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     outcomes: list[tuple[str, KafkaError | None]] = [
         (name, KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named twice.")) for name in sorted(twice)
     ]
@@ -136,7 +136,7 @@ def _check_new_name(state: ControllerState, name: str, colliding: Mapping[str, s
         )
 
 
-def _create(state: ControllerState, topic: NewTopic, random: Randomness) -> tuple[list[Any], CreatedTopic]:
+def _create(state: ControllerState, topic: NewTopic, random: Randomness) -> tuple[list[MetadataRecord], CreatedTopic]:
     missing = [key for key, value in topic.configs.items() if value is None]
     if missing:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"These configs have no value: {', '.join(missing)}.")

@@ -8,16 +8,16 @@ Broker lifecycle, Partition changes).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 from uuid import UUID
 
 from milena.controller.rules.leader_choice import Acceptable, Election, acceptance
-from milena.controller.rules.partition_change import PartitionChangeBuilder
+from milena.controller.rules.partition_change import ChangeRules, PartitionChange, PartitionChangeBuilder, Targets
 from milena.controller.state.partition_index import PartitionKey
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from milena.protocol.metadata_records import (
     BrokerRegistrationChangeRecord,
+    MetadataRecord,
     PartitionChangeRecord,
     UnregisterBrokerRecord,
 )
@@ -28,21 +28,19 @@ UNFENCE = -1
 ENTER_SHUTDOWN = 1
 
 
-def change_builder(
-    state: ControllerState, topic: TopicImage, partition: PartitionImage, acceptable: Acceptable, **options: Any
-) -> PartitionChangeBuilder:
-    """A builder for one partition under the cluster's features and the topic's configuration."""
-    if state.elr_enabled:
-        options["min_isr"] = state.min_isr(topic.name, len(partition.replicas))
-        options["elr_enabled"] = True
-    return PartitionChangeBuilder.of(
-        partition,
-        acceptable,
+def partition_change(
+    state: ControllerState, topic: TopicImage, partition: PartitionImage, acceptable: Acceptable, targets: Targets
+) -> PartitionChange | None:
+    """What changes of one partition under the cluster's features and the topic's configuration; None: nothing."""
+    elr_enabled = state.elr_enabled
+    rules = ChangeRules(
+        elr_enabled=elr_enabled,
+        min_isr=state.min_isr(topic.name, len(partition.replicas)) if elr_enabled else 1,
         bump_on_isr_shrink=state.bump_on_isr_shrink,
         with_directories=state.directories_supported,
         default_directory=state.default_directory,
-        **options,
     )
+    return PartitionChangeBuilder(partition, acceptable, targets, rules).build()
 
 
 def partition_changes(
@@ -59,22 +57,19 @@ def partition_changes(
     for topic_id, number in keys:
         topic = state.image.topics_by_id[topic_id]
         partition = topic.partitions[number]
-        builder = change_builder(
-            state,
-            topic,
-            partition,
-            acceptance(state.image.brokers, partition, joining=joining, leaving=gone),
+        acceptable = acceptance(state.image.brokers, partition, joining=joining, leaving=gone)
+        targets = Targets(
             isr=tuple(member for member in partition.isr if member not in gone),
             election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
             unclean_shutdown=() if unclean_shutdown == NO_LEADER else (unclean_shutdown,),
         )
-        fields = builder.build()
-        if fields is not None:
-            changes.append(PartitionChangeRecord(partition_id=number, topic_id=topic_id, **fields))
+        change = partition_change(state, topic, partition, acceptable, targets)
+        if change is not None:
+            changes.append(change.record(topic_id, number))
     return changes
 
 
-def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[Any]:
+def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
     """Its partitions move first; the fencing comes last."""
     return [
         *partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id),
@@ -82,7 +77,7 @@ def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[Any]:
     ]
 
 
-def broker_unfenced(state: ControllerState, broker: BrokerImage) -> list[Any]:
+def broker_unfenced(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
     """It may lead what has no leader."""
     return [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
@@ -90,9 +85,9 @@ def broker_unfenced(state: ControllerState, broker: BrokerImage) -> list[Any]:
     ]
 
 
-def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[Any]:
+def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
     """It enters, or goes on with, a controlled shutdown: others take over what it leads."""
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     if not broker.in_controlled_shutdown:
         records.append(
             BrokerRegistrationChangeRecord(
@@ -104,7 +99,7 @@ def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[Any]:
 
 def broker_restarted(
     state: ControllerState, broker_id: NodeId, *, clean: bool, log_dirs: Collection[UUID]
-) -> list[Any]:
+) -> list[MetadataRecord]:
     """A new incarnation registers: the former one is gone. Uncleanly, it may have lost what it had acknowledged; and
     has, in directories that are not among its ``log_dirs`` any more (Kafka does not look at those)."""
     in_isr = list(state.index.in_isr(broker_id))
@@ -125,7 +120,7 @@ def broker_restarted(
     ]
 
 
-def broker_unregistered(state: ControllerState, broker: BrokerImage) -> list[Any]:
+def broker_unregistered(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
     return [
         *partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id),
         *partition_changes(state, state.index.in_elr(broker.id), leaving=broker.id),
@@ -133,12 +128,12 @@ def broker_unregistered(state: ControllerState, broker: BrokerImage) -> list[Any
     ]
 
 
-def directories_offline(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID]) -> list[Any]:
+def directories_offline(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID]) -> list[MetadataRecord]:
     """Partitions in directories that went offline lose this replica; directories known as offline change nothing."""
     newly = [directory for directory in broker.log_dirs if directory in offline]
     if not newly:
         return []
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     for directory in newly:
         records += partition_changes(state, state.index.in_directory(directory), leaving=broker.id)
     remaining = tuple(directory for directory in broker.log_dirs if directory not in offline)
@@ -146,7 +141,7 @@ def directories_offline(state: ControllerState, broker: BrokerImage, offline: Se
     return records
 
 
-def directories_cordoned(broker: BrokerImage, cordoned: Sequence[UUID] | None) -> list[Any]:
+def directories_cordoned(broker: BrokerImage, cordoned: Sequence[UUID] | None) -> list[MetadataRecord]:
     """Directories that take no new replicas (KIP-1066). None: the broker does not say."""
     if cordoned is None or (broker.cordoned is not None and set(cordoned) == set(broker.cordoned)):
         return []

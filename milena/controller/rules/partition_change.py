@@ -6,162 +6,217 @@ one that names a leader, even the same, bumps the leader epoch too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from milena.controller.rules.leader_choice import Acceptable, Candidates, Election
 from milena.node.metadata.image import NO_LEADER, PartitionImage
+from milena.protocol.metadata_records import NO_LEADER_CHANGE, PartitionChangeRecord
 from milena.protocol.types import MIGRATING_DIR, UNASSIGNED_DIR, NodeId
 
 RECOVERED: Final = 0
 RECOVERING: Final = 1
+NO_RECOVERY_CHANGE: Final = -1
 
-Brokers = tuple[NodeId, ...]
+T = TypeVar("T")
+
+Brokers: TypeAlias = tuple[NodeId, ...]
 
 
-@dataclass(slots=True, kw_only=True)
-class PartitionChangeBuilder:
-    """Collects what shall change of one partition; ``build`` decides what that means for its leader.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """What a command wants of a partition. None, and a replica without an entry in ``directories``: as it is."""
 
-    Targets start as the partition is. ``min_isr`` counts only where ``elr_enabled`` (KIP-966).
-    """
+    isr: Brokers | None = None
+    replicas: Brokers | None = None
+    removing: Brokers | None = None
+    adding: Brokers | None = None
+    recovery_state: int | None = None
+    directories: Mapping[NodeId, UUID] | None = None
+    election: Election = Election.ONLINE
+    unclean_shutdown: Collection[NodeId] = ()
+    """Brokers that may have lost data: they leave the ELR as well."""
 
-    partition: PartitionImage
-    acceptable: Acceptable
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRules:
+    """What the cluster's features and the topic's configuration say about changes of a partition."""
+
     elr_enabled: bool = False
     min_isr: int = 1
-    election: Election = Election.ONLINE
-    isr: Brokers = ()
-    replicas: Brokers = ()
-    removing: Brokers = ()
-    adding: Brokers = ()
-    recovery_state: int = RECOVERED
-    unclean_shutdown: Collection[NodeId] = ()
+    """Counts only if ``elr_enabled`` (KIP-966)."""
     bump_on_isr_shrink: bool = False
     """Below metadata.version 3.6-IV0 a shrinking ISR bumps the leader epoch."""
     with_directories: bool = True
     """Since metadata.version 3.7-IV2 records say in which log directory a replica lies."""
-    directories: dict[NodeId, UUID] = field(default_factory=dict)
     default_directory: Callable[[NodeId], UUID] = lambda _: UNASSIGNED_DIR
-    elr: Brokers = field(default=(), init=False)
-    _changes: dict[str, Any] = field(default_factory=dict, init=False)
 
-    @classmethod
-    def of(cls, partition: PartitionImage, acceptable: Acceptable, **options: Any) -> PartitionChangeBuilder:
-        """A builder whose targets are the partition's present state, but for ``options``."""
-        present: dict[str, Any] = {
-            "isr": partition.isr,
-            "replicas": partition.replicas,
-            "removing": partition.removing,
-            "adding": partition.adding,
-            "recovery_state": partition.recovery_state,
-        }
-        builder = cls(partition=partition, acceptable=acceptable, **(present | options))
-        builder.elr = partition.elr
-        return builder
 
-    def build(self) -> dict[str, Any] | None:
-        """The fields of a PartitionChange record without its topic and partition, or None where nothing changes."""
-        self._changes = {}
+@dataclass(slots=True, kw_only=True)
+class PartitionChange:
+    """The fields of a partition that change; None: no change. A ``leader``, even the same, bumps the leader epoch."""
+
+    leader: NodeId | None = None
+    isr: Brokers | None = None
+    replicas: Brokers | None = None
+    removing: Brokers | None = None
+    adding: Brokers | None = None
+    recovery_state: int | None = None
+    directories: tuple[UUID, ...] | None = None
+    elr: Brokers | None = None
+    last_known_elr: Brokers | None = None
+
+    def record(self, topic_id: UUID, partition: int) -> PartitionChangeRecord:
+        return PartitionChangeRecord(
+            partition_id=partition,
+            topic_id=topic_id,
+            isr=self.isr,
+            leader=NO_LEADER_CHANGE if self.leader is None else self.leader,
+            replicas=self.replicas,
+            removing_replicas=self.removing,
+            adding_replicas=self.adding,
+            leader_recovery_state=NO_RECOVERY_CHANGE if self.recovery_state is None else self.recovery_state,
+            directories=self.directories,
+            eligible_leader_replicas=self.elr,
+            last_known_elr=self.last_known_elr,
+        )
+
+
+class PartitionChangeBuilder:
+    """Decides what ``targets`` mean for one partition and its leader (Kafka's PartitionChangeBuilder)."""
+
+    __slots__ = (
+        "_acceptable",
+        "_adding",
+        "_change",
+        "_elr",
+        "_isr",
+        "_partition",
+        "_recovery_state",
+        "_removing",
+        "_replicas",
+        "_rules",
+        "_targets",
+    )
+
+    def __init__(self, partition: PartitionImage, acceptable: Acceptable, targets: Targets, rules: ChangeRules) -> None:
+        self._partition = partition
+        self._acceptable = acceptable
+        self._targets = targets
+        self._rules = rules
+        self._isr = _given(targets.isr, partition.isr)
+        self._replicas = _given(targets.replicas, partition.replicas)
+        self._removing = _given(targets.removing, partition.removing)
+        self._adding = _given(targets.adding, partition.adding)
+        self._recovery_state = _given(targets.recovery_state, partition.recovery_state)
+        self._elr = partition.elr
+        self._change = PartitionChange()
+
+    def build(self) -> PartitionChange | None:
+        """What changes, or None if nothing does. To be called once."""
         self._complete_reassignment()
-        if self.elr_enabled:
+        if self._rules.elr_enabled:
             self._populate_elr()
         self._elect()
         self._bump_for_lost_replicas()
         self._note_elr()
         self._note_isr()
         self._bump_for_isr_shrink()
-        if self.elr_enabled:
+        if self._rules.elr_enabled:
             self._note_last_known_leader()
         self._note_assignment()
-        if self.recovery_state != self.partition.recovery_state:
-            self._changes["leader_recovery_state"] = self.recovery_state
-        return self._changes or None
+        if self._recovery_state != self._partition.recovery_state:
+            self._change.recovery_state = self._recovery_state
+        return None if self._change == PartitionChange() else self._change
 
     def _complete_reassignment(self) -> None:
         """A reassignment ends when all that is added is in sync and something of either kind is left."""
-        if not self.removing and not self.adding:
+        if not self._removing and not self._adding:
             return
-        replicas = tuple(r for r in self.replicas if r not in self.removing)
-        isr = tuple(r for r in self.isr if r not in self.removing)
-        if not replicas or not isr or not set(self.adding) <= set(isr):
+        replicas = tuple(r for r in self._replicas if r not in self._removing)
+        isr = tuple(r for r in self._isr if r not in self._removing)
+        if not replicas or not isr or not set(self._adding) <= set(isr):
             return
-        if len(self.adding) < len(self.removing) and not set(replicas) <= set(isr):
+        if len(self._adding) < len(self._removing) and not set(replicas) <= set(isr):
             return
-        self.isr, self.replicas, self.removing, self.adding = isr, replicas, (), ()
+        self._isr, self._replicas, self._removing, self._adding = isr, replicas, (), ()
 
     def _populate_elr(self) -> None:
         """Below min ISR, those that leave the ISR stay eligible, unless their shutdown was unclean."""
-        if len(self.isr) >= self.min_isr:
-            self.elr = ()
+        if len(self._isr) >= self._rules.min_isr:
+            self._elr = ()
             return
-        candidates = sorted({*self.elr, *self.partition.isr})
-        self.elr = tuple(r for r in candidates if r not in self.isr and r not in self.unclean_shutdown)
+        candidates = sorted({*self._elr, *self._partition.isr})
+        self._elr = tuple(r for r in candidates if r not in self._isr and r not in self._targets.unclean_shutdown)
 
     def _elect(self) -> None:
-        last_known = self.partition.last_known_elr
+        last_known = self._partition.last_known_elr
         elected = Candidates(
-            replicas=self.replicas,
-            leader=self.partition.leader,
-            isr=self.isr,
-            elr=self.elr,
-            last_known=last_known[0] if self.elr_enabled and len(last_known) == 1 else None,
-        ).elect(self.election, self.acceptable)
-        if elected.leader == self.partition.leader:
+            replicas=self._replicas,
+            leader=self._partition.leader,
+            isr=self._isr,
+            elr=self._elr,
+            last_known=last_known[0] if self._rules.elr_enabled and len(last_known) == 1 else None,
+        ).elect(self._targets.election, self._acceptable)
+        if elected.leader == self._partition.leader:
             return
-        self._changes["leader"] = elected.leader
-        if elected.leader in self.elr:
-            self.isr = (elected.leader,)
-            self.elr = tuple(r for r in self.elr if r != elected.leader)
+        self._change.leader = elected.leader
+        if elected.leader in self._elr:
+            self._isr = (elected.leader,)
+            self._elr = tuple(r for r in self._elr if r != elected.leader)
         if elected.unclean:
-            self._changes["isr"] = (elected.leader,)
-            self.recovery_state = RECOVERING
+            self._change.isr = (elected.leader,)
+            self._recovery_state = RECOVERING
 
     def _bump_for_lost_replicas(self) -> None:
-        if "leader" not in self._changes and not set(self.partition.replicas) <= set(self.replicas):
-            self._changes["leader"] = self.partition.leader
+        if self._change.leader is None and not set(self._partition.replicas) <= set(self._replicas):
+            self._change.leader = self._partition.leader
 
     def _note_elr(self) -> None:
-        if "isr" in self._changes or not self.elr_enabled:
-            self.elr = ()
-        if self.elr != self.partition.elr:
-            self._changes["eligible_leader_replicas"] = self.elr
+        if self._change.isr is not None or not self._rules.elr_enabled:
+            self._elr = ()
+        if self._elr != self._partition.elr:
+            self._change.elr = self._elr
 
     def _note_isr(self) -> None:
         """Without ELR the last member stays in the ISR: who else could be elected cleanly?"""
-        if "isr" in self._changes or self.isr == self.partition.isr:
+        if self._change.isr is not None or self._isr == self._partition.isr:
             return
-        if self.isr or self.elr_enabled:
-            self._changes["isr"] = self.isr
+        if self._isr or self._rules.elr_enabled:
+            self._change.isr = self._isr
 
     def _bump_for_isr_shrink(self) -> None:
-        if not self.bump_on_isr_shrink or "leader" in self._changes or "isr" not in self._changes:
+        if not self._rules.bump_on_isr_shrink or self._change.leader is not None or self._change.isr is None:
             return
-        if not set(self.partition.isr) <= set(self._changes["isr"]):
-            self._changes["leader"] = self.partition.leader
+        if not set(self._partition.isr) <= set(self._change.isr):
+            self._change.leader = self._partition.leader
 
     def _note_last_known_leader(self) -> None:
-        leader = self._changes.get("leader")
+        leader = self._change.leader
         if leader is None:
             return
         if leader == NO_LEADER:
-            if not self.partition.last_known_elr:
-                self._changes["last_known_elr"] = (self.partition.leader,)
-        elif self.partition.last_known_elr:
-            self._changes["last_known_elr"] = ()
+            if not self._partition.last_known_elr:
+                self._change.last_known_elr = (self._partition.leader,)
+        elif self._partition.last_known_elr:
+            self._change.last_known_elr = ()
 
     def _note_assignment(self) -> None:
-        if self.with_directories:
-            present = self.partition.directories or (MIGRATING_DIR,) * len(self.partition.replicas)
-            known = dict(zip(self.partition.replicas, present, strict=True)) | self.directories
-            directories = tuple(known[r] if r in known else self.default_directory(r) for r in self.replicas)
+        if self._rules.with_directories:
+            present = self._partition.directories or (MIGRATING_DIR,) * len(self._partition.replicas)
+            known = dict(zip(self._partition.replicas, present, strict=True)) | dict(self._targets.directories or {})
+            directories = tuple(known[r] if r in known else self._rules.default_directory(r) for r in self._replicas)
             if directories != present:
-                self._changes["directories"] = directories
-        if self.replicas != self.partition.replicas:
-            self._changes["replicas"] = self.replicas
-        if self.removing != self.partition.removing:
-            self._changes["removing_replicas"] = self.removing
-        if self.adding != self.partition.adding:
-            self._changes["adding_replicas"] = self.adding
+                self._change.directories = directories
+        if self._replicas != self._partition.replicas:
+            self._change.replicas = self._replicas
+        if self._removing != self._partition.removing:
+            self._change.removing = self._removing
+        if self._adding != self._partition.adding:
+            self._change.adding = self._adding
+
+
+def _given(target: T | None, present: T) -> T:
+    return present if target is None else target

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from milena.config.node_config import NodeConfig
@@ -19,7 +19,7 @@ from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BrokerIm
 from milena.node.metadata.replay import Replayer
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import DIRECTORY_ASSIGNMENT, ELR_VERSION, NO_EPOCH_BUMP_ON_ISR_SHRINK
-from milena.protocol.metadata_records import RegisterBrokerRecord, UnregisterBrokerRecord
+from milena.protocol.metadata_records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
 from milena.protocol.types import MIGRATING_DIR, UNASSIGNED_DIR, LeaderEpoch, NodeId, Offset
 
 _START: Final = Offset(0)
@@ -61,7 +61,9 @@ class ControllerState:
         self.features_changed_at = image.offset
         self._update_config()
 
-    def replay(self, batch: Sequence[Any], *, base_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> Delta:
+    def replay(
+        self, batch: Sequence[MetadataRecord], *, base_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int
+    ) -> Delta:
         """Take one batch of records into the image. Raises ReplayError where they cannot follow it."""
         for position, record in enumerate(batch):
             offset = Offset(base_offset + position)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from milena.node.metrics import Counter, Metrics
+from milena.node.topic_meters import MetersByTopic
 
 _PREFIX: Final = "kafka_server_brokertopicmetrics"
 
@@ -63,12 +65,11 @@ class TopicTierMeters:
         )
 
 
-class TierMeters:
+class TierMeters(MetersByTopic[TopicTierMeters]):
     """Metrics by topic, created on first use and removed when no work on the topic is left."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._topics: dict[str, TopicTierMeters] = {}
+        super().__init__(partial(TopicTierMeters, metrics), partial(_remove, metrics))
         self.copy_throttle_time = metrics.timing(
             "kafka_server_remotelogmanager_remote_copy_throttle_time",
             "Time that copies were delayed because of their quota (ms).",
@@ -78,13 +79,7 @@ class TierMeters:
             "Throttle time of reads that were rejected because of their quota (ms).",
         )
 
-    def of(self, topic: str) -> TopicTierMeters:
-        meters = self._topics.get(topic)
-        if meters is None:
-            meters = self._topics[topic] = TopicTierMeters(self._metrics, topic)
-        return meters
 
-    def forget(self, topic: str) -> None:
-        if self._topics.pop(topic, None) is not None:
-            for name in _NAMES:
-                self._metrics.remove(_metric(name), topic=topic)
+def _remove(metrics: Metrics, topic: str) -> None:
+    for name in _NAMES:
+        metrics.remove(_metric(name), topic=topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from milena.broker.apis import fetch
+from milena.broker.replica.replica_state import FollowerFetch
 from milena.broker.server import Broker
 from milena.node.api import RequestContext
 from milena.protocol.requests.fetch_request import decode_fetch_request
@@ -20,11 +21,13 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
         for one in partitions:
             partition = node.partitions.get(node.partitions.name_of(topic_id), one.partition)
             partition.follower_fetched(
-                NodeId(request.replica_id),
-                broker_epoch=BrokerEpoch(request.replica_epoch),
-                offset=Offset(one.fetch_offset),
-                log_start=Offset(one.log_start_offset),
-                leader_log_end=partition.online_log.log_end_offset,
-                now_ms=node.replication.now_ms(),
+                FollowerFetch(
+                    node=NodeId(request.replica_id),
+                    broker_epoch=BrokerEpoch(request.replica_epoch),
+                    offset=Offset(one.fetch_offset),
+                    log_start=Offset(one.log_start_offset),
+                    leader_end=partition.online_log.log_end_offset,
+                    now_ms=node.replication.now_ms(),
+                )
             )
     fetch.handle(node, ctx, body)

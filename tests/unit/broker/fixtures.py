@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -249,6 +249,14 @@ class Bench:
         answer = at_once(handle(self, request.ctx, decoded))
         request.ctx.respond_fields(**answer)
         return request.response
+
+
+def set_isr(partition: Partition, *nodes: int) -> None:
+    """The ISR changes, and nobody else hears of it."""
+    known = partition.registration
+    replicas = tuple({*known.replicas, *nodes})
+    image = led_by(ME, replicas=replicas, isr=nodes, leader_epoch=known.leader_epoch)
+    known.take(replace(image, partition_epoch=known.partition_epoch))
 
 
 def led_by(

@@ -34,7 +34,7 @@ def fetch(
     topics = [(None if by_id else topic, image.id if image and by_id else None, partitions)] if partitions else []
     request = FetchRequest(max_wait_ms, min_bytes, max_bytes, topics, **options)
     made = Request(ApiKey.FETCH, version)
-    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))  # type: ignore[arg-type]
+    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))
     return made
 
 
@@ -275,7 +275,7 @@ class TestSessions:
         del bench.image.topics["later"], bench.image.topics_by_id[topic.id]
         request = FetchRequest(0, 1, 1 << 20, [(None, topic.id, [want()])], session_epoch=0)
         made = Request(ApiKey.FETCH, 13)
-        handle(bench, made.ctx, memoryview(encode_fetch_request(13, request)))  # type: ignore[arg-type]
+        handle(bench, made.ctx, memoryview(encode_fetch_request(13, request)))
         assert results(made)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         session = response(made).session_id
         bench.image.topics["later"] = bench.image.topics_by_id[topic.id] = topic

@@ -52,7 +52,7 @@ def fetch(
         rack_id=rack,
     )
     made = Request(ApiKey.FETCH, version)
-    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))  # type: ignore[arg-type]
+    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))
     return made
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from milena.broker.apis import delete_records
 from milena.broker.replica.isr import Committed, PendingExpand, Reaction, reaction
 from milena.broker.replica.partition import ACKS_ALL, Partition
+from milena.broker.replica.replica_state import FollowerFetch
 from milena.node.metadata.image import BrokerImage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -44,12 +45,14 @@ def fetch(
     bench: Bench, partition: Partition, node: int, offset: int, *, epoch: int | None = None, log_start: int = 0
 ) -> None:
     partition.follower_fetched(
-        NodeId(node),
-        broker_epoch=BrokerEpoch(node if epoch is None else epoch),
-        offset=Offset(offset),
-        log_start=Offset(log_start),
-        leader_log_end=partition.online_log.log_end_offset,
-        now_ms=bench.replication.now_ms(),
+        FollowerFetch(
+            node=NodeId(node),
+            broker_epoch=BrokerEpoch(node if epoch is None else epoch),
+            offset=Offset(offset),
+            log_start=Offset(log_start),
+            leader_end=partition.online_log.log_end_offset,
+            now_ms=bench.replication.now_ms(),
+        )
     )
 
 
@@ -60,7 +63,7 @@ def append(partition: Partition, count: int = 1) -> None:
 
 def state_of(partition: Partition) -> object:
     assert partition.leading is not None
-    return partition.leading.isr
+    return partition.registration.state
 
 
 def shrink(bench: Bench, partition: Partition, seconds: float = LAG + 1) -> None:
@@ -426,7 +429,7 @@ def delete(bench: Bench, offset: int, *, timeout_ms: int = 10_000) -> Request:
     partitions = [{"partition_index": 0, "offset": offset}]
     fields = {"topics": [{"name": "t", "partitions": partitions}], "timeout_ms": timeout_ms}
     body = messages.decode_request(21, 2, messages.encode_request(21, 2, **fields))
-    answer = delete_records.handle(bench, request.ctx, body)  # type: ignore[arg-type]
+    answer = delete_records.handle(bench, request.ctx, body)
     if answer is not None:
         request.ctx.respond_fields(**answer)
     return request

@@ -10,6 +10,7 @@ import pytest
 from milena.broker.replica.isr import Committed, PendingExpand
 from milena.broker.replica.isr_proposals import Altered
 from milena.broker.replica.partition import Partition
+from milena.broker.replica.replica_state import FollowerFetch
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import LeaderEpoch, Offset, PartitionEpoch
 from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
@@ -136,14 +137,15 @@ class TestNews:
         leading = partition.leading
         assert leading is not None
         return leading.fetched(
-            OTHER,
             leading.followers[OTHER],
-            broker_epoch=bench.image.brokers[OTHER].epoch,
-            offset=Offset(offset),
-            log_start=Offset(log_start),
-            leader_end=partition.online_log.log_end_offset,
-            now_ms=bench.replication.now_ms(),
-            visited=None,
+            FollowerFetch(
+                node=OTHER,
+                broker_epoch=bench.image.brokers[OTHER].epoch,
+                offset=Offset(offset),
+                log_start=Offset(log_start),
+                leader_end=partition.online_log.log_end_offset,
+                now_ms=bench.replication.now_ms(),
+            ),
         )
 
 

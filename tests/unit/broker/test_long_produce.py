@@ -20,7 +20,7 @@ from milena.protocol.records.batch import Codec, iter_batches
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
 from milena.protocol.types import Offset
 from milena.storage.log.partition_log import PartitionLog
-from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by, set_isr
 from tests.unit.broker.hand_clock import HandClock
 
 MANY = [b"%d" % number for number in range(9000)]
@@ -230,7 +230,7 @@ class TestMeanwhile:
         partition.become(led_by(ME, replicas=(1, 2), isr=(1, 2)))
 
         def shrink() -> None:
-            partition.isr = (ME,)
+            set_isr(partition, ME)
 
         answer = await self.answered(bench, shrink, acks=ACKS_ALL)
         assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS and end(partition.online_log) == 0
@@ -274,13 +274,13 @@ async def test_without_acks_an_error_closes_the_connection(bench: Bench) -> None
 
 async def test_what_waits_for_replicas_no_longer_holds_the_connection(bench: Bench) -> None:
     partition = bench.led()
-    partition.isr = (ME, OTHER)
+    set_isr(partition, ME, OTHER)
     produced = Produced(bench, large(), acks=ACKS_ALL)
     assert produced.task is not None
     while not produced.task.done():
         await produced.slice()
     assert end(partition.online_log) == len(MANY) and not produced.held and not produced.request.answered
-    partition.isr = (ME,)
+    set_isr(partition, ME)
     partition.become(led_by(ME))
     assert produced.results[0].error_code == 0
 

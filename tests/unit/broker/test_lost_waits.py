@@ -29,7 +29,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.types import Offset
-from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by, set_isr
 from tests.unit.broker.groups.served import Groups
 from tests.unit.broker.test_fetch import fetch as fetching
 from tests.unit.broker.test_fetch import want
@@ -48,7 +48,7 @@ def a_fetch(bench: Bench) -> Request:
 
 
 def a_produce(bench: Bench) -> Request:
-    bench.led().isr = (ME, OTHER)
+    set_isr(bench.led(), ME, OTHER)
     return producing(bench, batch(b"a"), acks=ACKS_ALL)
 
 

@@ -12,7 +12,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.compression import Codec
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by, set_isr
 
 
 def produce(
@@ -123,16 +123,16 @@ class TestAcks:
 
     def test_all_is_answered_when_the_high_watermark_has_passed(self, bench: Bench) -> None:
         partition = bench.led()
-        partition.isr = (ME, OTHER)
+        set_isr(partition, ME, OTHER)
         request = produce(bench, batch(b"a"), acks=ACKS_ALL)
         assert not request.answered
-        partition.isr = (ME,)
+        set_isr(partition, ME)
         partition.become(led_by(ME))
         assert result(request).error_code == 0 and len(bench.purgatory) == 0
 
     def test_all_is_late_after_its_time_and_the_record_stays(self, bench: Bench) -> None:
         partition = bench.led()
-        partition.isr = (ME, OTHER)
+        set_isr(partition, ME, OTHER)
         request = produce(bench, batch(b"a"), acks=ACKS_ALL, timeout_ms=50)
         bench.clock.advance(0.06)
         assert result(request).error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -140,7 +140,7 @@ class TestAcks:
 
     def test_all_fails_when_the_leadership_is_lost(self, bench: Bench) -> None:
         partition = bench.led()
-        partition.isr = (ME, OTHER)
+        set_isr(partition, ME, OTHER)
         request = produce(bench, batch(b"a"), acks=ACKS_ALL)
         partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
         assert result(request).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

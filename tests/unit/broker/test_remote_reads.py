@@ -76,7 +76,7 @@ def test_what_was_read_under_another_leader_epoch_is_not(bench: Bench, leader: i
     partition = bench.led()
     pool, told = begin(bench, partition)
     image = led_by(leader, replicas=(1, 2), leader_epoch=1)
-    partition.leader_epoch, partition.is_leader = image.leader_epoch, leader == ME
+    partition.registration.leader_epoch, partition.is_leader = image.leader_epoch, leader == ME
     pool.done()
     (found,) = told
     assert (found.result, found.error) == (None, ErrorCode.FENCED_LEADER_EPOCH)

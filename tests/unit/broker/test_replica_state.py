@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milena.broker.replica.replica_state import NEVER, ReplicaState, Visits
-from milena.protocol.types import BrokerEpoch, Offset
+from milena.broker.replica.replica_state import NEVER, FollowerFetch, ReplicaState, Visits
+from milena.protocol.types import BrokerEpoch, NodeId, Offset
 
 LAG = 30_000
 
@@ -21,14 +21,7 @@ class Place:
 
 
 def fetched(state: ReplicaState, offset: int, end: int, now: int, visited: Place | None = None, epoch: int = 1) -> None:
-    state.fetched(
-        broker_epoch=BrokerEpoch(epoch),
-        offset=Offset(offset),
-        log_start=Offset(0),
-        leader_end=Offset(end),
-        now_ms=now,
-        visited=visited,
-    )
+    state.fetched(FollowerFetch(NodeId(2), BrokerEpoch(epoch), Offset(offset), Offset(0), Offset(end), now, visited))
 
 
 def test_a_member_of_the_isr_is_caught_up_when_its_leader_begins_and_others_never_were() -> None:

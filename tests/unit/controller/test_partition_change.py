@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from typing import Any
 from uuid import UUID
 
@@ -9,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milena.controller.rules.leader_choice import Election
-from milena.controller.rules.partition_change import RECOVERING, PartitionChangeBuilder
+from milena.controller.rules.partition_change import (
+    RECOVERING,
+    ChangeRules,
+    PartitionChange,
+    PartitionChangeBuilder,
+    Targets,
+)
 from milena.node.metadata.image import NO_LEADER, PartitionImage
+from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
 
 DIRS = tuple(UUID(int=(n + 1) << 70) for n in range(8))
@@ -32,8 +40,17 @@ def partition(
     )
 
 
+TARGETS = {field.name for field in fields(Targets)}
+
+
 def change(subject: PartitionImage, alive: tuple[int, ...] = (1, 2, 3), **options: Any) -> dict[str, Any] | None:
-    return PartitionChangeBuilder.of(subject, lambda broker: broker in alive, **options).build()
+    """What changes of ``subject``, by field; ``options`` are targets and rules."""
+    targets = Targets(**{name: value for name, value in options.items() if name in TARGETS})
+    rules = ChangeRules(**{name: value for name, value in options.items() if name not in TARGETS})
+    built = PartitionChangeBuilder(subject, lambda broker: broker in alive, targets, rules).build()
+    if built is None:
+        return None
+    return {name: value for name, value in asdict(built).items() if value is not None}
 
 
 def test_nothing_to_change_gives_no_record() -> None:
@@ -63,12 +80,12 @@ def test_the_last_member_is_elected_again_with_the_isr_unchanged() -> None:
 
 def test_an_unclean_election_resets_the_isr_and_marks_the_recovery() -> None:
     got = change(partition(isr=ids(1)), alive=(2, 3), isr=(), election=Election.UNCLEAN)
-    assert got == {"leader": 2, "isr": ids(2), "leader_recovery_state": RECOVERING}
+    assert got == {"leader": 2, "isr": ids(2), "recovery_state": RECOVERING}
 
 
 def test_with_elr_who_leaves_below_min_isr_stays_eligible() -> None:
     got = change(partition(isr=ids(1, 2)), alive=(1, 3), isr=ids(1), elr_enabled=True, min_isr=2)
-    assert got == {"isr": ids(1), "eligible_leader_replicas": ids(2)}
+    assert got == {"isr": ids(1), "elr": ids(2)}
 
 
 def test_with_elr_the_isr_may_empty_and_the_last_leader_is_remembered() -> None:
@@ -77,7 +94,7 @@ def test_with_elr_the_isr_may_empty_and_the_last_leader_is_remembered() -> None:
     assert got == {
         "leader": NO_LEADER,
         "isr": (),
-        "eligible_leader_replicas": ids(1, 2),
+        "elr": ids(1, 2),
         "last_known_elr": ids(1),
     }
 
@@ -91,13 +108,13 @@ def test_with_elr_an_unclean_shutdown_ends_the_eligibility() -> None:
 def test_a_leader_from_the_elr_is_alone_in_the_isr() -> None:
     subject = partition(isr=(), elr=ids(2, 3), leader=-1, last_known_elr=ids(1))
     got = change(subject, alive=(2,), elr_enabled=True, min_isr=2)
-    assert got == {"leader": 2, "isr": ids(2), "eligible_leader_replicas": ids(3), "last_known_elr": ()}
+    assert got == {"leader": 2, "isr": ids(2), "elr": ids(3), "last_known_elr": ()}
 
 
 def test_without_isr_and_elr_the_last_known_leader_is_taken_uncleanly() -> None:
     subject = partition(isr=(), leader=-1, last_known_elr=ids(3))
     got = change(subject, elr_enabled=True, min_isr=2)
-    assert got == {"leader": 3, "isr": ids(3), "leader_recovery_state": RECOVERING, "last_known_elr": ()}
+    assert got == {"leader": 3, "isr": ids(3), "recovery_state": RECOVERING, "last_known_elr": ()}
 
 
 def test_a_reassignment_ends_when_all_added_replicas_are_in_sync() -> None:
@@ -109,8 +126,8 @@ def test_a_reassignment_ends_when_all_added_replicas_are_in_sync() -> None:
         "isr": ids(2, 3),
         "replicas": ids(2, 3),
         "directories": (DIRS[2], DIRS[3]),
-        "removing_replicas": (),
-        "adding_replicas": (),
+        "removing": (),
+        "adding": (),
     }
 
 
@@ -125,6 +142,15 @@ def test_losing_a_replica_bumps_the_epoch_of_a_leader_that_stays() -> None:
 def test_a_directory_is_set_for_one_replica() -> None:
     got = change(partition(), directories={NodeId(2): DIRS[7]})
     assert got == {"directories": (DIRS[1], DIRS[7], DIRS[3])}
+
+
+def test_a_record_says_only_what_changes() -> None:
+    topic = UUID(int=1)
+    assert PartitionChange().record(topic, 7) == PartitionChangeRecord(partition_id=7, topic_id=topic)
+    change = PartitionChange(leader=NodeId(NO_LEADER), isr=ids(2), elr=())
+    assert change.record(topic, 7) == PartitionChangeRecord(
+        partition_id=7, topic_id=topic, leader=NO_LEADER, isr=ids(2), eligible_leader_replicas=()
+    )
 
 
 @given(st.data())
@@ -146,4 +172,4 @@ def test_without_elr_every_outcome_keeps_the_rules(data: st.DataObject) -> None:
     else:
         assert leader in alive
         assert leader in new_isr
-        assert (got.get("leader_recovery_state") == RECOVERING) == (leader not in isr)
+        assert (got.get("recovery_state") == RECOVERING) == (leader not in isr)

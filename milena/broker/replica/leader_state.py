@@ -1,4 +1,4 @@
-"""The leader's work on one partition: its followers, the ISR, and the high watermark over them.
+"""The leader's work on one partition: its followers, proposals of the ISR, and the high watermark over them.
 
 Lives as long as the leadership, over leader epochs. Everything is synchronous; proposals go out through
 ``broker.replica.isr_proposals`` and their answers come back to ``_altered``, which looks first whether they are still
@@ -8,9 +8,10 @@ shrinking the ISR, AlterPartition; KIPs 497, 903, 966 (strict minimum ISR); KIP-
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from uuid import UUID
 
+from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.isr import (
     Committed,
     Isr,
@@ -22,43 +23,59 @@ from milena.broker.replica.isr import (
     reaction,
 )
 from milena.broker.replica.isr_proposals import Altered, Proposal
+from milena.broker.replica.partition_registration import PartitionRegistration
 from milena.broker.replica.replica_selector import Candidate, nearest
-from milena.broker.replica.replica_state import NEVER, NO_EPOCH, UNKNOWN, ReplicaState, Visited
+from milena.broker.replica.replica_state import NEVER, NO_EPOCH, UNKNOWN, FollowerFetch, ReplicaState
 from milena.broker.replica.replication import Replication
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import BrokerEpoch, NodeId, Offset, PartitionEpoch
+from milena.protocol.types import BrokerEpoch, NodeId, Offset
 from milena.runtime.logging import get_logger
 from milena.storage.log.partition_log import PartitionLog
 
-if TYPE_CHECKING:
-    from milena.broker.replica.partition import Partition
+
+class Led(Protocol):
+    """The partition that is led (``broker.replica.partition``)."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def topic_id(self) -> UUID: ...
+    @property
+    def registration(self) -> PartitionRegistration: ...
+    @property
+    def log(self) -> PartitionLog | None: ...
+    @property
+    def effective_min_isr(self) -> int: ...
+    def changed(self) -> None: ...
+    def watermark_moved(self) -> None: ...
+    def end(self, broken: BrokenInvariant) -> None: ...
 
 
-class Leading:
+class LeaderState:
     """One leadership. ``start_offset`` is the log end at the beginning of the current leader epoch."""
 
     __slots__ = (
         "_directories",
         "_events",
         "_partition",
-        "_proposed_on",
+        "_registration",
         "_replication",
         "_told",
         "followers",
-        "isr",
         "start_offset",
     )
 
-    def __init__(self, partition: Partition, replication: Replication, known: Isr = ()) -> None:
-        """``known``: the committed ISR as this broker knew it before it led, empty where it did not."""
+    def __init__(self, partition: Led, replication: Replication, known: Isr = ()) -> None:
+        """``known``: the committed ISR as this broker knew it before it led, empty if it did not."""
         self.followers: dict[NodeId, ReplicaState] = {}
-        self.isr: IsrState = Committed(())
         self._directories: dict[NodeId, UUID] = {}
         """The log directories of the followers, as far as the metadata names them."""
-        self._proposed_on = PartitionEpoch(-1)
         self.start_offset = Offset(-1)
         self._partition = partition
+        self._registration = partition.registration
         self._replication = replication
         self._events = get_logger("isr")
         self._told = known
@@ -72,20 +89,12 @@ class Leading:
 
     # -- what the metadata says
 
-    def renew(self, image: PartitionImage, *, new_epoch: bool) -> None:
-        """Take assignment and ISR. A new leader epoch begins the followers' times anew.
-
-        What was proposed is settled by a later partition epoch than the one it was made on, and stays open in that."""
+    def renew(self, image: PartitionImage, before: IsrState, *, new_epoch: bool) -> None:
+        """Take the assignment; the registration has taken the metadata, and ``before`` was its ISR. A new leader epoch
+        begins the followers' times anew."""
         now = self._replication.now_ms()
         if new_epoch:
             self.start_offset = self._log.log_end_offset
-        state = self.isr
-        stays_open = (
-            not isinstance(state, Committed)
-            and not new_epoch
-            and image.partition_epoch == self._proposed_on
-            and all(node in image.replicas for node in state.proposed)
-        )
         followers: dict[NodeId, ReplicaState] = {}
         for node in image.replicas:
             if node == self._replication.node_id:
@@ -99,32 +108,23 @@ class Leading:
             followers[node] = follower
         self.followers = followers
         self._directories = {node: found for node in followers if (found := image.directory_of(node)) is not None}
-        if not isinstance(state, Committed) and set(image.isr) == set(state.proposed):
-            self._count(state)  # the metadata were here before the answer
-        self._set(state if stays_open else Committed(image.isr))
+        if not isinstance(before, Committed) and set(image.isr) == set(before.proposed):
+            self._count(before)  # the metadata were here before the answer
+        self._tell()
 
-    def end(self) -> None:
-        """The leadership is over: what is still answered is stale."""
-        self.isr = Committed(self.isr.isr)
-
-    def _set(self, state: IsrState) -> None:
-        self.isr = state
-        self._partition.isr = state.isr
-        self._partition.maximal_isr = state.maximal
-        self._tell(state.isr)
-
-    def _tell(self, isr: Isr) -> None:
+    def _tell(self) -> None:
         """Every change of the committed ISR is logged once, whether the answer or the metadata brought it."""
-        before, self._told = self._told, isr
-        if before and set(before) != set(isr):
+        registration = self._registration
+        before, self._told = self._told, registration.isr
+        if before and set(before) != set(registration.isr):
             partition = self._partition
             self._events.info(
                 "ISR changed",
                 topic=partition.topic,
                 partition=partition.index,
                 before=before,
-                isr=isr,
-                partition_epoch=partition.partition_epoch,
+                isr=registration.isr,
+                partition_epoch=registration.partition_epoch,
             )
 
     def _count(self, pending: Pending) -> None:
@@ -150,33 +150,18 @@ class Leading:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return state
 
-    def fetched(
-        self,
-        node: NodeId,
-        state: ReplicaState,
-        *,
-        broker_epoch: BrokerEpoch,
-        offset: Offset,
-        log_start: Offset,
-        leader_end: Offset,
-        now_ms: int,
-        visited: Visited | None,
-    ) -> bool:
-        """The ``follower`` of this state has everything before ``offset``. Returns whether that moved the high
-        watermark, or may have moved the low one."""
+    def fetched(self, state: ReplicaState, fetch: FollowerFetch) -> bool:
+        """The ``follower`` of this state has fetched. Returns whether that moved the high watermark, or may have moved
+        the low one. Raises BrokenInvariant."""
+        held = state.broker_epoch
+        if held is not None and NO_EPOCH != fetch.broker_epoch < held:
+            raise BrokenInvariant(f"broker epoch {fetch.broker_epoch} of follower {fetch.node} after {held}")
         had, began = state.log_end, state.log_start
-        state.fetched(
-            broker_epoch=broker_epoch,
-            offset=offset,
-            log_start=log_start,
-            leader_end=leader_end,
-            now_ms=now_ms,
-            visited=visited,
-        )
-        if node not in self.isr.isr:
-            self._maybe_expand(node, state)
-        moved = offset != had and self.maybe_advance_high_watermark()
-        return moved or log_start > began
+        state.fetched(fetch)
+        if fetch.node not in self._registration.isr:
+            self._maybe_expand(fetch.node, state)
+        moved = fetch.offset != had and self.maybe_advance_high_watermark()
+        return moved or fetch.log_start > began
 
     def _is_eligible(self, node: NodeId, state: ReplicaState) -> bool:
         """Whether the controller may let it into the ISR, as far as the metadata tells. The epoch is that of the
@@ -201,7 +186,7 @@ class Leading:
         replication, now = self._replication, self._replication.now_ms()
         me = replication.broker(replication.node_id)
         candidates = []
-        for node in self.isr.isr:
+        for node in self._registration.isr:
             state, broker = self.followers.get(node), replication.broker(node)
             if state is None or broker is None or broker.fenced or broker.endpoint(listener) is None:
                 continue
@@ -212,15 +197,26 @@ class Leading:
     # -- the ISR
 
     def _maybe_expand(self, node: NodeId, state: ReplicaState) -> None:
-        committed = self.isr
+        committed = self._registration.state
         if not isinstance(committed, Committed) or state.log_end < max(self._log.high_watermark, self.start_offset):
             return
         if self._is_eligible(node, state):
+            self._check_newcomer(node, state)
             self._propose(PendingExpand(committed, node))
+
+    def _check_newcomer(self, node: NodeId, state: ReplicaState) -> None:
+        """It has what is committed, and the broker epoch that is registered (KIP-903)."""
+        registered, epoch, high_watermark = self._replication.broker(node), state.broker_epoch, self._log.high_watermark
+        if registered is None or epoch not in (NO_EPOCH, registered.epoch) or state.log_end < high_watermark:
+            known = None if registered is None else registered.epoch
+            raise BrokenInvariant(
+                f"follower {node} joins the ISR with broker epoch {epoch} (registered: {known}) and log end "
+                f"{state.log_end}"
+            )
 
     def maybe_shrink(self) -> None:
         """Propose an ISR without those who have not caught up for ``replica.lag.time.max.ms``."""
-        committed = self.isr
+        committed = self._registration.state
         if not isinstance(committed, Committed):
             return
         now, end = self._replication.now_ms(), self._log.log_end_offset
@@ -245,7 +241,7 @@ class Leading:
     def _propose(self, pending: Pending) -> None:
         """The broker epochs are those of now, also if it has to be sent again: a later incarnation of a follower need
         not have what this one has."""
-        partition, replication = self._partition, self._replication
+        partition, registration, replication = self._partition, self._registration, self._replication
         members = []
         for node in pending.proposed:
             state = self.followers.get(node)
@@ -254,13 +250,12 @@ class Leading:
         proposal = Proposal(
             topic_id=partition.topic_id,
             index=partition.index,
-            leader_epoch=partition.leader_epoch,
-            partition_epoch=partition.partition_epoch,
+            leader_epoch=registration.leader_epoch,
+            partition_epoch=registration.partition_epoch,
             members=tuple(members),
             done=lambda answer: self._altered(pending, proposal, answer),
         )
-        self._proposed_on = partition.partition_epoch
-        self._set(pending)
+        registration.propose(pending)
         self._submit(pending, proposal)
 
     def _submit(self, pending: Pending, proposal: Proposal) -> None:
@@ -269,30 +264,33 @@ class Leading:
 
     def _altered(self, pending: Pending, proposal: Proposal, answer: Altered | ErrorCode) -> None:
         """What to do about the controller's answer (docs/kafka-semantics.md: AlterPartition)."""
-        if self.isr is not pending:
+        if self._registration.state is not pending:
             return
         if isinstance(answer, Altered):
-            self._commit(pending, answer)
+            try:
+                self._commit(pending, answer)
+            except BrokenInvariant as broken:
+                self._partition.end(broken)
             return
         self._failed(answer)
         match reaction(answer):
             case Reaction.ROLL_BACK:
-                self._set(pending.last_committed)
+                self._registration.roll_back()
             case Reaction.AGAIN:
                 self._submit(pending, proposal)
             case Reaction.WAIT:
                 pass
 
     def _commit(self, pending: Pending, altered: Altered) -> None:
-        partition = self._partition
-        if altered.leader_epoch != partition.leader_epoch or altered.partition_epoch < partition.partition_epoch:
+        known = self._registration
+        if altered.leader_epoch != known.leader_epoch or altered.partition_epoch < known.partition_epoch:
             self._replication.meters.failed.value += 1  # a state that this leader does not know: its metadata will
             return
+        known.commit(altered)
         self._count(pending)
-        partition.partition_epoch = altered.partition_epoch
-        self._set(Committed(altered.isr))
+        self._tell()
         self.maybe_advance_high_watermark()
-        partition.changed()
+        self._partition.changed()
 
     def _failed(self, error: ErrorCode) -> None:
         partition = self._partition
@@ -303,8 +301,8 @@ class Leading:
         """What a verb tells of it; null for what is not known. Times are milliseconds ago."""
         now = self._replication.now_ms()
         return {
-            "isr_state": type(self.isr).__name__,
-            "maximal_isr": list(self.isr.maximal),
+            "isr_state": type(self._registration.state).__name__,
+            "maximal_isr": list(self._registration.maximal_isr),
             "replicas": {
                 str(node): {
                     "log_end_offset": None if state.log_end == UNKNOWN else state.log_end,
@@ -319,20 +317,32 @@ class Leading:
 
     def maybe_advance_high_watermark(self) -> bool:
         """Move it to what all of the maximal ISR has, and those who are about to join. It stays while fewer than
-        ``min.insync.replicas`` are in sync. The one place where a leader's high watermark moves."""
-        log, state = self._log, self.isr
+        ``min.insync.replicas`` are in sync. The one place where a leader's high watermark moves. Raises
+        BrokenInvariant."""
+        log, registration = self._log, self._registration
         end = log.log_end_offset
         candidate = log.vouched_end
-        if candidate <= log.high_watermark or len(state.isr) < self._partition.effective_min_isr:
+        if candidate <= log.high_watermark or len(registration.isr) < self._partition.effective_min_isr:
             return False
-        maximal = state.maximal
+        maximal = registration.maximal_isr
         for node, follower in self.followers.items():
             if follower.log_end < candidate and (node in maximal or self._joins(node, follower, end)):
                 candidate = follower.log_end
         if candidate <= log.high_watermark:
             return False
+        self._check_high_watermark(candidate, end)
         log.raise_high_watermark(candidate)
         return True
+
+    def _check_high_watermark(self, candidate: Offset, end: Offset) -> None:
+        """It passes no offset that a member of the maximal ISR lacks."""
+        me, followers = self._replication.node_id, self.followers
+        for node in self._registration.maximal_isr:
+            if node != me and ((follower := followers.get(node)) is None or follower.log_end < candidate):
+                has = None if follower is None else follower.log_end
+                raise BrokenInvariant(f"high watermark {candidate} where member {node} of the ISR has {has}")
+        if candidate > end:
+            raise BrokenInvariant(f"high watermark {candidate} beyond the log end {end}")
 
     def _joins(self, node: NodeId, follower: ReplicaState, end: Offset) -> bool:
         """Waiting for one that has nearly caught up lets it into the ISR; otherwise it would chase the end for ever."""

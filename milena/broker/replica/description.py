@@ -1,0 +1,43 @@
+"""One replica in numbers: for whoever asks by hand, and for the log if an invariant does not hold."""
+
+from __future__ import annotations
+
+from milena.broker.replica.partition import Partition
+from milena.storage.log.partition_log import PartitionLog
+
+
+def describe(partition: Partition) -> dict[str, object]:
+    """Role, registration, followers, bounds of the log and its leader epochs."""
+    described: dict[str, object] = {
+        "role": _role(partition),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "isr": list(partition.isr),
+        "maximal_isr": list(partition.maximal_isr),
+        "isr_state": None,
+        "replicas": {},
+    }
+    if partition.leading is not None:
+        described |= partition.leading.describe()
+    if partition.log is not None:
+        described |= _bounds(partition.log)
+    return described
+
+
+def _role(partition: Partition) -> str:
+    if partition.log is None:
+        return "offline"
+    return "leader" if partition.is_leader else "follower"
+
+
+def _bounds(log: PartitionLog) -> dict[str, object]:
+    return {
+        "log_start_offset": log.log_start_offset,
+        "local_log_start_offset": log.local_log_start_offset,
+        "high_watermark": log.high_watermark,
+        "last_stable_offset": log.last_stable_offset,
+        "log_end_offset": log.log_end_offset,
+        "highest_offset_in_remote_storage": log.highest_offset_in_remote_storage,
+        "epochs": [[entry.epoch, entry.start] for entry in log.epochs.entries],
+    }

@@ -1,0 +1,106 @@
+"""What the controller has registered for one partition, as a replica knows it: leader, epochs, replicas, ISR.
+
+The metadata and the answers to AlterPartition change it, and only here. Each change is checked first: epochs rise, a
+leader epoch has one leader, the ISR is within the replicas. What does not hold raises BrokenInvariant and changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from milena.broker.replica.invariants import BrokenInvariant
+from milena.broker.replica.isr import Committed, Isr, IsrState, Pending
+from milena.broker.replica.isr_proposals import Altered
+from milena.node.metadata.image import PartitionImage
+from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
+
+
+class PartitionRegistration:
+    """``isr`` is the committed ISR. ``maximal_isr`` is what the high watermark waits for: with those whom the
+    controller may have let in already (KIP-497)."""
+
+    __slots__ = ("_proposed_on", "isr", "leader", "leader_epoch", "maximal_isr", "partition_epoch", "replicas", "state")
+
+    def __init__(self) -> None:
+        self.leader: NodeId | None = None
+        self.leader_epoch = LeaderEpoch(-1)
+        self.partition_epoch = PartitionEpoch(-1)
+        self.replicas: tuple[NodeId, ...] = ()
+        self.state: IsrState = Committed(())
+        self.isr: Isr = ()
+        self.maximal_isr: Isr = ()
+        self._proposed_on = PartitionEpoch(-1)
+
+    def __repr__(self) -> str:
+        return (
+            f"leader {self.leader} epoch {self.leader_epoch} partition epoch {self.partition_epoch} "
+            f"replicas {self.replicas} ISR {self.isr} {type(self.state).__name__} maximal {self.maximal_isr}"
+        )
+
+    def accepts(self, image: PartitionImage) -> bool:
+        """False if the metadata is older than what is known (equal is accepted). Raises BrokenInvariant."""
+        if image.partition_epoch < self.partition_epoch:
+            return False
+        if image.leader_epoch < self.leader_epoch:
+            raise BrokenInvariant(f"leader epoch {image.leader_epoch} after {self.leader_epoch}")
+        if image.leader_epoch == self.leader_epoch and _leader(image) != self.leader:
+            raise BrokenInvariant(f"leader epoch {image.leader_epoch} of {image.leader} was that of {self.leader}")
+        _check_isr(image.isr, image.replicas)
+        return True
+
+    def take(self, image: PartitionImage) -> IsrState:
+        """Become what accepted metadata says; returns the ISR's state before.
+
+        A proposed ISR is settled by a later partition epoch than the one it was made on, and stays open in that."""
+        before = self.state
+        stays_open = (
+            not isinstance(before, Committed)
+            and image.leader_epoch == self.leader_epoch
+            and image.partition_epoch == self._proposed_on
+            and all(node in image.replicas for node in before.proposed)
+        )
+        self.leader = _leader(image)
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.replicas = image.replicas
+        self._set(before if stays_open else Committed(image.isr))
+        return before
+
+    def forget_leader(self) -> None:
+        """The replica is gone from this broker."""
+        self.leader = None
+
+    def propose(self, pending: Pending) -> None:
+        """An ISR is about to be proposed to the controller. Raises BrokenInvariant."""
+        if self.state is not pending.last_committed:
+            raise BrokenInvariant(f"ISR {pending.proposed} is proposed on another ISR than the committed one")
+        _check_isr(pending.proposed, self.replicas)
+        self._proposed_on = self.partition_epoch
+        self._set(pending)
+
+    def commit(self, altered: Altered) -> None:
+        """The controller has accepted a proposal. Raises BrokenInvariant."""
+        if altered.leader_epoch != self.leader_epoch or altered.partition_epoch < self.partition_epoch:
+            raise BrokenInvariant(
+                f"ISR committed in leader epoch {altered.leader_epoch}, partition epoch {altered.partition_epoch}"
+            )
+        _check_isr(altered.isr, self.replicas)
+        self.partition_epoch = altered.partition_epoch
+        self._set(Committed(altered.isr))
+
+    def roll_back(self) -> None:
+        """What was proposed is given up: refused, or its leadership is over."""
+        self._set(self.state.last_committed)
+
+    def _set(self, state: IsrState) -> None:
+        self.state = state
+        self.isr = state.isr
+        self.maximal_isr = state.maximal
+
+
+def _leader(image: PartitionImage) -> NodeId | None:
+    return image.leader if image.leader >= 0 else None
+
+
+def _check_isr(isr: Isr, replicas: tuple[NodeId, ...]) -> None:
+    if not set(isr) <= set(replicas):
+        raise BrokenInvariant(f"ISR {isr} of replicas {replicas}")

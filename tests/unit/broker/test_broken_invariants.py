@@ -1,0 +1,97 @@
+"""A change of a partition that must not be: it goes offline, and nothing is answered from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from milena.broker.replica.invariants import BrokenInvariant
+from milena.broker.replica.isr import PendingExpand
+from milena.broker.replica.isr_proposals import Altered
+from milena.broker.replica.partition import Partition
+from milena.broker.replica.replica_state import FollowerFetch
+from milena.node.metadata.image import PartitionImage
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
+
+PRESENT = led_by(ME, replicas=(1, 2), isr=(1,), leader_epoch=4, partition_epoch=9)
+
+
+@pytest.fixture
+def partition(bench: Bench) -> Partition:
+    hosted = bench.host(bench.topic("t", PRESENT), 0)
+    hosted.become(PRESENT)
+    return hosted
+
+
+def fetched(partition: Partition, offset: int, epoch: int = 2) -> FollowerFetch:
+    end = partition.online_log.log_end_offset
+    return FollowerFetch(OTHER, BrokerEpoch(epoch), Offset(offset), Offset(0), end, 0)
+
+
+def assert_offline(partition: Partition) -> None:
+    assert partition.log is None and not partition.is_leader
+    with pytest.raises(KafkaError) as error:
+        partition.append(batch(b"x"), 1)
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        (replace(PRESENT, leader_epoch=LeaderEpoch(3), partition_epoch=PartitionEpoch(10)), "epoch 3 after 4"),
+        (replace(PRESENT, leader=OTHER, partition_epoch=PartitionEpoch(10)), "epoch 4 of 2 was that of 1"),
+        (replace(PRESENT, isr=(ME, NodeId(3)), partition_epoch=PartitionEpoch(10)), r"ISR \(1, 3\) of replicas"),
+    ],
+    ids=["a leader epoch that falls", "two leaders in one epoch", "an ISR beyond the replicas"],
+)
+def test_metadata_that_cannot_be_ends_the_partition(partition: Partition, image: PartitionImage, why: str) -> None:
+    with pytest.raises(KafkaError, match=why) as error:
+        partition.become(image)
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(partition)
+    assert (partition.leader_epoch, partition.partition_epoch, partition.isr) == (4, 9, (ME,)), "nothing has changed"
+
+
+def test_older_metadata_is_passed_over(partition: Partition) -> None:
+    assert not partition.become(replace(PRESENT, leader=OTHER, partition_epoch=PartitionEpoch(8)))
+    assert partition.is_leader
+
+
+def test_an_answer_with_an_isr_beyond_the_replicas_ends_the_partition(bench: Bench, partition: Partition) -> None:
+    partition.follower_fetched(fetched(partition, 0))
+    (proposal,) = bench.proposals.open
+    isr = (ME, OTHER, NodeId(3))
+    proposal.done(Altered(leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(10), isr=isr))
+    assert_offline(partition)
+
+
+def test_a_high_watermark_that_a_member_of_the_isr_lacks_ends_the_partition(partition: Partition) -> None:
+    """The append that moved it is answered with an error."""
+    assert partition.leading is not None
+    partition.registration.maximal_isr = (ME, NodeId(3))
+    with pytest.raises(KafkaError, match="high watermark 1 where member 3 of the ISR has None"):
+        partition.append(batch(b"x"), 1)
+    assert_offline(partition)
+
+
+def test_a_broker_epoch_that_falls_ends_the_partition(partition: Partition) -> None:
+    partition.follower_fetched(fetched(partition, 0, epoch=7))
+    assert partition.leading is not None
+    state = partition.leading.followers[OTHER]
+    with pytest.raises(KafkaError, match="broker epoch 6 of follower 2 after 7"):
+        partition.follower_fetched(fetched(partition, 0, epoch=6), state)
+    assert_offline(partition)
+
+
+def test_a_proposal_on_another_isr_than_the_committed_one_is_refused(partition: Partition) -> None:
+    partition.follower_fetched(fetched(partition, 0))
+    registration = partition.registration
+    pending = registration.state
+    assert isinstance(pending, PendingExpand) and registration.maximal_isr == (ME, OTHER)
+    registration.roll_back()
+    registration.take(PRESENT)
+    with pytest.raises(BrokenInvariant, match="another ISR than the committed one"):
+        registration.propose(pending)

@@ -1,0 +1,100 @@
+"""A broker has what each of its handlers uses: mypy checks that here, as the dispatcher finds handlers by name."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+
+from milena.broker import apis
+from milena.broker.apis import (
+    alter_client_quotas,
+    alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_client_quotas,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_quorum,
+    describe_topic_partitions,
+    describe_user_scram_credentials,
+    elect_leaders,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_config_resources,
+    list_groups,
+    list_offsets,
+    list_partition_reassignments,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+    unregister_broker,
+    update_features,
+)
+from milena.broker.server import Broker
+from milena.node.api import Answer, RequestContext
+
+HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
+    alter_client_quotas.handle,
+    alter_configs.handle,
+    alter_partition_reassignments.handle,
+    alter_replica_log_dirs.handle,
+    create_partitions.handle,
+    create_topics.handle,
+    delete_groups.handle,
+    delete_records.handle,
+    delete_topics.handle,
+    describe_client_quotas.handle,
+    describe_cluster.handle,
+    describe_configs.handle,
+    describe_groups.handle,
+    describe_log_dirs.handle,
+    describe_producers.handle,
+    describe_quorum.handle,
+    describe_topic_partitions.handle,
+    describe_user_scram_credentials.handle,
+    elect_leaders.handle,
+    fetch.handle,
+    find_coordinator.handle,
+    heartbeat.handle,
+    incremental_alter_configs.handle,
+    init_producer_id.handle,
+    join_group.handle,
+    leave_group.handle,
+    list_config_resources.handle,
+    list_groups.handle,
+    list_offsets.handle,
+    list_partition_reassignments.handle,
+    metadata.handle,
+    offset_commit.handle,
+    offset_delete.handle,
+    offset_fetch.handle,
+    offset_for_leader_epoch.handle,
+    produce.handle,
+    sync_group.handle,
+    unregister_broker.handle,
+    update_features.handle,
+]
+
+
+def test_all_handlers_are_checked() -> None:
+    names = {found.name for found in pkgutil.iter_modules(apis.__path__)} - {"table"}
+    assert [import_module(f"{apis.__name__}.{name}").handle for name in sorted(names)] == HANDLERS

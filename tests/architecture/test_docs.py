@@ -70,3 +70,16 @@ def test_make_targets_in_pages_are_in_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", text(Path("Makefile")), re.MULTILINE))
     unknown = [f"{page}: make {name}" for page in pages() for name in TARGET.findall(text(page)) if name not in targets]
     assert not unknown, "\n".join(unknown)
+
+
+def test_each_decision_has_its_sections_and_is_in_the_index() -> None:
+    folder = Path("docs/decisions")
+    index = text(folder / "README.md")
+    decisions = [path for path in pages() if path.parent == folder and path.name != "README.md"]
+    wrong = [
+        str(path)
+        for path in decisions
+        if headings(path)[1:4] != ["Context", "Decision", "Consequences"] or f"]({path.name})" not in index
+    ]
+    assert decisions
+    assert not wrong, wrong

@@ -8,7 +8,8 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check format test test-fast coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel clean
+.PHONY: help setup up down check format test test-fast coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
+  release-check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -89,6 +90,9 @@ bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less
 
 wheel: $(READY) ## build sdist and wheel into dist/
 	@$(BIN)/python -m build --outdir dist . >&2
+
+release-check: $(READY) ## build sdist and wheel, check their metadata, run a cluster from the wheel; nothing is uploaded
+	@$(BIN)/python .ci/release_check.py $(ARGS)
 
 clean: ## remove what the tools left
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

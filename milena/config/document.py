@@ -1,6 +1,6 @@
 """The tables of keys in docs/configuration.md, made from the definitions.
 
-``python -m runtime.config.document < docs/configuration.md`` writes the document with the tables renewed; the text
+``python -m milena.config.document < docs/configuration.md`` writes the document with the tables renewed; the text
 around them is kept. A test compares the two.
 """
 
@@ -15,7 +15,7 @@ from milena.config.definitions import Key, Required
 from milena.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS
 from milena.config.values import render
 
-MARK: Final = "<!-- {}: made by python -m runtime.config.document -->"
+MARK: Final = "<!-- {}: made by python -m milena.config.document -->"
 END: Final = "<!-- end -->"
 
 

@@ -1,4 +1,4 @@
-"""Noticing that a broker's process has gone before its session has run out (Milena's own; ARCHITECTURE.md says why).
+"""Noticing that a broker's process has gone before its session has run out (Milena's own; docs/decisions says why).
 
 The end of the connection that carried a broker's heartbeats is a hint, no proof. The proof is that nobody listens any
 more where that very incarnation was seen listening: while it was unfenced the controller has connected to its

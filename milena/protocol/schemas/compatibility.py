@@ -1,7 +1,7 @@
 """The table of APIs in docs/compatibility.md, made from the registry.
 
-``python -m protocol.compatibility < docs/compatibility.md`` writes the document with the table renewed; the text
-around the table is kept. A test compares the two.
+``python -m milena.protocol.schemas.compatibility < docs/compatibility.md`` writes the document with the table renewed;
+the text around the table is kept. A test compares the two.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from milena.protocol.schemas.registry import REGISTRY, Api, Role
 
-BEGIN: Final = "<!-- APIs: made by python -m protocol.compatibility -->"
+BEGIN: Final = "<!-- APIs: made by python -m milena.protocol.schemas.compatibility -->"
 END: Final = "<!-- APIs: end -->"
 _HEAD: Final = (
     "| key | API | Kafka 4.3 | Milena | broker | controller | difference |",

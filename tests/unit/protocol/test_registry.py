@@ -91,7 +91,7 @@ def test_produce_is_advertised_from_0_and_served_from_3() -> None:
 
 def test_the_document_is_up_to_date() -> None:
     document = DOCUMENT.read_text()
-    assert renewed(document) == document, "run: python -m protocol.compatibility < docs/compatibility.md"
+    assert renewed(document) == document, "run: python -m milena.protocol.schemas.compatibility < docs/compatibility.md"
 
 
 def test_a_document_without_a_table_is_refused() -> None:

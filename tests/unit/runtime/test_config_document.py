@@ -13,7 +13,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
 def test_the_tables_in_the_document_are_current() -> None:
     document = DOCUMENT.read_text()
-    assert document == renewed(document), "run: python -m runtime.config.document < docs/configuration.md"
+    assert document == renewed(document), "run: python -m milena.config.document < docs/configuration.md"
 
 
 def test_every_topic_key_of_the_quick_start_is_there() -> None:

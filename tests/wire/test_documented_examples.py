@@ -1,0 +1,54 @@
+"""The examples of docs/testing.md, as they stand there: pytest, unittest, the lab, and the shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from milena.testing.local_cluster import LIMIT
+from tests.wire.command import without_kafka
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = re.compile(r"^```(?:python|sh)\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+"""A block whose first line names its file."""
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def examples() -> dict[str, str]:
+    return dict(EXAMPLE.findall((ROOT / "docs" / "testing.md").read_text()))
+
+
+def run(folder: Path, *command: str) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.defpath])
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**without_kafka(), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=3 * LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_examples_in_python_pass(tmp_path: Path) -> None:
+    tests = {name: body for name, body in examples().items() if name.endswith(".py")}
+    for name, body in {**tests, "pytest.ini": "[pytest]\n"}.items():
+        (tmp_path / name).write_text(body)
+    output = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
+    assert len(tests) == 3
+    assert "4 passed" in output
+
+
+def test_the_example_in_shell_runs_a_command_beside_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "run_tests.sh").write_text(examples()["run_tests.sh"])
+    output = run(tmp_path, "sh", "run_tests.sh", "sh", "-c", 'milena topic list -b "$KAFKA_BOOTSTRAP"')
+    assert output.split()[0] == "orders"

@@ -139,7 +139,7 @@ def _visit(node: Needs, session: Session, replica: NodeId, epoch: BrokerEpoch, n
     """A follower's fetch stands for all of its session's partitions, those at rest too. One of a former incarnation
     stands for none: each partition is looked at, and refuses it."""
     if node.replication.is_stale(replica, epoch):
-        session.heat()
+        session.read_all_next()
     else:
         session.visits.note(now_ms)
 
@@ -209,7 +209,7 @@ def _is_news(plan: FetchPlan, limits: FetchLimits, one: Found, fetched: FetchedP
         failed=fetched.error_code != 0,
     )
     if one.partition is not None and one.is_all_told and not one.partition.may_join(limits.replica):
-        session.cool(one.wanted, one.partition)
+        session.read_on_change(one.wanted, one.partition)
     elif one.size:
         session.served(one.wanted)
     return news

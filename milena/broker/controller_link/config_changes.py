@@ -59,7 +59,7 @@ async def handle(node: Altering, ctx: RequestContext, request: Any) -> dict[str,
     if rest:
         body = await ask_controller(node, ctx, dataclasses.replace(request, resources=rest))
         answer = messages.decode_response(ctx.header.api_key, ctx.version, body)
-        answered = {(one.resource_type, one.resource_name): one for one in answer.responses}
+        answered = {(outcome.resource_type, outcome.resource_name): outcome for outcome in answer.responses}
     return {
         "responses": [
             _outcome(request.resources[index], own[index]) if index in own else answered[resource]

@@ -160,7 +160,8 @@ def _sessions_bound_ms(group: Group, now_ms: int) -> int | None:
     """The session of one that is owed an answer begins anew with that answer. Should it not, it is seen soon."""
     later = now_ms + LOOK_AGAIN_MS
     return min(
-        (max(one.deadline_ms, later) if one.waits else one.deadline_ms for one in group.members.values()), default=None
+        (max(member.deadline_ms, later) if member.waits else member.deadline_ms for member in group.members.values()),
+        default=None,
     )
 
 

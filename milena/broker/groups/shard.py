@@ -206,7 +206,7 @@ class Shard:
             if some is None:
                 yield
                 continue
-            old = [one for one in some if one in group.offsets and chosen(one, group.offsets[one])]
+            old = [key for key in some if key in group.offsets and chosen(key, group.offsets[key])]
             if old and not self._write_offsets(group, dict.fromkeys(old), [], _logged(group, "offsets_removed")):
                 taken = False
         return taken
@@ -216,7 +216,7 @@ class Shard:
         for group, some in self._slices():
             if some is None:
                 yield
-            elif any(one in group.offsets and chosen(one, group.offsets[one]) for one in some):
+            elif any(key in group.offsets and chosen(key, group.offsets[key]) for key in some):
                 return True
         return False
 

@@ -123,9 +123,9 @@ class Session:
         self.epoch = INITIAL_EPOCH + 1
         self.closed = False
         self.visits = Visits()
-        self.partitions = {one.key: one for one in wanted}
-        for one in self.partitions.values():
-            one.visits = self.visits
+        self.partitions = {partition.key: partition for partition in wanted}
+        for partition in self.partitions.values():
+            partition.visits = self.visits
         self.to_read = dict.fromkeys(self.partitions.values())
         self._changed: dict[Wanted, None] = {}
 
@@ -284,8 +284,8 @@ class FetchSessions:
 
     def _continue(self, session: Session, wanted: list[Wanted], forgotten: Iterable[Key]) -> FetchPlan:
         before = len(session.partitions)
-        for one in wanted:
-            session.want(one)
+        for partition in wanted:
+            session.want(partition)
         for key in forgotten:
             session.forget(key)
         if len(session.partitions) > before and self._overflows(session, 0):

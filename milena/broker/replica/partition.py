@@ -396,5 +396,5 @@ class Partition:
         if committed and not follower:
             aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too long
             if piece.length:
-                aborted = [(one.producer_id, one.first_offset) for one in log.aborted_transactions(offset, upper)]
+                aborted = [(txn.producer_id, txn.first_offset) for txn in log.aborted_transactions(offset, upper)]
         return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

@@ -25,7 +25,7 @@ def nearest(rack: str, leader_rack: str | None, followers: Iterable[Candidate]) 
     """The follower to read from, None for the leader."""
     if not rack or leader_rack == rack:
         return None
-    near = [one for one in followers if one.rack == rack]
+    near = [follower for follower in followers if follower.rack == rack]
     if not near:
         return None
-    return max(near, key=lambda one: (one.log_end, -one.behind_ms, one.node)).node
+    return max(near, key=lambda follower: (follower.log_end, -follower.behind_ms, follower.node)).node

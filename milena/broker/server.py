@@ -266,7 +266,7 @@ class Broker:
     async def start(self) -> None:
         """Listen, unless that is done. Returns when the broker is unfenced and serves.
 
-        Raises OSError, DirectoryError, KafkaError, ChannelError where it cannot come so far.
+        Raises OSError, DirectoryError, KafkaError, ChannelError if it cannot come so far.
         """
         if not self.server.bound:
             await self.listen()

@@ -61,7 +61,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | N
 
 
 class _Deletion:
-    """One partition of a request. ``partition`` is None where it was refused."""
+    """One partition of a request. ``partition`` is None if it was refused."""
 
     def __init__(self, node: Needs, topic: str, asked: Any) -> None:
         self.partition: Partition | None = None

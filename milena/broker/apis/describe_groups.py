@@ -32,7 +32,7 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
-    """Raises KafkaError INVALID_REQUEST where the same groups are named over and over."""
+    """Raises KafkaError INVALID_REQUEST if the same groups are named over and over."""
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
     repeats = Repeats()
 

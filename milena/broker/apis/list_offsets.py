@@ -139,7 +139,7 @@ def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Aske
 
 
 def _pending(log: PartitionLog, last: Offset) -> Offset:
-    """The first offset that is not in the tier yet, -1 where that cannot be said."""
+    """The first offset that is not in the tier yet, -1 if that cannot be said."""
     if not log.remote_enabled:
         return Offset(-1)
     if last < 0:

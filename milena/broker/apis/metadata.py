@@ -1,7 +1,7 @@
 """Metadata (key 3), versions 0-13.
 
 Brokers that are not fenced, with the endpoint of the listener on which the request came in; topics by name or, from
-v12 on, by id. Missing topics are created where both sides allow it, and answered UNKNOWN_TOPIC_OR_PARTITION until
+v12 on, by id. Missing topics are created if both sides allow it, and answered UNKNOWN_TOPIC_OR_PARTITION until
 they are there, as Kafka does. ``controller_id`` is some alive broker, since clients cannot reach a KRaft controller.
 
 Answers are kept as bytes until topics or brokers change, since building one for 1,000 partitions holds the loop for

@@ -47,7 +47,7 @@ class Needs(Protocol):
 
 def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
-    is not even looked for where nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
+    is not even looked for if nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
     refused = _unknown(node, ctx, request)
     partitions = [
         (_key(ctx, topic), partition.partition_index) for topic in request.topics for partition in topic.partitions

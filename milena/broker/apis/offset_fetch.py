@@ -38,7 +38,7 @@ class Needs(Protocol):
 def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """RequireStable waits until all is committed that was written before; without it what is committed now is told.
 
-    Raises KafkaError INVALID_REQUEST where all offsets of the same groups are asked for over and over.
+    Raises KafkaError INVALID_REQUEST if all offsets of the same groups are asked for over and over.
     """
     asked = request.groups if ctx.version >= 8 else [request]
     repeats = Repeats()

@@ -132,7 +132,7 @@ class _Request:
     )
 
     _partition: Partition | None
-    """The one that is produced to: None where it was looked for again and is gone."""
+    """The one that is produced to: None if it was looked for again and is gone."""
     _meters: TopicMeters
 
     def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest) -> None:
@@ -302,7 +302,7 @@ def _check_request(ctx: RequestContext, partition: Partition, records: memoryvie
 
 
 def _attributes(records: memoryview) -> int:
-    """Of the first batch; 0 where that is none of the current format, which the log refuses."""
+    """Of the first batch; 0 if that is none of the current format, which the log refuses."""
     return records[_ATTRIBUTES] if len(records) > _ATTRIBUTES and records[_MAGIC_AT] == MAGIC else 0
 
 

@@ -42,7 +42,7 @@ class Altering(Forwarding, Protocol):
 
 
 async def handle(node: Altering, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
-    """Answer either of the two requests; None where the controller's answer has been passed on. Raises KafkaError where
+    """Answer either of the two requests; None if the controller's answer has been passed on. Raises KafkaError if
     the controller gives none."""
     resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     twice = repeated_in(resources)

@@ -65,7 +65,7 @@ class AuxBuilder:
         self._running[follower] = self._tasks.attempt(self._attempt(follower), name=name)
 
     def cancel(self, follower: FollowerState) -> None:
-        """Missing is no error."""
+        """Does nothing if it is missing."""
         task = self._running.pop(follower, None)
         if task is not None:
             task.cancel()

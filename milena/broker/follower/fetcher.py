@@ -1,6 +1,6 @@
 """One fetcher: all partitions (or its share of them) that this broker follows one leader for.
 
-Each round asks, in this order and only where something is to be asked, for the ends of epochs, the bounds of logs, and
+Each round asks, in this order and only if there is something to ask, for the ends of epochs, the bounds of logs, and
 records. A round without anything waits. What the leader answers is taken partition by partition, where it still fits.
 """
 
@@ -200,7 +200,7 @@ class Fetcher:
             self.died = not self._stopping
 
     async def _round(self) -> bool:
-        """Ask what is to be asked; False where that is nothing."""
+        """Ask what is to be asked; False if that is nothing."""
         asked = False
         if self._truncating:
             await self._find_ends(list(self._truncating)[:MAX_ASKED])
@@ -340,7 +340,7 @@ class Fetcher:
         offsets: dict[tuple[str, int], ListedOffset],
         do: Callable[[FollowerState, Offset], Event | None],
     ) -> bool:
-        """Apply one bound; True where the other one is wanted too."""
+        """Apply one bound; True if the other one is wanted too."""
         if follower not in self.members or follower.state is not FetchState.LOCATING or not follower.is_current:
             return False
         error, offset, _ = offsets.get((follower.partition.topic, follower.partition.index), ListedOffset(MISSING, -1))

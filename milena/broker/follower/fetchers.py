@@ -93,7 +93,7 @@ class Fetchers:
         )
 
     def unfollow(self, partition: Partition) -> None:
-        """It leads, has no leader, is offline or gone. Missing is no error."""
+        """It leads, has no leader, is offline or gone. Does nothing if it is not followed."""
         self._remove(partition, spared=None)
 
     def log_start_moved(self, partition: Partition) -> None:
@@ -184,7 +184,7 @@ class Fetchers:
     # -- what can be seen
 
     def describe_partition(self, topic: str, index: int) -> dict[str, Any] | None:
-        """The state of one partition's fetch, None where it is not followed."""
+        """The state of one partition's fetch, None if it is not followed."""
         place = self._places.get((topic, index))
         if place is None:
             return None

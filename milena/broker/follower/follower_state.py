@@ -34,7 +34,7 @@ class Sent(NamedTuple):
 
 
 def refusal(error_code: int) -> Event:
-    """What an error means where no records were asked for."""
+    """What an error means if no records were asked for."""
     return Event.FENCED if event_of(error_code) is Event.FENCED else Event.RETRIABLE
 
 
@@ -121,7 +121,7 @@ class FollowerState:
     # -- the leader's answers
 
     def take(self, fetched: FetchedPartition, bytes_in: Counter) -> Event | None:
-        """An answer to the last fetch; None where it no longer fits what this replica is at."""
+        """An answer to the last fetch; None if it no longer fits what this replica is at."""
         sent, log = self.sent, self.log
         if sent is None or self.paused or self.state is not FetchState.FETCHING or not self.is_current:
             return None
@@ -154,7 +154,7 @@ class FollowerState:
         return self._after_cut(Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN)
 
     def shorten(self, leader_end: Offset) -> bool:
-        """The leader's log ends at ``leader_end``; True where it has lost what is here, and this log was cut
+        """The leader's log ends at ``leader_end``; True if it has lost what is here, and this log was cut
         (docs/kafka-semantics.md: Offset out of range).
 
         Raises KafkaError."""

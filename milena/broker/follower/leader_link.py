@@ -42,7 +42,7 @@ _OLDEST_FETCH: Final = 13
 
 
 class EpochEnd(NamedTuple):
-    """An answer of OffsetForLeaderEpoch; epoch and end are -1 where the leader knows none."""
+    """An answer of OffsetForLeaderEpoch; epoch and end are -1 if the leader knows none."""
 
     error_code: int
     epoch: int
@@ -50,7 +50,7 @@ class EpochEnd(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """An answer of ListOffsets; offset and epoch are -1 where there is none."""
+    """An answer of ListOffsets; offset and epoch are -1 if there is none."""
 
     error_code: int
     offset: int

@@ -64,7 +64,7 @@ class FollowerSession:
         self._gone.pop(key, None)
 
     def remove(self, follower: FollowerState) -> None:
-        """Missing is no error."""
+        """Does nothing if it is missing."""
         key = follower.key
         if self._ready.get(key) is follower:
             del self._ready[key]
@@ -113,7 +113,7 @@ class FollowerSession:
             self._known[follower.key] = follower.partition.topic
 
     def answered(self, session_id: int, error_code: int) -> bool:
-        """The answer's head; False where there is nothing else in it, and the next fetch starts a new session."""
+        """The answer's head; False if there is nothing else in it, and the next fetch starts a new session."""
         if error_code:
             if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = NO_SESSION

@@ -16,7 +16,7 @@ EMPTY_AGAIN_MS: Final = 5_000
 
 
 def prepare(group: Group, now_ms: int) -> None:
-    """Start a rebalance where the state allows one, else see whether the one under way is complete.
+    """Start a rebalance if the state allows one, else see whether the one under way is complete.
 
     A group that was empty waits ``group.initial.rebalance.delay.ms`` for more members; any other waits until all known
     members have joined again, for the longest of their rebalance timeouts.

@@ -62,7 +62,7 @@ class FetchLimits(NamedTuple):
     replica: NodeId
     """-1 for a consumer, -2 for a debugging one, else the follower's node id."""
     replica_epoch: BrokerEpoch
-    """The follower's broker epoch, -1 where it names none."""
+    """The follower's broker epoch, -1 if it names none."""
     only_leader: bool
     """False where any replica may serve (consumers since KIP-392)."""
     rack: str
@@ -170,7 +170,7 @@ class Fetch:
         self._available = 0
         self._sizes: dict[Wanted, int] = {}
         self._all: list[Found] | None = None
-        """What has just been read, where that is all that there is to read."""
+        """What has just been read, if that is all that there is to read."""
 
     def begin(self) -> tuple[Hashable, ...] | None:
         """Read, and note what a follower has by now. Returns None when that was enough and ``done`` has been called,
@@ -314,7 +314,7 @@ class Fetch:
         )
 
     def find(self, wanted: Wanted) -> Partition:
-        """Raises KafkaError where it is not here. A session's partition whose id never had a name is UNKNOWN_TOPIC_ID
+        """Raises KafkaError if it is not here. A session's partition whose id never had a name is UNKNOWN_TOPIC_ID
         until it resolves. Afterwards it goes by that name: without such a topic, or with another of the same name, it
         is no unknown id."""
         if wanted.topic is None:

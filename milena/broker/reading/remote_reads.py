@@ -91,7 +91,7 @@ class RemoteReads:
     def search(
         self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object], requester: Requester
     ) -> None:
-        """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 where the request has none."""
+        """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 if the request has none."""
         seconds = (timeout_ms if timeout_ms > 0 else self.tier.get(LIST_OFFSETS_TIMEOUT)) / 1000
         waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
         waiting.start(searches, seconds, requester)
@@ -173,7 +173,7 @@ class _RemoteFetch(RemoteWait):
             self._give_up(key)
 
     def _give_up(self, key: ReadKey) -> None:
-        """Nothing; an error where the partition is no longer to be read here."""
+        """Nothing; an error if the partition is no longer to be read here."""
         entry, partition = self._wanted[key], key.partition
         found = Found(entry.wanted, partition, entry.result)
         try:

@@ -46,7 +46,7 @@ class Source(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Wanted:
-    """One partition of a fetch, and what its session last told of it. Offsets as on the wire, -1 where unknown."""
+    """One partition of a fetch, and what its session last told of it. Offsets as on the wire, -1 if unknown."""
 
     topic: str | None
     """None: an id that has not been resolved to a name."""
@@ -147,7 +147,7 @@ class Session:
         self.to_read[known] = None
 
     def forget(self, key: Key) -> None:
-        """Missing is no error."""
+        """Does nothing if it is missing."""
         wanted = self.partitions.pop(key, None)
         if wanted is not None:
             self.to_read.pop(wanted, None)

@@ -96,7 +96,7 @@ class IsrProposals:
                 self._work.clear()
 
     async def _send(self, batch: list[Proposal]) -> bool:
-        """One request. False where something is to be sent again."""
+        """One request. False if something is to be sent again."""
         try:
             version = self._controller.offered(ApiKey.ALTER_PARTITION) or WITH_EPOCHS
             response = await self._controller.request(

@@ -307,7 +307,7 @@ class Partition:
                 self.end(broken)
 
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
-        """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False
+        """Call back with True once the high watermark is at ``offset`` or beyond, at once if it is; with False
         when the leadership that began to wait is lost or the time is up."""
         if self.is_leader and self.high_watermark >= offset:
             callback(True)
@@ -325,7 +325,7 @@ class Partition:
         """Move the log start up to ``offset``, None for the high watermark; returns that offset. The records are gone
         once the low watermark is there.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION where the topic's records are not to be deleted."""
+        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION if the topic's records are not to be deleted."""
         log = self.require()
         if "delete" not in log.config.cleanup_policy:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not let records go")
@@ -347,7 +347,7 @@ class Partition:
     def end_of_epoch(
         self, requested: LeaderEpoch, *, current_leader_epoch: int | None, leader: bool = True
     ) -> tuple[LeaderEpoch | None, Offset | None]:
-        """Where a leader epoch ends in this log (KIP-101), both None where it is not known. The end of the newest epoch
+        """Where a leader epoch ends in this log (KIP-101), both None if it is not known. The end of the newest epoch
         is this log's end, not its high watermark."""
         return self.require(current_leader_epoch, leader=leader).leader_epoch_end_offset(requested)
 

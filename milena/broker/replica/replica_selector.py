@@ -1,7 +1,7 @@
 """From which replica a consumer had better read (KIP-392, ``replica.selector.class``).
 
 Kafka's RackAwareReplicaSelector: one in the consumer's rack, the leader if it is there, else the replica that has most.
-Only replicas in the ISR that have the offset are candidates; where none is nearer, the leader serves.
+Only replicas in the ISR that have the offset are candidates; if none is nearer, the leader serves.
 """
 
 from __future__ import annotations

@@ -45,30 +45,32 @@ def register_gauges(node: Measured) -> None:
     gauge, partitions, purgatory = node.metrics.gauge, node.partitions, node.purgatory
     manager = "kafka_server_replicamanager"
     gauge(f"{manager}_partitioncount", lambda: len(partitions), "Replicas hosted here.")
-    gauge(f"{manager}_leadercount", lambda: sum(one.is_leader for one in partitions), "Partitions led here.")
+    gauge(
+        f"{manager}_leadercount", lambda: sum(partition.is_leader for partition in partitions), "Partitions led here."
+    )
     gauge(
         f"{manager}_offlinereplicacount",
-        lambda: sum(one.log is None for one in partitions),
+        lambda: sum(partition.log is None for partition in partitions),
         "Replicas whose log directory is offline.",
     )
     gauge(
         f"{manager}_underreplicatedpartitions",
-        lambda: sum(_is_under_replicated(one) for one in partitions),
+        lambda: sum(_is_under_replicated(partition) for partition in partitions),
         "Partitions led here with fewer replicas in sync than assigned.",
     )
     gauge(
         f"{manager}_underminisrpartitioncount",
-        lambda: sum(_in_sync(one) < _needed(one) for one in partitions),
+        lambda: sum(_in_sync(partition) < _needed(partition) for partition in partitions),
         "Partitions led here with fewer replicas in sync than acks=all needs.",
     )
     gauge(
         f"{manager}_atminisrpartitioncount",
-        lambda: sum(one.is_leader and _in_sync(one) == _needed(one) for one in partitions),
+        lambda: sum(partition.is_leader and _in_sync(partition) == _needed(partition) for partition in partitions),
         "Partitions led here that acks=all needs every replica in sync of.",
     )
     gauge(
         f"{manager}_reassigningpartitions",
-        lambda: sum(one.is_leader and _is_reassigned(node, one) for one in partitions),
+        lambda: sum(partition.is_leader and _is_reassigned(node, partition) for partition in partitions),
         "Partitions led here that replicas are added to or removed from.",
     )
     _register_partition_gauges(node)
@@ -99,22 +101,33 @@ def _register_partition_gauges(node: Measured) -> None:
 
     def gauge(name: str, read: Callable[[Partition], float], text: str) -> None:
         def each() -> list[tuple[dict[str, str], float]]:
-            return [({"topic": one.topic, "partition": str(one.index)}, read(one)) for one in node.partitions]
+            return [
+                ({"topic": partition.topic, "partition": str(partition.index)}, read(partition))
+                for partition in node.partitions
+            ]
 
         node.metrics.gauge_of_each(f"kafka_cluster_partition_{name}", each, text)
 
     gauge("underreplicated", _is_under_replicated, "1 where fewer replicas are in sync than assigned.")
-    gauge("underminisr", lambda one: _in_sync(one) < _needed(one), "1 where fewer are in sync than acks=all needs.")
+    gauge(
+        "underminisr",
+        lambda partition: _in_sync(partition) < _needed(partition),
+        "1 where fewer are in sync than acks=all needs.",
+    )
     gauge(
         "atminisr",
-        lambda one: one.is_leader and _in_sync(one) == _needed(one),
+        lambda partition: partition.is_leader and _in_sync(partition) == _needed(partition),
         "1 where acks=all needs every replica that is in sync.",
     )
     gauge("insyncreplicascount", _in_sync, "Replicas in sync.")
-    gauge("replicascount", lambda one: len(one.replicas) if one.is_leader else 0, "Replicas assigned.")
+    gauge(
+        "replicascount", lambda partition: len(partition.replicas) if partition.is_leader else 0, "Replicas assigned."
+    )
     gauge(
         "laststableoffsetlag",
-        lambda one: 0 if one.log is None else one.log.high_watermark - one.log.last_stable_offset,
+        lambda partition: (
+            0 if partition.log is None else partition.log.high_watermark - partition.log.last_stable_offset
+        ),
         "Records between the last stable offset and the high watermark.",
     )
 

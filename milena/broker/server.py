@@ -266,7 +266,7 @@ class Broker:
     async def start(self) -> None:
         """Listen, unless that is done. Returns when the broker is unfenced and serves.
 
-        Raises OSError, DirectoryError, KafkaError, ChannelError where it cannot come so far.
+        Raises OSError, DirectoryError, KafkaError, ChannelError if it cannot come so far.
         """
         if not self.server.bound:
             await self.listen()
@@ -344,7 +344,7 @@ class Broker:
         from milena.broker.metadata.observed_metadata import ObservedMetadata  # a combined node has no use for it
 
         place = self.config.metadata_log_dir
-        directory_id = next((one.directory_id or ZERO_UUID for one in self.logs.dirs if one.path == place), None)
+        directory_id = next((found.directory_id or ZERO_UUID for found in self.logs.dirs if found.path == place), None)
         return ObservedMetadata(self.runtime, self.config, cluster_id=cluster_id, directory_id=directory_id)
 
     def _registration(self, cluster_id: str) -> Registration:
@@ -354,7 +354,7 @@ class Broker:
             incarnation=self.runtime.random.uuid(),
             listeners=advertised_listeners(self.config, self.server.bound),
             rack=self.config.get_str_or_none("broker.rack"),
-            log_dirs=[one.directory_id for one in self.logs.online_dirs if one.directory_id is not None],
+            log_dirs=[found.directory_id for found in self.logs.online_dirs if found.directory_id is not None],
             previous_epoch=self.logs.previous_broker_epoch,
         )
 
@@ -394,7 +394,7 @@ class Broker:
     def _directory_failed(self, directory: LogDir, lost: Iterable[Log]) -> None:
         """A disk is gone: its partitions answer KAFKA_STORAGE_ERROR, the controller elects others, the rest goes on."""
         gone = {id(log) for log in lost}
-        for partition in [one for one in self.partitions if one.log is not None and id(one.log) in gone]:
+        for partition in [hosted for hosted in self.partitions if hosted.log is not None and id(hosted.log) in gone]:
             self._applier.take_offline(partition)
         if self._lifecycle is not None and directory.directory_id is not None:
             self._lifecycle.directory_failed(directory.directory_id)

@@ -11,7 +11,7 @@ from milena.tiered.work.tier_manager import RemoteLogManager
 
 
 async def work_now(manager: RemoteLogManager, partition: Partition) -> None:
-    """One round of all that the replica's role does. Raises ValueError where it fails."""
+    """One round of all that the replica's role does. Raises ValueError if it fails."""
     try:
         await manager.run_now(partition)
     except FAILURES as error:
@@ -19,7 +19,7 @@ async def work_now(manager: RemoteLogManager, partition: Partition) -> None:
 
 
 async def segments_now(manager: RemoteLogManager, partition: Partition) -> list[dict[str, Any]]:
-    """See ``described_segments``. Raises ValueError where the metadata cannot be had."""
+    """See ``described_segments``. Raises ValueError if the metadata cannot be had."""
     try:
         return await described_segments(manager, partition)
     except FAILURES as error:

@@ -1,4 +1,4 @@
-"""The broker's part in the remote tier: made only where ``remote.log.storage.system.enable`` is true."""
+"""The broker's part in the remote tier: made only if ``remote.log.storage.system.enable`` is true."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Controller:
         rules: Rules | None = None,
         apis: ApiTable | None = None,
     ) -> None:
-        """Nothing is touched before ``start``. Raises ConfigError where other voters are named."""
+        """Nothing is touched before ``start``. Raises ConfigError if other voters are named."""
         self.runtime = runtime
         self.config = config
         self.node_id = NodeId(config.node_id)
@@ -268,7 +268,7 @@ class Controller:
                     await self._brokers_left.wait()
 
     async def stop(self) -> None:
-        """Idempotent. Raises OSError, KafkaError where the log cannot be closed in order."""
+        """Idempotent. Raises OSError, KafkaError if the log cannot be closed in order."""
         self.ready = False
         if self._background is not None:
             self._background.stop()

@@ -46,9 +46,14 @@ class Needs(Protocol):
 
 async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     targets = {
-        (topic.name, index): one.path for one in request.dirs for topic in one.topics for index in topic.partitions
+        (topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
     }
-    errors = await in_slices(node.runtime.clock, list(targets), lambda one: _move(node, targets[one], *one), SLICE)
+    errors = await in_slices(
+        node.runtime.clock, list(targets), lambda target: _move(node, targets[target], *target), SLICE
+    )
     topics: dict[str, list[dict[str, int]]] = {}
     for (name, index), error in zip(targets, errors, strict=True):
         topics.setdefault(name, []).append({"partition_index": index, "error_code": int(error)})

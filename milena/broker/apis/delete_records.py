@@ -35,15 +35,24 @@ class Needs(Protocol):
 
 def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
     deletions = [
-        (topic.name, [_Deletion(node, topic.name, one) for one in topic.partitions])
+        (topic.name, [_Deletion(node, topic.name, asked) for asked in topic.partitions])
         for topic in request.topics
         if topic.partitions
     ]
 
     def answer() -> dict[str, Any]:
-        return {"topics": [{"name": name, "partitions": [one.fields() for one in some]} for name, some in deletions]}
+        return {
+            "topics": [
+                {"name": name, "partitions": [deletion.fields() for deletion in some]} for name, some in deletions
+            ]
+        }
 
-    waiting = {one.partition: one for _, some in deletions for one in some if one.partition and not one.check()}
+    waiting = {
+        deletion.partition: deletion
+        for _, some in deletions
+        for deletion in some
+        if deletion.partition and not deletion.check()
+    }
     if not waiting:
         return answer()
     wait = _Wait(waiting, lambda: ctx.respond_fields(**answer()))
@@ -52,18 +61,18 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | N
 
 
 class _Deletion:
-    """One partition of a request. ``partition`` is None where it was refused."""
+    """One partition of a request. ``partition`` is None if it was refused."""
 
-    def __init__(self, node: Needs, topic: str, one: Any) -> None:
+    def __init__(self, node: Needs, topic: str, asked: Any) -> None:
         self.partition: Partition | None = None
-        self._index = one.partition_index
+        self._index = asked.partition_index
         self._error: ErrorCode | None = None
         self._low_watermark = self._required = _NOTHING
         try:
             if topic in INTERNAL_TOPICS:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            partition = node.partitions.get(topic, one.partition_index)
-            self._required = partition.delete_records(None if one.offset == HIGH_WATERMARK else one.offset)
+            partition = node.partitions.get(topic, asked.partition_index)
+            self._required = partition.delete_records(None if asked.offset == HIGH_WATERMARK else asked.offset)
             self.partition = partition
         except KafkaError as failure:
             self._error = failure.code
@@ -113,6 +122,6 @@ class _Wait:
         self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _end(self, error: ErrorCode) -> None:
-        for one in self._open.values():
-            one.end(error)
+        for deletion in self._open.values():
+            deletion.end(error)
         self._done()

@@ -32,7 +32,7 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
-    """Raises KafkaError INVALID_REQUEST where the same groups are named over and over."""
+    """Raises KafkaError INVALID_REQUEST if the same groups are named over and over."""
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
     repeats = Repeats()
 
@@ -46,7 +46,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
 
 def _weight(members: Sequence[Mapping[str, Any]]) -> int:
     """Members, and their bytes as so many elements."""
-    size = sum(len(one["member_metadata"]) + len(one["member_assignment"]) for one in members)
+    size = sum(len(member["member_metadata"]) + len(member["member_assignment"]) for member in members)
     return 1 + len(members) + size // BYTES_OF_AN_ELEMENT
 
 

@@ -22,7 +22,7 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
-    """Raises KafkaError INVALID_REQUEST where the same partitions are named over and over."""
+    """Raises KafkaError INVALID_REQUEST if the same partitions are named over and over."""
     repeats = Repeats()
 
     def describe(topic: str, index: int) -> dict[str, Any]:

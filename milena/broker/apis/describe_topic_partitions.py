@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (key 75), version 0.
 
-Topics in the order of their names, all of them where none is named, in pages: at most ``response_partition_limit``
+Topics in the order of their names, all of them if none is named, in pages: at most ``response_partition_limit``
 (and ``max.request.partition.size.limit``) partitions, then a cursor that names the first one left out. KIP-966.
 """
 

@@ -139,7 +139,7 @@ def _visit(node: Needs, session: Session, replica: NodeId, epoch: BrokerEpoch, n
     """A follower's fetch stands for all of its session's partitions, those at rest too. One of a former incarnation
     stands for none: each partition is looked at, and refuses it."""
     if node.replication.is_stale(replica, epoch):
-        session.heat()
+        session.read_all_next()
     else:
         session.visits.note(now_ms)
 
@@ -150,15 +150,15 @@ def _wanted(request: FetchRequest) -> list[Wanted]:
         Wanted(
             name,
             topic_id,
-            one.partition,
-            one.fetch_offset,
-            one.max_bytes,
-            None if one.current_leader_epoch < 0 else one.current_leader_epoch,
-            None if one.last_fetched_epoch < 0 else one.last_fetched_epoch,
-            one.log_start_offset,
+            partition.partition,
+            partition.fetch_offset,
+            partition.max_bytes,
+            None if partition.current_leader_epoch < 0 else partition.current_leader_epoch,
+            None if partition.last_fetched_epoch < 0 else partition.last_fetched_epoch,
+            partition.log_start_offset,
         )
         for name, topic_id, partitions in request.topics
-        for one in partitions
+        for partition in partitions
     ]
 
 
@@ -180,14 +180,19 @@ def _answer(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimi
     results: list[FetchedPartition] = []
     name: str | None = None
     topic_id: UUID | None = None
-    for one in found:
-        wanted = one.wanted
-        if one.result is None and hints is None and version >= _LEADER_SINCE:
+    for entry in found:
+        wanted = entry.wanted
+        if entry.result is None and hints is None and version >= _LEADER_SINCE:
             hints = LeaderHints(node.image, ctx.listener_name)
-        fetched = _fetched(one, version, limits, hints)
-        if limits.throttle is not None and one.size and one.partition and limits.throttle.throttles(one.partition):
-            limits.throttle.record(one.size)
-        if not _is_news(plan, limits, one, fetched):
+        fetched = _fetched(entry, version, limits, hints)
+        if (
+            limits.throttle is not None
+            and entry.size
+            and entry.partition
+            and limits.throttle.throttles(entry.partition)
+        ):
+            limits.throttle.record(entry.size)
+        if not _is_news(plan, limits, entry, fetched):
             continue
         if not topics or wanted.topic != name or wanted.topic_id != topic_id:
             name, topic_id, results = wanted.topic, wanted.topic_id, []
@@ -197,35 +202,35 @@ def _answer(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimi
     ctx.respond(encode_fetch_response(version, topics, 0, plan.session_id, 0, endpoints))
 
 
-def _is_news(plan: FetchPlan, limits: FetchLimits, one: Found, fetched: FetchedPartition) -> bool:
+def _is_news(plan: FetchPlan, limits: FetchLimits, entry: Found, fetched: FetchedPartition) -> bool:
     session = plan.session
     if session is None:
         return True
     news = plan.selects(
-        one.wanted,
+        entry.wanted,
         high_watermark=fetched.high_watermark,
         log_start=fetched.log_start_offset,
-        always=bool(one.size) or one.is_urgent,
+        always=bool(entry.size) or entry.is_urgent,
         failed=fetched.error_code != 0,
     )
-    if one.partition is not None and one.is_all_told and not one.partition.may_join(limits.replica):
-        session.cool(one.wanted, one.partition)
-    elif one.size:
-        session.served(one.wanted)
+    if entry.partition is not None and entry.is_all_told and not entry.partition.may_join(limits.replica):
+        session.read_on_change(entry.wanted, entry.partition)
+    elif entry.size:
+        session.served(entry.wanted)
     return news
 
 
-def _fetched(one: Found, version: int, limits: FetchLimits, hints: LeaderHints | None) -> FetchedPartition:
-    wanted, result = one.wanted, one.result
-    if one.partition is not None:
-        meters = one.partition.meters
+def _fetched(entry: Found, version: int, limits: FetchLimits, hints: LeaderHints | None) -> FetchedPartition:
+    wanted, result = entry.wanted, entry.result
+    if entry.partition is not None:
+        meters = entry.partition.meters
         meters.fetches.value += 1
-        if one.error:
+        if entry.error:
             meters.failed_fetches.value += 1
         elif limits.replica == CONSUMER:
-            meters.bytes_out.value += one.size
+            meters.bytes_out.value += entry.size
     if result is None:
-        error = one.error
+        error = entry.error
         leader = None
         if hints is not None and error in _LEADER_ERRORS:
             leader = hints.leader(wanted.topic, wanted.topic_id, wanted.index)
@@ -237,12 +242,12 @@ def _fetched(one: Found, version: int, limits: FetchLimits, hints: LeaderHints |
     diverging = result.diverging
     return FetchedPartition(
         wanted.index,
-        one.error,
+        entry.error,
         result.high_watermark,
         result.last_stable_offset,
         result.log_start_offset,
         result.slice.part() if result.slice.length else b"",
-        None if result.aborted is None else [AbortedTransaction._make(one) for one in result.aborted],
+        None if result.aborted is None else [AbortedTransaction._make(transaction) for transaction in result.aborted],
         -1 if result.nearest is None else result.nearest,
         diverging_epoch=None if diverging is None else EpochEndOffset(*diverging),
     )

@@ -85,7 +85,7 @@ def _shows_messages(ctx: RequestContext) -> bool:
     """Whether the client tells its user an error's message, as far as it has told its name (KIP-511)."""
     caller = ctx.caller
     return caller.software_name == JAVA or any(
-        RDKAFKA in one for one in (caller.software_name, caller.software_version)
+        RDKAFKA in name for name in (caller.software_name, caller.software_version)
     )
 
 

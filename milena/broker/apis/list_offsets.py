@@ -60,15 +60,17 @@ class Needs(Protocol):
 
 def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any] | None] | None:
     committed = messages.get(request, "isolation_level", 0) == 1
-    repeated = repeated_in((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    repeated = repeated_in(
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
     topics: dict[str, dict[int, Any]] = {}
     for topic in request.topics:
-        for one in topic.partitions:
-            topics.setdefault(topic.name, {})[one.partition_index] = one
+        for asked in topic.partitions:
+            topics.setdefault(topic.name, {})[asked.partition_index] = asked
     searches: list[TimeSearch] = []
 
-    def answer(name: str, one: Any) -> dict[str, Any]:
-        fields: dict[str, Any] = {"partition_index": one.partition_index}
+    def answer(name: str, asked: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {"partition_index": asked.partition_index}
 
         def tell(found: Found, error: ErrorCode = ErrorCode.NONE) -> None:
             if error is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _OFFSET_NOT_AVAILABLE_SINCE:
@@ -77,18 +79,18 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | A
             fields.update(error_code=int(error), timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
 
         try:
-            if (name, one.partition_index) in repeated:
+            if (name, asked.partition_index) in repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            if one.timestamp < 0 and ctx.version < _SINCE.get(one.timestamp, ctx.version + 1):
+            if asked.timestamp < 0 and ctx.version < _SINCE.get(asked.timestamp, ctx.version + 1):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            partition = node.partitions.get(name, one.partition_index)
-            epoch = messages.get(one, "current_leader_epoch", -1)
+            partition = node.partitions.get(name, asked.partition_index)
+            epoch = messages.get(asked, "current_leader_epoch", -1)
             asker = Asker(request.replica_id, committed, None if epoch == -1 else epoch)
             log = partition.require(asker.current_leader_epoch, leader=asker.needs_leader)
-            if one.timestamp >= 0 and log.remote_enabled and node.remote_reads is not None:
-                searches.append(TimeSearch(partition, one.timestamp, asker, tell))
+            if asked.timestamp >= 0 and log.remote_enabled and node.remote_reads is not None:
+                searches.append(TimeSearch(partition, asked.timestamp, asker, tell))
             else:
-                tell(look_up(partition, log, one.timestamp, asker))
+                tell(look_up(partition, log, asked.timestamp, asker))
         except KafkaError as failure:
             tell(NOTHING, failure.code)
         return fields
@@ -108,12 +110,12 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | A
         return None
 
     async def finish_later() -> dict[str, Any] | None:
-        return finish(await in_slices(node.runtime.clock, wanted, lambda one: answer(*one), SLICE))
+        return finish(await in_slices(node.runtime.clock, wanted, lambda asked: answer(*asked), SLICE))
 
-    wanted = [(name, one) for name, partitions in topics.items() for one in partitions.values()]
+    wanted = [(name, asked) for name, partitions in topics.items() for asked in partitions.values()]
     if len(wanted) > SLICE:
         return finish_later()
-    return finish([answer(name, one) for name, one in wanted])
+    return finish([answer(name, asked) for name, asked in wanted])
 
 
 def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Asker) -> Found:
@@ -137,7 +139,7 @@ def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Aske
 
 
 def _pending(log: PartitionLog, last: Offset) -> Offset:
-    """The first offset that is not in the tier yet, -1 where that cannot be said."""
+    """The first offset that is not in the tier yet, -1 if that cannot be said."""
     if not log.remote_enabled:
         return Offset(-1)
     if last < 0:

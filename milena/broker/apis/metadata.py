@@ -1,7 +1,7 @@
 """Metadata (key 3), versions 0-13.
 
 Brokers that are not fenced, with the endpoint of the listener on which the request came in; topics by name or, from
-v12 on, by id. Missing topics are created where both sides allow it, and answered UNKNOWN_TOPIC_OR_PARTITION until
+v12 on, by id. Missing topics are created if both sides allow it, and answered UNKNOWN_TOPIC_OR_PARTITION until
 they are there, as Kafka does. ``controller_id`` is some alive broker, since clients cannot reach a KRaft controller.
 
 Answers are kept as bytes until topics or brokers change, since building one for 1,000 partitions holds the loop for
@@ -96,9 +96,11 @@ def _answer(node: Needs, ctx: RequestContext, body: memoryview) -> tuple[bytes, 
 
 def _is_malformed(wanted: Iterable[Any], version: int) -> bool:
     """Versions 10 and 11 have topic ids, but only v12 and later may ask by them."""
-    for one in wanted:
-        topic_id = getattr(one, "topic_id", None)
-        if (version < 12 and topic_id not in (None, ZERO_UUID)) or (one.name is None and topic_id in (None, ZERO_UUID)):
+    for asked in wanted:
+        topic_id = getattr(asked, "topic_id", None)
+        if (version < 12 and topic_id not in (None, ZERO_UUID)) or (
+            asked.name is None and topic_id in (None, ZERO_UUID)
+        ):
             return True
     return False
 
@@ -106,7 +108,7 @@ def _is_malformed(wanted: Iterable[Any], version: int) -> bool:
 def _refused(wanted: Iterable[Any]) -> dict[str, Any]:
     """A malformed request is answered with the topics alone."""
     error = ErrorCode.INVALID_REQUEST
-    topics = [_failed(one.name or "", getattr(one, "topic_id", None), error) for one in wanted]
+    topics = [_failed(asked.name or "", getattr(asked, "topic_id", None), error) for asked in wanted]
     return {"controller_id": -1, "topics": topics, "error_code": int(error)}
 
 
@@ -117,8 +119,8 @@ def _named(
     request that has an id."""
     image = node.image
     found, lost, missing = [], [], []
-    ids = dict.fromkeys(one.topic_id for one in wanted if not _by_name(one))
-    for name in dict.fromkeys(str(one.name) for one in wanted if not ids):
+    ids = dict.fromkeys(asked.topic_id for asked in wanted if not _by_name(asked))
+    for name in dict.fromkeys(str(asked.name) for asked in wanted if not ids):
         topic = image.topics.get(name)
         if topic is not None:
             found.append(view.topic(topic, operations=operations))
@@ -136,8 +138,8 @@ def _named(
     return found + lost, missing
 
 
-def _by_name(one: Any) -> bool:
-    return getattr(one, "topic_id", None) in (None, ZERO_UUID)
+def _by_name(asked: Any) -> bool:
+    return getattr(asked, "topic_id", None) in (None, ZERO_UUID)
 
 
 def _failed(name: str | None, topic_id: Any, error: ErrorCode, *, operations: bool = False) -> dict[str, Any]:

@@ -47,9 +47,11 @@ class Needs(Protocol):
 
 def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
-    is not even looked for where nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
+    is not even looked for if nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
     refused = _unknown(node, ctx, request)
-    partitions = [(_key(ctx, topic), one.partition_index) for topic in request.topics for one in topic.partitions]
+    partitions = [
+        (_key(ctx, topic), partition.partition_index) for topic in request.topics for partition in topic.partitions
+    ]
     if all(key in refused for key in partitions):
         return _fields(ctx, request, refused, ErrorCode.NONE)
     try:
@@ -153,10 +155,10 @@ def _fields(ctx: RequestContext, request: Any, refused: Refused, error: ErrorCod
                 "topic_id": get(topic, "topic_id", None),
                 "partitions": [
                     {
-                        "partition_index": one.partition_index,
-                        "error_code": refused.get((_key(ctx, topic), one.partition_index), error),
+                        "partition_index": partition.partition_index,
+                        "error_code": refused.get((_key(ctx, topic), partition.partition_index), error),
                     }
-                    for one in topic.partitions
+                    for partition in topic.partitions
                 ],
             }
             for topic in request.topics

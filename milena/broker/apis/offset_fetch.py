@@ -38,36 +38,36 @@ class Needs(Protocol):
 def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
     """RequireStable waits until all is committed that was written before; without it what is committed now is told.
 
-    Raises KafkaError INVALID_REQUEST where all offsets of the same groups are asked for over and over.
+    Raises KafkaError INVALID_REQUEST if all offsets of the same groups are asked for over and over.
     """
     asked = request.groups if ctx.version >= 8 else [request]
     repeats = Repeats()
 
-    def show(one: Any) -> dict[str, Any]:
-        shown = _group(node, ctx, one.group_id, one.topics)
-        if one.topics is None:
-            repeats.note(one.group_id, 1 + sum(len(topic["partitions"]) for topic in shown["topics"]))
+    def show(group: Any) -> dict[str, Any]:
+        shown = _group(node, ctx, group.group_id, group.topics)
+        if group.topics is None:
+            repeats.note(group.group_id, 1 + sum(len(topic["partitions"]) for topic in shown["topics"]))
         return shown
 
     if not get(request, "require_stable", False):
-        return _answer(ctx, [show(one) for one in asked])
+        return _answer(ctx, [show(group) for group in asked])
     answers: dict[int, dict[str, Any]] = {}
 
     @ctx.answering
     def settled(place: int, error: ErrorCode) -> None:
-        one = asked[place]
+        group = asked[place]
         failed = ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error
         try:
-            answers[place] = show(one) if not error else _error(ctx, one, failed)
+            answers[place] = show(group) if not error else _error(ctx, group, failed)
         except KafkaError as refusal:
             ctx.disconnect(refusal.text)
             return
         if len(answers) == len(asked):
             ctx.respond_fields(**_answer(ctx, [answers[index] for index in range(len(asked))]))
 
-    for place, one in enumerate(asked):
+    for place, group in enumerate(asked):
         try:
-            node.groups.shard_for_offsets(one.group_id).when_settled(partial(settled, place))
+            node.groups.shard_for_offsets(group.group_id).when_settled(partial(settled, place))
         except KafkaError as error:
             settled(place, error.code)
     return None if asked else _answer(ctx, [])
@@ -109,7 +109,7 @@ def _all(node: Needs, ctx: RequestContext, offsets: Offsets) -> list[dict[str, A
         topic = node.image.topics.get(name)
         if topic is None and ctx.version >= 10:
             continue
-        of_topic = [one for one in _committed(offsets, name, topic, indexes) if one[1] is not None]
+        of_topic = [entry for entry in _committed(offsets, name, topic, indexes) if entry[1] is not None]
         if of_topic:
             shown.append(_shown(name, topic.id if topic is not None else None, of_topic))
     return shown

@@ -28,18 +28,18 @@ class Needs(Protocol):
 def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     return {
         "topics": [
-            {"topic": topic.topic, "partitions": [_answer(node, topic.topic, one) for one in topic.partitions]}
+            {"topic": topic.topic, "partitions": [_answer(node, topic.topic, asked) for asked in topic.partitions]}
             for topic in request.topics
         ]
     }
 
 
-def _answer(node: Needs, topic: str, one: Any) -> dict[str, Any]:
-    fields = {"partition": one.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
-    current = messages.get(one, "current_leader_epoch", -1)
+def _answer(node: Needs, topic: str, asked: Any) -> dict[str, Any]:
+    fields = {"partition": asked.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
+    current = messages.get(asked, "current_leader_epoch", -1)
     try:
-        epoch, end = node.partitions.get(topic, one.partition).end_of_epoch(
-            LeaderEpoch(one.leader_epoch), current_leader_epoch=None if current == -1 else current
+        epoch, end = node.partitions.get(topic, asked.partition).end_of_epoch(
+            LeaderEpoch(asked.leader_epoch), current_leader_epoch=None if current == -1 else current
         )
     except KafkaError as error:
         return fields | {"error_code": int(error.code)}

@@ -132,7 +132,7 @@ class _Request:
     )
 
     _partition: Partition | None
-    """The one that is produced to: None where it was looked for again and is gone."""
+    """The one that is produced to: None if it was looked for again and is gone."""
     _meters: TopicMeters
 
     def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest) -> None:
@@ -153,7 +153,7 @@ class _Request:
         self._results: list[ProducedPartition] = []
         refused = _refusal(node, ctx, request)
         if refused is not None:
-            self._results += [ProducedPartition(one[2], refused) for one in self._wanted]
+            self._results += [ProducedPartition(wanted[2], refused) for wanted in self._wanted]
 
     def go_on(self) -> Rest | None:
         """Do what can be done at one go: append, and answer once all is appended; else return what is left.
@@ -258,13 +258,13 @@ class _Request:
         else:
 
             def committed() -> None:
-                for one in waiting:
-                    if one.append.error:
-                        results[one.place] = ProducedPartition(results[one.place].partition, one.append.error)
+                for waiter in waiting:
+                    if waiter.append.error:
+                        results[waiter.place] = ProducedPartition(results[waiter.place].partition, waiter.append.error)
                 _answer(node, ctx, topics, results)
 
-            wait = CommitWait([one.append for one in waiting], committed)
-            keys = dict.fromkeys(one.append.partition for one in waiting)
+            wait = CommitWait([waiter.append for waiter in waiting], committed)
+            keys = dict.fromkeys(waiter.append.partition for waiter in waiting)
             node.purgatory.wait(wait, keys, self._timeout_ms / 1000, ctx)
 
 
@@ -302,7 +302,7 @@ def _check_request(ctx: RequestContext, partition: Partition, records: memoryvie
 
 
 def _attributes(records: memoryview) -> int:
-    """Of the first batch; 0 where that is none of the current format, which the log refuses."""
+    """Of the first batch; 0 if that is none of the current format, which the log refuses."""
     return records[_ATTRIBUTES] if len(records) > _ATTRIBUTES and records[_MAGIC_AT] == MAGIC else 0
 
 
@@ -332,7 +332,7 @@ def _answer(node: Needs, ctx: RequestContext, sizes: list[_TopicSize], results: 
     if version >= _LEADER_SINCE and ErrorCode.NOT_LEADER_OR_FOLLOWER in [result.error_code for result in results]:
         hints = LeaderHints(node.image, ctx.listener_name)
         topics = [
-            (name, topic_id, [_with_leader(hints, name, topic_id, one) for one in results])
+            (name, topic_id, [_with_leader(hints, name, topic_id, result) for result in results])
             for name, topic_id, results in topics
         ]
         endpoints = hints.endpoints()
@@ -340,15 +340,15 @@ def _answer(node: Needs, ctx: RequestContext, sizes: list[_TopicSize], results: 
 
 
 def _with_leader(
-    hints: LeaderHints, name: str | None, topic_id: UUID | None, one: ProducedPartition
+    hints: LeaderHints, name: str | None, topic_id: UUID | None, result: ProducedPartition
 ) -> ProducedPartition:
-    if one.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        return one
-    return one._replace(current_leader=hints.leader(name, topic_id, one.partition))
+    if result.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return result
+    return result._replace(current_leader=hints.leader(name, topic_id, result.partition))
 
 
 def _answer_nothing(ctx: RequestContext, results: list[ProducedPartition]) -> None:
-    failed = next((one for one in results if one.error_code), None)
+    failed = next((result for result in results if result.error_code), None)
     if failed is None:
         ctx.no_response()
     else:

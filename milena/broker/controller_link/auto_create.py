@@ -38,7 +38,7 @@ class AutoCreation:
         self._log = log
 
     def create(self, names: Iterable[str]) -> bool:
-        """Begin to create topics on a client's behalf. False where ``auto.create.topics.enable`` forbids it or there
+        """Begin to create topics on a client's behalf. False if ``auto.create.topics.enable`` forbids it or there
         is nothing to create."""
         return bool(self._get("auto.create.topics.enable")) and self.create_internal(names)
 

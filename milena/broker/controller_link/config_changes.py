@@ -42,7 +42,7 @@ class Altering(Forwarding, Protocol):
 
 
 async def handle(node: Altering, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
-    """Answer either of the two requests; None where the controller's answer has been passed on. Raises KafkaError where
+    """Answer either of the two requests; None if the controller's answer has been passed on. Raises KafkaError if
     the controller gives none."""
     resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     twice = repeated_in(resources)
@@ -59,7 +59,7 @@ async def handle(node: Altering, ctx: RequestContext, request: Any) -> dict[str,
     if rest:
         body = await ask_controller(node, ctx, dataclasses.replace(request, resources=rest))
         answer = messages.decode_response(ctx.header.api_key, ctx.version, body)
-        answered = {(one.resource_type, one.resource_name): one for one in answer.responses}
+        answered = {(outcome.resource_type, outcome.resource_name): outcome for outcome in answer.responses}
     return {
         "responses": [
             _outcome(request.resources[index], own[index]) if index in own else answered[resource]

@@ -31,7 +31,7 @@ class Forwarding(Protocol):
 
 
 async def forward(node: Forwarding, ctx: RequestContext, request: Any) -> None:
-    """Let the controller answer ``request`` and pass its answer on as it is. Raises KafkaError where there is none."""
+    """Let the controller answer ``request`` and pass its answer on as it is. Raises KafkaError if there is none."""
     body = await ask_controller(node, ctx, request)
     if not ctx.closed:
         ctx.respond([body])
@@ -72,7 +72,7 @@ def serialized(principal: Principal) -> bytes:
 
 
 def packed_address(host: str) -> bytes:
-    """The 4 or 16 bytes of an IP address; loopback where ``host`` is a name, as in the simulation."""
+    """The 4 or 16 bytes of an IP address; loopback if ``host`` is a name, as in the simulation."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).packed
     except ValueError:

@@ -132,7 +132,7 @@ class Lifecycle:
         self._nudge.set()
 
     async def leave(self, timeout: float) -> bool:
-        """Ask for a controlled shutdown and wait for the controller's consent. False where it does not come in time,
+        """Ask for a controlled shutdown and wait for the controller's consent. False if it does not come in time,
         or no controller answers; the caller stops all the same."""
         if self.state not in (BrokerState.RECOVERY, BrokerState.RUNNING):
             return False

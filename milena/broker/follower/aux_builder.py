@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from milena.broker.follower.fetch_states import Event, FetchState
-from milena.broker.follower.following import Following, refusal
+from milena.broker.follower.follower_state import FollowerState, refusal
 from milena.broker.follower.leader_link import EpochEnd, LeaderLink, ListedOffset
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.schemas.primitives import DecodeError
@@ -41,17 +41,17 @@ class AuxBuilder:
         self._link = link
         self._tier = tier
         self._tasks: Tasks | None = None
-        self._done: Callable[[Following, Event], None] = lambda _one, _event: None
-        self._running: dict[Following, TaskHandle] = {}
+        self._done: Callable[[FollowerState, Event], None] = lambda _one, _event: None
+        self._running: dict[FollowerState, TaskHandle] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
 
-    def start(self, tasks: Tasks, done: Callable[[Following, Event], None]) -> None:
+    def start(self, tasks: Tasks, done: Callable[[FollowerState, Event], None]) -> None:
         self._tasks = tasks
         self._done = done
 
     def stop(self) -> None:
-        for one in list(self._running):
-            self.cancel(one)
+        for follower in list(self._running):
+            self.cancel(follower)
         self._link.close()
 
     @property
@@ -59,103 +59,105 @@ class AuxBuilder:
         """Whether an attempt is under way."""
         return bool(self._running)
 
-    def begin(self, one: Following) -> None:
+    def begin(self, follower: FollowerState) -> None:
         assert self._tasks is not None
-        name = f"remote log aux state of {one.partition.topic}-{one.partition.index}"
-        self._running[one] = self._tasks.attempt(self._attempt(one), name=name)
+        name = f"remote log aux state of {follower.partition.topic}-{follower.partition.index}"
+        self._running[follower] = self._tasks.attempt(self._attempt(follower), name=name)
 
-    def cancel(self, one: Following) -> None:
-        """Missing is no error."""
-        task = self._running.pop(one, None)
+    def cancel(self, follower: FollowerState) -> None:
+        """Does nothing if it is missing."""
+        task = self._running.pop(follower, None)
         if task is not None:
             task.cancel()
 
-    def skips_copied(self, one: Following) -> bool:
+    def skips_copied(self, follower: FollowerState) -> bool:
         """Whether this one has nothing and is to begin where the tier ends (KIP-1023)."""
         tier = self._tier()
-        return tier is not None and one.log.remote_enabled and _skips(tier, one)
+        return tier is not None and follower.log.remote_enabled and _skips(tier, follower)
 
     # -- one attempt
 
-    async def _attempt(self, one: Following) -> None:
+    async def _attempt(self, follower: FollowerState) -> None:
         from milena.tiered.shared.tier import FAILURES
 
         tier = self._tier()
         assert tier is not None
-        meters = tier.meters.of(one.partition.topic)
+        meters = tier.meters.of(follower.partition.topic)
         meters.aux_state_requests.value += 1
         event: Event | None
         try:
             async with self._places:
-                event = await self._build(tier, one)
+                event = await self._build(tier, follower)
         except (*FAILURES, DecodeError) as error:
-            if not self._fits(one):
+            if not self._fits(follower):
                 return
             meters.aux_state_errors.value += 1
             event = refusal(error.code) if isinstance(error, KafkaError) else Event.RETRIABLE
-            if one.trouble != str(error):
-                one.trouble = str(error)
-                tier.report("remote log auxiliary state not built", one.partition, error)
+            if follower.trouble != str(error):
+                follower.trouble = str(error)
+                tier.report("remote log auxiliary state not built", follower.partition, error)
         if event is not None:
             # It is over: to cancel it from now on would cancel those who hear of it.
-            del self._running[one]
-            self._done(one, event)
+            del self._running[follower]
+            self._done(follower, event)
 
-    def _fits(self, one: Following) -> bool:
+    def _fits(self, follower: FollowerState) -> bool:
         """Whether what was learned since is still of use: same leader epoch, same log, still wanted."""
-        return one in self._running and one.is_current and one.state in _STATES
+        return follower in self._running and follower.is_current and follower.state in _STATES
 
-    async def _build(self, tier: Tier, one: Following) -> Event | None:
+    async def _build(self, tier: Tier, follower: FollowerState) -> Event | None:
         """None where the leader epoch or the log has changed meanwhile."""
         from milena.tiered.aux_state.aux_state import build_aux_state
         from milena.tiered.metadata.metadata_manager import MetadataNotReady
         from milena.tiered.segments.segment_metadata import TopicIdPartition
 
-        start = await self._local_start(tier, one)
-        if not self._fits(one):
+        start = await self._local_start(tier, follower)
+        if not self._fits(follower):
             return None
-        one.advance(Event.LOCATED)
+        follower.advance(Event.LOCATED)
         if start.offset <= start.log_start:
-            return one.begin_at(start.offset)
-        partition = TopicIdPartition(one.partition.topic_id, one.partition.topic, one.partition.index)
+            return follower.begin_at(start.offset)
+        partition = TopicIdPartition(follower.partition.topic_id, follower.partition.topic, follower.partition.index)
         if not await tier.metadata.wait_ready(partition, READY_WAIT):
             raise MetadataNotReady("the remote log metadata is not read yet")
-        aux = await build_aux_state(tier, partition, start, lambda epoch: self._end_of_epoch(one, epoch))
-        if not self._fits(one):
+        aux = await build_aux_state(tier, partition, start, lambda epoch: self._end_of_epoch(follower, epoch))
+        if not self._fits(follower):
             return None
-        return one.start_in_tier(start.offset, log_start=start.log_start, epochs=aux.epochs, producers=aux.producers)
+        return follower.start_in_tier(
+            start.offset, log_start=start.log_start, epochs=aux.epochs, producers=aux.producers
+        )
 
     # -- what the leader knows
 
-    async def _local_start(self, tier: Tier, one: Following) -> LocalStart:
+    async def _local_start(self, tier: Tier, follower: FollowerState) -> LocalStart:
         from milena.tiered.aux_state.aux_state import LocalStart
 
-        skips = _skips(tier, one)
-        first = await self._offset(one, EARLIEST_PENDING_UPLOAD if skips else EARLIEST_LOCAL)
+        skips = _skips(tier, follower)
+        first = await self._offset(follower, EARLIEST_PENDING_UPLOAD if skips else EARLIEST_LOCAL)
         untold = skips and first.offset < 0
         if untold:
-            first = await self._offset(one, EARLIEST_LOCAL)
-        log_start = await self._offset(one, EARLIEST)
+            first = await self._offset(follower, EARLIEST_LOCAL)
+        log_start = await self._offset(follower, EARLIEST)
         # A leader that does not know yet what is copied may still know that nothing is.
         if first.offset < 0 or log_start.offset < 0 or (untold and first.offset != log_start.offset):
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         epoch = LeaderEpoch(first.epoch) if first.epoch >= 0 else None
         return LocalStart(Offset(first.offset), epoch, Offset(log_start.offset))
 
-    async def _offset(self, one: Following, timestamp: int) -> ListedOffset:
+    async def _offset(self, follower: FollowerState, timestamp: int) -> ListedOffset:
         """Raises KafkaError."""
-        answers = await self._link.offsets([one], timestamp)
-        found = answers.get((one.partition.topic, one.partition.index), ListedOffset(MISSING, -1))
+        answers = await self._link.offsets([follower], timestamp)
+        found = answers.get((follower.partition.topic, follower.partition.index), ListedOffset(MISSING, -1))
         if found.error_code:
             raise KafkaError(ErrorCode(found.error_code))
         return found
 
-    async def _end_of_epoch(self, one: Following, epoch: LeaderEpoch) -> EndOfEpoch:
+    async def _end_of_epoch(self, follower: FollowerState, epoch: LeaderEpoch) -> EndOfEpoch:
         """Raises KafkaError."""
         from milena.tiered.aux_state.aux_state import EndOfEpoch
 
-        answers = await self._link.epoch_ends({one: epoch})
-        found = answers.get((one.partition.topic, one.partition.index), EpochEnd(MISSING, -1, -1))
+        answers = await self._link.epoch_ends({follower: epoch})
+        found = answers.get((follower.partition.topic, follower.partition.index), EpochEnd(MISSING, -1, -1))
         if found.error_code:
             raise KafkaError(ErrorCode(found.error_code))
         return EndOfEpoch(
@@ -163,5 +165,5 @@ class AuxBuilder:
         )
 
 
-def _skips(tier: Tier, one: Following) -> bool:
-    return one.log.log_end_offset == 0 and bool(tier.get(FROM_LAST_TIERED))
+def _skips(tier: Tier, follower: FollowerState) -> bool:
+    return follower.log.log_end_offset == 0 and bool(tier.get(FROM_LAST_TIERED))

@@ -1,6 +1,6 @@
 """One fetcher: all partitions (or its share of them) that this broker follows one leader for.
 
-Each round asks, in this order and only where something is to be asked, for the ends of epochs, the bounds of logs, and
+Each round asks, in this order and only if there is something to ask, for the ends of epochs, the bounds of logs, and
 records. A round without anything waits. What the leader answers is taken partition by partition, where it still fits.
 """
 
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from milena.broker.follower.aux_builder import AuxBuilder
 from milena.broker.follower.fetch_states import Event, FetchState
-from milena.broker.follower.following import Following, refusal
+from milena.broker.follower.follower_state import FollowerState, refusal
 from milena.broker.follower.leader_link import EpochEnd, LeaderLink, LinkSettings, ListedOffset
 from milena.broker.follower.rate import Rate
 from milena.broker.follower.session import FollowerSession, SessionFetch
@@ -62,7 +62,7 @@ class Fetcher:
     ) -> None:
         self.name: Final = name
         self.leader: Final = leader
-        self.members: Final[dict[Following, None]] = {}
+        self.members: Final[dict[FollowerState, None]] = {}
         self.rate = Rate(clock)
         """Of requests for records that were answered."""
         self.died = False
@@ -75,11 +75,11 @@ class Fetcher:
         self._quota = quota
         self._aux = aux
         self._session = FollowerSession()
-        self._truncating: dict[Following, None] = {}
-        self._locating: dict[Following, None] = {}
-        self._syncing: dict[Following, None] = {}
+        self._truncating: dict[FollowerState, None] = {}
+        self._locating: dict[FollowerState, None] = {}
+        self._syncing: dict[FollowerState, None] = {}
         """Those that may not tell yet that they have what came last: the next fetch would."""
-        self._paused: dict[Following, float] = {}
+        self._paused: dict[FollowerState, float] = {}
         """When each goes on."""
         self._wake = asyncio.Event()
         self._task: TaskHandle | None = None
@@ -105,76 +105,76 @@ class Fetcher:
 
     # -- members
 
-    def add(self, one: Following) -> None:
-        self.members[one] = None
-        self._place(one)
+    def add(self, follower: FollowerState) -> None:
+        self.members[follower] = None
+        self._enqueue(follower)
         self._wake.set()
 
-    def remove(self, one: Following) -> None:
+    def remove(self, follower: FollowerState) -> None:
         """Nothing that is still on its way changes it from now on."""
-        del self.members[one]
-        self._displace(one)
+        del self.members[follower]
+        self._dequeue(follower)
 
-    def note_changed(self, one: Following) -> None:
+    def note_changed(self, follower: FollowerState) -> None:
         """Its log start has moved: the leader is to hear of it with the next fetch."""
-        self._session.note_changed(one)
+        self._session.note_changed(follower)
 
-    def note_synced(self, one: Following) -> None:
+    def note_synced(self, follower: FollowerState) -> None:
         """What its log had is synced."""
-        if one in self._syncing:
-            self._displace(one)
-            self._place(one)
+        if follower in self._syncing:
+            self._dequeue(follower)
+            self._enqueue(follower)
             self._wake.set()
 
-    def _place(self, one: Following) -> None:
+    def _enqueue(self, follower: FollowerState) -> None:
         """Where the state says."""
-        if one.paused:
-            self._paused[one] = self._clock.monotonic() + one.pause(self._settings.backoff)
+        if follower.paused:
+            self._paused[follower] = self._clock.monotonic() + follower.pause(self._settings.backoff)
             return
-        match one.state:
+        match follower.state:
             case FetchState.TRUNCATING:
-                self._truncating[one] = None
+                self._truncating[follower] = None
             case FetchState.LOCATING:
-                self._locating[one] = None
-            case FetchState.FETCHING if _may_not_tell(one):
-                self._syncing[one] = None
+                self._locating[follower] = None
+            case FetchState.FETCHING if _may_not_tell(follower):
+                self._syncing[follower] = None
             case FetchState.FETCHING:
-                self._session.add(one)
+                self._session.add(follower)
             case FetchState.LOCATING_LOCAL | FetchState.BUILDING:
-                self._aux.begin(one)
+                self._aux.begin(follower)
             case FetchState.FAILED:
                 pass
 
-    def _displace(self, one: Following) -> None:
-        self._truncating.pop(one, None)
-        self._locating.pop(one, None)
-        self._paused.pop(one, None)
-        self._syncing.pop(one, None)
-        self._session.remove(one)
-        self._aux.cancel(one)
+    def _dequeue(self, follower: FollowerState) -> None:
+        self._truncating.pop(follower, None)
+        self._locating.pop(follower, None)
+        self._paused.pop(follower, None)
+        self._syncing.pop(follower, None)
+        self._session.remove(follower)
+        self._aux.cancel(follower)
 
-    def _advance(self, one: Following, event: Event | None) -> None:
+    def _advance(self, follower: FollowerState, event: Event | None) -> None:
         """The table's step for a member; None is no event."""
-        if event is None or one not in self.members:
+        if event is None or follower not in self.members:
             return
-        before = one.state
-        one.advance(event)
-        if one.state is FetchState.FAILED:
-            partition = one.partition
+        before = follower.state
+        follower.advance(event)
+        if follower.state is FetchState.FAILED:
+            partition = follower.partition
             # Who is fenced hears of its new leader next: that is an election's ordinary course.
             (self._log.info if event is Event.FENCED else self._log.error)(
                 "partition failed",
                 topic=partition.topic,
                 partition=partition.index,
-                leader_epoch=one.leader_epoch,
+                leader_epoch=follower.leader_epoch,
                 reason=event.name,
             )
-        if one.state is not before or one.paused or _may_not_tell(one):
-            self._displace(one)
-            self._place(one)
+        if follower.state is not before or follower.paused or _may_not_tell(follower):
+            self._dequeue(follower)
+            self._enqueue(follower)
 
-    def _built(self, one: Following, event: Event) -> None:
-        self._advance(one, event)
+    def _built(self, follower: FollowerState, event: Event) -> None:
+        self._advance(follower, event)
         self._wake.set()
 
     # -- rounds
@@ -199,7 +199,7 @@ class Fetcher:
             self.died = not self._stopping
 
     async def _round(self) -> bool:
-        """Ask what is to be asked; False where that is nothing."""
+        """Ask what is to be asked; False if that is nothing."""
         asked = False
         if self._truncating:
             await self._find_ends(list(self._truncating)[:MAX_ASKED])
@@ -222,10 +222,10 @@ class Fetcher:
 
     def _resume_due(self) -> None:
         now = self._clock.monotonic()
-        for one in [one for one, due in self._paused.items() if due <= now]:
-            del self._paused[one]
-            one.paused = False
-            self._place(one)
+        for follower in [follower for follower, due in self._paused.items() if due <= now]:
+            del self._paused[follower]
+            follower.paused = False
+            self._enqueue(follower)
 
     def _until_due(self) -> float | None:
         due = min(self._paused.values(), default=None)
@@ -253,11 +253,11 @@ class Fetcher:
 
     def _hold_back(self) -> None:
         """Throttled replicas that are out of sync wait as after an error (KIP-73)."""
-        for one in self._session.ready():
-            if not one.caught_up and self._quota.throttles(one.partition):
-                one.paused = True
-                self._displace(one)
-                self._place(one)
+        for follower in self._session.ready():
+            if not follower.caught_up and self._quota.throttles(follower.partition):
+                follower.paused = True
+                self._dequeue(follower)
+                self._enqueue(follower)
 
     def _take(self, response: FetchResponse, may_go_on: bool) -> SessionFetch | None:
         """Called while the records lie in the receive buffer. What to fetch next, where nothing else comes first.
@@ -273,22 +273,26 @@ class Fetcher:
         for name, topic_id, partitions in response.topics:
             known_id = topic_id if topic_id is not None else self._topic_id_of(name or "")
             for fetched in partitions:
-                one = None if known_id is None else self._session.find((known_id, fetched.partition))
-                if one is not None:
-                    self._take_one(one, fetched)
+                follower = None if known_id is None else self._session.find((known_id, fetched.partition))
+                if follower is not None:
+                    self._take_partition(follower, fetched)
         if not may_go_on or self._stopping or self._truncating or self._locating or self._until_due() == 0:
             return None
         return self._next_fetch()
 
-    def _take_one(self, one: Following, fetched: FetchedPartition) -> None:
-        event = self._contain(one, lambda: one.take(fetched, self._bytes_in))
-        if event is Event.RECORDS and isinstance(fetched.records, memoryview) and self._quota.throttles(one.partition):
+    def _take_partition(self, follower: FollowerState, fetched: FetchedPartition) -> None:
+        event = self._contain(follower, lambda: follower.take(fetched, self._bytes_in))
+        if (
+            event is Event.RECORDS
+            and isinstance(fetched.records, memoryview)
+            and self._quota.throttles(follower.partition)
+        ):
             self._quota.record(len(fetched.records))
-        self._advance(one, event)
+        self._advance(follower, event)
         if event is Event.DIVERGED or (event is Event.RECORDS and fetched.records):
-            self._session.served(one)
+            self._session.served(follower)
 
-    def _contain(self, one: Following, do: Callable[[], Event | None]) -> Event | None:
+    def _contain(self, follower: FollowerState, do: Callable[[], Event | None]) -> Event | None:
         """What an answer does to one partition. What nobody foresaw fails that one alone, as in Kafka's
         ``AbstractFetcherThread``."""
         try:
@@ -296,67 +300,67 @@ class Fetcher:
         except KafkaError:
             return Event.BROKEN
         except Exception as error:
-            partition = one.partition
+            partition = follower.partition
             self._contained.note("answer of a leader", error, topic=partition.topic, partition=partition.index)
             return Event.BROKEN
 
     # -- where the logs part
 
-    async def _find_ends(self, some: Sequence[Following]) -> None:
+    async def _find_ends(self, some: Sequence[FollowerState]) -> None:
         """One round of OffsetForLeaderEpoch (KIP-279)."""
-        asked: dict[Following, LeaderEpoch] = {}
-        for one in some:
-            newest = one.log.epochs.latest
+        asked: dict[FollowerState, LeaderEpoch] = {}
+        for follower in some:
+            newest = follower.log.epochs.latest
             if newest is None:
-                self._advance(one, Event.EPOCHS_AGREE)
+                self._advance(follower, Event.EPOCHS_AGREE)
             else:
-                asked[one] = newest
+                asked[follower] = newest
         if not asked:
             return
         ends = await self._link.epoch_ends(asked)
-        for one, epoch in asked.items():
-            if one in self.members:
-                end = ends.get((one.partition.topic, one.partition.index), EpochEnd(MISSING, -1, -1))
-                self._advance(one, self._contain(one, partial(one.take_epoch_end, epoch, *end)))
+        for follower, epoch in asked.items():
+            if follower in self.members:
+                end = ends.get((follower.partition.topic, follower.partition.index), EpochEnd(MISSING, -1, -1))
+                self._advance(follower, self._contain(follower, partial(follower.take_epoch_end, epoch, *end)))
 
-    async def _find_bounds(self, some: Sequence[Following]) -> None:
+    async def _find_bounds(self, some: Sequence[FollowerState]) -> None:
         """The leader said that the next offset is not in its log: where is that log? (docs/kafka-semantics.md:
         Offset out of range)"""
         ends = await self._link.offsets(some, LATEST)
-        longer = [one for one in some if self._meets(one, ends, self._shorten)]
+        longer = [follower for follower in some if self._apply_bound(follower, ends, self._shorten)]
         if longer:
             starts = await self._link.offsets(longer, EARLIEST)
-            for one in longer:
-                self._meets(one, starts, _move_up)
+            for follower in longer:
+                self._apply_bound(follower, starts, _move_up)
 
-    def _meets(
+    def _apply_bound(
         self,
-        one: Following,
+        follower: FollowerState,
         offsets: dict[tuple[str, int], ListedOffset],
-        do: Callable[[Following, Offset], Event | None],
+        do: Callable[[FollowerState, Offset], Event | None],
     ) -> bool:
-        """Apply one bound; True where the other one is wanted too."""
-        if one not in self.members or one.state is not FetchState.LOCATING or not one.is_current:
+        """Apply one bound; True if the other one is wanted too."""
+        if follower not in self.members or follower.state is not FetchState.LOCATING or not follower.is_current:
             return False
-        error, offset, _ = offsets.get((one.partition.topic, one.partition.index), ListedOffset(MISSING, -1))
+        error, offset, _ = offsets.get((follower.partition.topic, follower.partition.index), ListedOffset(MISSING, -1))
         if error or offset < 0:
-            self._advance(one, refusal(error))
+            self._advance(follower, refusal(error))
             return False
-        event = self._contain(one, lambda: do(one, Offset(offset)))
-        self._advance(one, event)
+        event = self._contain(follower, lambda: do(follower, Offset(offset)))
+        self._advance(follower, event)
         return event is None
 
-    def _shorten(self, one: Following, leader_end: Offset) -> Event | None:
-        if one.shorten(leader_end):
+    def _shorten(self, follower: FollowerState, leader_end: Offset) -> Event | None:
+        if follower.shorten(leader_end):
             return Event.LOCATED
-        return one.leave_to_tier() if leader_end > 0 and self._aux.skips_copied(one) else None
+        return follower.leave_to_tier() if leader_end > 0 and self._aux.skips_copied(follower) else None
 
 
-def _may_not_tell(one: Following) -> bool:
+def _may_not_tell(follower: FollowerState) -> bool:
     """Its next fetch would tell of records that have to be synced first, and soon are."""
-    return one.state is FetchState.FETCHING and one.log.vouched_end < one.log.log_end_offset
+    return follower.state is FetchState.FETCHING and follower.log.vouched_end < follower.log.log_end_offset
 
 
-def _move_up(one: Following, leader_start: Offset) -> Event | None:
-    one.move_up(leader_start)
+def _move_up(follower: FollowerState, leader_start: Offset) -> Event | None:
+    follower.move_up(leader_start)
     return Event.LOCATED

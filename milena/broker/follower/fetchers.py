@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from milena.broker.follower.aux_builder import AuxBuilder
 from milena.broker.follower.fetch_states import FetchState
 from milena.broker.follower.fetcher import Fetcher
-from milena.broker.follower.following import Following
+from milena.broker.follower.follower_state import FollowerState
 from milena.broker.follower.leader_link import LeaderLink, LinkSettings
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.replication_quotas import ReplicaQuota
@@ -58,7 +58,7 @@ class Fetchers:
         self._broker_epoch = broker_epoch
         self._bytes_in = metrics.counter(_BYTES_IN, "Bytes appended that leaders sent.")
         self._fetchers: dict[tuple[NodeId, int], Fetcher] = {}
-        self._places: dict[tuple[str, int], tuple[Following, Fetcher]] = {}
+        self._places: dict[tuple[str, int], tuple[FollowerState, Fetcher]] = {}
         self._closed = False
         self._log = get_logger("fetchers", node=config.node_id)
         self._register_gauges()
@@ -78,22 +78,22 @@ class Fetchers:
             if known.partition is partition and known.is_current and fetcher.leader == leader:
                 return
         try:
-            following = Following(partition)
+            follower = FollowerState(partition)
         except KafkaError as error:
             self._log.error("cannot follow", topic=partition.topic, partition=partition.index, reason=error.message)
             self.unfollow(partition)
             return
         fetcher = self._fetcher(leader, self._number(partition))
         self._remove(partition, spared=fetcher)
-        self._places[partition.topic, partition.index] = following, fetcher
-        fetcher.add(following)
+        self._places[partition.topic, partition.index] = follower, fetcher
+        fetcher.add(follower)
         labels = {"topic": partition.topic, "partition": str(partition.index)}
         self._metrics.gauge(
-            _LAG, lambda: following.lag, "Records up to the leader's high watermark.", clientid=fetcher.name, **labels
+            _LAG, lambda: follower.lag, "Records up to the leader's high watermark.", clientid=fetcher.name, **labels
         )
 
     def unfollow(self, partition: Partition) -> None:
-        """It leads, has no leader, is offline or gone. Missing is no error."""
+        """It leads, has no leader, is offline or gone. Does nothing if it is not followed."""
         self._remove(partition, spared=None)
 
     def log_start_moved(self, partition: Partition) -> None:
@@ -111,7 +111,7 @@ class Fetchers:
         if per_leader == self._per_leader:
             return
         self._per_leader = per_leader
-        moving = [following.partition for following, _ in self._places.values()]
+        moving = [follower.partition for follower, _ in self._places.values()]
         for partition in moving:
             self.unfollow(partition)
         for partition in moving:
@@ -129,12 +129,12 @@ class Fetchers:
         place = self._places.pop((partition.topic, partition.index), None)
         if place is None:
             return
-        following, fetcher = place
-        fetcher.remove(following)
+        follower, fetcher = place
+        fetcher.remove(follower)
         self._metrics.remove(_LAG, clientid=fetcher.name, topic=partition.topic, partition=str(partition.index))
         if not fetcher.members and fetcher is not spared:
             fetcher.stop()
-            self._fetchers = {key: one for key, one in self._fetchers.items() if one is not fetcher}
+            self._fetchers = {key: other for key, other in self._fetchers.items() if other is not fetcher}
 
     def _number(self, partition: Partition) -> int:
         """Kafka's choice among a leader's fetchers."""
@@ -184,19 +184,19 @@ class Fetchers:
     # -- what can be seen
 
     def describe_partition(self, topic: str, index: int) -> dict[str, Any] | None:
-        """The state of one partition's fetch, None where it is not followed."""
+        """The state of one partition's fetch, None if it is not followed."""
         place = self._places.get((topic, index))
         if place is None:
             return None
-        following, fetcher = place
+        follower, fetcher = place
         return {
-            "state": following.state.value,
-            "paused": following.paused,
-            "offset": following.log.log_end_offset,
+            "state": follower.state.value,
+            "paused": follower.paused,
+            "offset": follower.log.log_end_offset,
             "leader": fetcher.leader,
-            "leader_epoch": following.leader_epoch,
-            "last_fetched_epoch": following.log.epochs.latest,
-            "lag": following.lag,
+            "leader_epoch": follower.leader_epoch,
+            "last_fetched_epoch": follower.log.epochs.latest,
+            "lag": follower.lag,
             "fetcher": fetcher.name,
         }
 
@@ -207,33 +207,33 @@ class Fetchers:
             for topic, index in sorted(self._places)
         ]
 
-    def _followings(self) -> Iterable[Following]:
-        return (following for following, _ in self._places.values())
+    def _followers(self) -> Iterable[FollowerState]:
+        return (follower for follower, _ in self._places.values())
 
     def _register_gauges(self) -> None:
         manager, gauge = "kafka_server_replicafetchermanager", self._metrics.gauge
         client = {"clientid": "Replica"}
         gauge(
             f"{manager}_maxlag",
-            lambda: max((one.lag for one in self._followings()), default=0),
+            lambda: max((follower.lag for follower in self._followers()), default=0),
             "The largest lag of a followed partition, in records.",
             **client,
         )
         gauge(
             f"{manager}_minfetchrate",
-            lambda: min((one.rate.per_second() for one in self._fetchers.values()), default=0.0),
+            lambda: min((fetcher.rate.per_second() for fetcher in self._fetchers.values()), default=0.0),
             "Fetches for each second of the slowest fetcher.",
             **client,
         )
         gauge(
             f"{manager}_failedpartitionscount",
-            lambda: sum(one.state is FetchState.FAILED for one in self._followings()),
+            lambda: sum(follower.state is FetchState.FAILED for follower in self._followers()),
             "Partitions that are not followed until the metadata names another leader epoch.",
             **client,
         )
         gauge(
             f"{manager}_deadthreadcount",
-            lambda: sum(one.died for one in self._fetchers.values()),
+            lambda: sum(fetcher.died for fetcher in self._fetchers.values()),
             "Fetchers that have ended by themselves.",
             **client,
         )

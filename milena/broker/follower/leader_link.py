@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from milena.broker.follower.following import Following
+from milena.broker.follower.follower_state import FollowerState
 from milena.broker.follower.session import SessionFetch
 from milena.config.node_config import NodeConfig
 from milena.node.links.outgoing import Channel, Unreachable
@@ -42,7 +42,7 @@ _OLDEST_FETCH: Final = 13
 
 
 class EpochEnd(NamedTuple):
-    """An answer of OffsetForLeaderEpoch; epoch and end are -1 where the leader knows none."""
+    """An answer of OffsetForLeaderEpoch; epoch and end are -1 if the leader knows none."""
 
     error_code: int
     epoch: int
@@ -50,7 +50,7 @@ class EpochEnd(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """An answer of ListOffsets; offset and epoch are -1 where there is none."""
+    """An answer of ListOffsets; offset and epoch are -1 if there is none."""
 
     error_code: int
     offset: int
@@ -152,54 +152,56 @@ class LeaderLink:
         )
         return encode_fetch_request(version, request)
 
-    async def epoch_ends(self, asked: Mapping[Following, LeaderEpoch]) -> dict[tuple[str, int], EpochEnd]:
+    async def epoch_ends(self, asked: Mapping[FollowerState, LeaderEpoch]) -> dict[tuple[str, int], EpochEnd]:
         """Where these epochs end at the leader. Raises as ``fetch`` does."""
         topics = [
             {
                 "topic": topic,
                 "partitions": [
                     {
-                        "partition": one.partition.index,
-                        "current_leader_epoch": one.leader_epoch,
-                        "leader_epoch": asked[one],
+                        "partition": follower.partition.index,
+                        "current_leader_epoch": follower.leader_epoch,
+                        "leader_epoch": asked[follower],
                     }
-                    for one in some
+                    for follower in some
                 ],
             }
             for topic, some in _by_topic(asked)
         ]
         response = await self._request(ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=self._node_id, topics=topics)
         return {
-            (topic.topic, one.partition): EpochEnd(
-                int(one.error_code), int(messages.get(one, "leader_epoch", NO_EPOCH)), int(one.end_offset)
+            (topic.topic, partition.partition): EpochEnd(
+                int(partition.error_code),
+                int(messages.get(partition, "leader_epoch", NO_EPOCH)),
+                int(partition.end_offset),
             )
             for topic in response.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
-    async def offsets(self, asked: Sequence[Following], timestamp: int) -> dict[tuple[str, int], ListedOffset]:
+    async def offsets(self, asked: Sequence[FollowerState], timestamp: int) -> dict[tuple[str, int], ListedOffset]:
         """ListOffsets for Kafka's special timestamps, as a replica. Raises as ``fetch`` does."""
         topics = [
             {
                 "name": topic,
                 "partitions": [
                     {
-                        "partition_index": one.partition.index,
-                        "current_leader_epoch": one.leader_epoch,
+                        "partition_index": follower.partition.index,
+                        "current_leader_epoch": follower.leader_epoch,
                         "timestamp": timestamp,
                     }
-                    for one in some
+                    for follower in some
                 ],
             }
             for topic, some in _by_topic(asked)
         ]
         response = await self._request(ApiKey.LIST_OFFSETS, replica_id=self._node_id, isolation_level=0, topics=topics)
         return {
-            (topic.name, one.partition_index): ListedOffset(
-                int(one.error_code), int(one.offset), int(messages.get(one, "leader_epoch", NO_EPOCH))
+            (topic.name, partition.partition_index): ListedOffset(
+                int(partition.error_code), int(partition.offset), int(messages.get(partition, "leader_epoch", NO_EPOCH))
             )
             for topic in response.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
     def close(self) -> None:
@@ -224,25 +226,25 @@ class LeaderLink:
         return channel
 
 
-def _topics(wanted: Sequence[Following], max_bytes: int) -> list[FetchTopic]:
+def _topics(wanted: Sequence[FollowerState], max_bytes: int) -> list[FetchTopic]:
     topics: list[FetchTopic] = []
     last: UUID | None = None
     partitions: list[FetchPartition] = []
-    for one in wanted:
-        partition, sent = one.partition, one.sent
+    for follower in wanted:
+        partition, sent = follower.partition, follower.sent
         assert sent is not None
         if partition.topic_id != last:
             last, partitions = partition.topic_id, []
             topics.append((partition.topic, partition.topic_id, partitions))
         epoch = NO_EPOCH if sent.last_fetched_epoch is None else sent.last_fetched_epoch
         partitions.append(
-            FetchPartition(partition.index, sent.offset, max_bytes, one.leader_epoch, epoch, sent.log_start)
+            FetchPartition(partition.index, sent.offset, max_bytes, follower.leader_epoch, epoch, sent.log_start)
         )
     return topics
 
 
-def _by_topic(some: Iterable[Following]) -> list[tuple[str, list[Following]]]:
-    topics: dict[str, list[Following]] = {}
-    for one in some:
-        topics.setdefault(one.partition.topic, []).append(one)
+def _by_topic(some: Iterable[FollowerState]) -> list[tuple[str, list[FollowerState]]]:
+    topics: dict[str, list[FollowerState]] = {}
+    for follower in some:
+        topics.setdefault(follower.partition.topic, []).append(follower)
     return list(topics.items())

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from milena.broker.follower.following import Following, Sent
+from milena.broker.follower.follower_state import FollowerState, Sent
 from milena.protocol.errors import ErrorCode
 
 NO_SESSION: Final = 0
@@ -26,7 +26,7 @@ class SessionFetch(NamedTuple):
 
     session_id: int
     session_epoch: int
-    wanted: list[Following]
+    wanted: list[FollowerState]
     forgotten: list[tuple[str, UUID, int]]
     """Topic, its id, and the partition."""
 
@@ -37,7 +37,7 @@ class FollowerSession:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
-        self._ready: dict[PartitionKey, Following] = {}
+        self._ready: dict[PartitionKey, FollowerState] = {}
         """All that are to be fetched; those that had records last come last."""
         self._changed: dict[PartitionKey, None] = {}
         """Ready ones of which the leader may have another idea."""
@@ -55,40 +55,40 @@ class FollowerSession:
         """Whether there is anything to ask or to say."""
         return bool(self._ready or (self._gone and self._epoch != FIRST_EPOCH))
 
-    def add(self, one: Following) -> None:
+    def add(self, follower: FollowerState) -> None:
         """Fetch it from now on."""
-        key = one.key
-        one.sent = None
-        self._ready[key] = one
+        key = follower.key
+        follower.sent = None
+        self._ready[key] = follower
         self._changed[key] = None
         self._gone.pop(key, None)
 
-    def remove(self, one: Following) -> None:
-        """Missing is no error."""
-        key = one.key
-        if self._ready.get(key) is one:
+    def remove(self, follower: FollowerState) -> None:
+        """Does nothing if it is missing."""
+        key = follower.key
+        if self._ready.get(key) is follower:
             del self._ready[key]
             self._changed.pop(key, None)
-            one.sent = None
+            follower.sent = None
             if key in self._known:
                 self._gone[key] = None
 
-    def ready(self) -> list[Following]:
+    def ready(self) -> list[FollowerState]:
         return list(self._ready.values())
 
-    def find(self, key: PartitionKey) -> Following | None:
+    def find(self, key: PartitionKey) -> FollowerState | None:
         return self._ready.get(key)
 
-    def note_changed(self, one: Following) -> None:
+    def note_changed(self, follower: FollowerState) -> None:
         """What to ask of a ready partition may be another than the leader was told."""
-        if one.key in self._ready:
-            self._changed[one.key] = None
+        if follower.key in self._ready:
+            self._changed[follower.key] = None
 
-    def served(self, one: Following) -> None:
+    def served(self, follower: FollowerState) -> None:
         """It had records: where the leader has no session, others come first in the next fetch."""
-        if self._ready.pop(one.key, None) is not None:
-            self._ready[one.key] = one
-            self._changed[one.key] = None
+        if self._ready.pop(follower.key, None) is not None:
+            self._ready[follower.key] = follower
+            self._changed[follower.key] = None
 
     # -- requests and answers
 
@@ -100,20 +100,20 @@ class FollowerSession:
             self._note_told(wanted)
             return SessionFetch(self._id, FIRST_EPOCH, wanted, [])
         changed = [self._ready[key] for key in self._changed]
-        wanted = [one for one in changed if one.sent != one.wish]
+        wanted = [follower for follower in changed if follower.sent != follower.next_position]
         forgotten = [(self._known.pop(key), *key) for key in self._gone]
         self._note_told(wanted)
         return SessionFetch(self._id, self._epoch, wanted, forgotten)
 
-    def _note_told(self, wanted: Iterable[Following]) -> None:
+    def _note_told(self, wanted: Iterable[FollowerState]) -> None:
         self._changed.clear()
         self._gone.clear()
-        for one in wanted:
-            one.sent = Sent(*one.wish)
-            self._known[one.key] = one.partition.topic
+        for follower in wanted:
+            follower.sent = Sent(*follower.next_position)
+            self._known[follower.key] = follower.partition.topic
 
     def answered(self, session_id: int, error_code: int) -> bool:
-        """The answer's head; False where there is nothing else in it, and the next fetch starts a new session."""
+        """The answer's head; False if there is nothing else in it, and the next fetch starts a new session."""
         if error_code:
             if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = NO_SESSION
@@ -133,5 +133,5 @@ class FollowerSession:
     def broke(self) -> None:
         """Nobody knows whether the last request arrived: begin anew, in place of the old session."""
         self._epoch = FIRST_EPOCH
-        for one in self._ready.values():
-            one.sent = None
+        for follower in self._ready.values():
+            follower.sent = None

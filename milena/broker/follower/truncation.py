@@ -10,7 +10,7 @@ from milena.storage.state.epoch_cache import LeaderEpochCache
 
 
 class Cut(NamedTuple):
-    """Where to truncate. ``agreed`` is False where the leader must be asked again, for the newest epoch that is left:
+    """Where to truncate. ``agreed`` is False if the leader must be asked again, for the newest epoch that is left:
     its answer named an epoch that is not known here."""
 
     offset: Offset

@@ -27,7 +27,7 @@ class TopicsView:
 
     exists: Callable[[UUID], bool]
     current: Callable[[], Awaitable[bool]]
-    """Return True once all that the controller has committed by now is known here; False where that is not to be
+    """Return True once all that the controller has committed by now is known here; False if that is not to be
     found out for now."""
 
 

@@ -135,7 +135,7 @@ class GroupCoordinator:
         return led.shard
 
     def shards(self) -> Iterator[Shard]:
-        """All shards that serve. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS where one is still loading."""
+        """All shards that serve. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if one is still loading."""
         if any(not led.loaded for led in self._led.values()):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return iter([led.shard for led in self._led.values()])

@@ -32,7 +32,7 @@ class Effects(Protocol):
     """What a group asks of its coordinator."""
 
     def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
-        """Write the group's metadata, with these assignments where given. NONE: it is in the log, and ``done`` is
+        """Write the group's metadata, with these assignments if given. NONE: it is in the log, and ``done`` is
         called once it is committed, or is not waited for any longer. Otherwise nothing is written or called."""
         ...
 
@@ -102,7 +102,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.session_bound_ms: int | None = None
-        """No session that may end does so before; None where there is none. To look through all members costs more."""
+        """No session that may end does so before; None if there is none. To look through all members costs more."""
         self.pending_members = PendingMembers(group_id, {} if pending is None else pending)
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self.join_deadline_ms: int | None = None

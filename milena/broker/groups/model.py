@@ -157,7 +157,7 @@ class Member:
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The member's metadata for a protocol; empty where it has none."""
+        """The member's metadata for a protocol; empty if it has none."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -194,4 +194,4 @@ class CommittedOffset:
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
     topic_id: UUID = ZERO_UUID
-    """Of the topic that it was committed for; zero where a record of old does not say (before Kafka 4.1)."""
+    """Of the topic that it was committed for; zero if a record of old does not say (before Kafka 4.1)."""

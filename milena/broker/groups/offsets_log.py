@@ -40,7 +40,7 @@ class PartitionOffsetsLog:
         return log.high_watermark if log is not None else 0
 
     def append(self, batch: bytes) -> int:
-        """The offset after the batch. Raises KafkaError where nothing was written."""
+        """The offset after the batch. Raises KafkaError if nothing was written."""
         if self._partition.leader_epoch != self._leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._partition.append(memoryview(bytearray(batch)), ACKS_ALL, origin=Origin.COORDINATOR).last_offset + 1

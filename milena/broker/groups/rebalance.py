@@ -16,7 +16,7 @@ EMPTY_AGAIN_MS: Final = 5_000
 
 
 def prepare(group: Group, now_ms: int) -> None:
-    """Start a rebalance where the state allows one, else see whether the one under way is complete.
+    """Start a rebalance if the state allows one, else see whether the one under way is complete.
 
     A group that was empty waits ``group.initial.rebalance.delay.ms`` for more members; any other waits until all known
     members have joined again, for the longest of their rebalance timeouts.
@@ -160,7 +160,8 @@ def _sessions_bound_ms(group: Group, now_ms: int) -> int | None:
     """The session of one that is owed an answer begins anew with that answer. Should it not, it is seen soon."""
     later = now_ms + LOOK_AGAIN_MS
     return min(
-        (max(one.deadline_ms, later) if one.waits else one.deadline_ms for one in group.members.values()), default=None
+        (max(member.deadline_ms, later) if member.waits else member.deadline_ms for member in group.members.values()),
+        default=None,
     )
 
 

@@ -37,7 +37,7 @@ class OffsetsLog(Protocol):
         ...
 
     def append(self, batch: bytes) -> int:
-        """Append one batch as leader; the offset after it. Raises KafkaError where nothing was written."""
+        """Append one batch as leader; the offset after it. Raises KafkaError if nothing was written."""
         ...
 
     def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
@@ -206,7 +206,7 @@ class Shard:
             if some is None:
                 yield
                 continue
-            old = [one for one in some if one in group.offsets and chosen(one, group.offsets[one])]
+            old = [key for key in some if key in group.offsets and chosen(key, group.offsets[key])]
             if old and not self._write_offsets(group, dict.fromkeys(old), [], _logged(group, "offsets_removed")):
                 taken = False
         return taken
@@ -216,12 +216,12 @@ class Shard:
         for group, some in self._slices():
             if some is None:
                 yield
-            elif any(one in group.offsets and chosen(one, group.offsets[one]) for one in some):
+            elif any(key in group.offsets and chosen(key, group.offsets[key]) for key in some):
                 return True
         return False
 
     def _slices(self) -> Iterator[tuple[Group, list[TopicPartition] | None]]:
-        """All groups with their partitions, some at a time; None where other work may have its turn."""
+        """All groups with their partitions, some at a time; None if other work may have its turn."""
         looked_at = 0
         for group in list(self.groups.values()):
             looked_at += 1
@@ -251,7 +251,7 @@ class Shard:
             yield from self._remove_old(group, {partition: group.offsets[partition] for partition in old})
 
     def _remove_old(self, group: Group, old: Mapping[TopicPartition, CommittedOffset]) -> Iterator[None]:
-        """Remove offsets, with their group where nothing is left of it. What was committed meanwhile stays."""
+        """Remove offsets, with their group if nothing is left of it. What was committed meanwhile stays."""
         left = iter(old.items())
         while some := list(islice(left, EXPIRY_SLICE)):
             gone = [partition for partition, committed in some if group.offsets.get(partition) is committed]

@@ -54,7 +54,7 @@ def offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffs
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> records.GroupMetadataValue:
-    """A group's generation, with new assignments where given, else with those that its members have."""
+    """A group's generation, with new assignments if given, else with those that its members have."""
     members = tuple(
         _member(group, member, member.assignment if assignments is None else assignments.get(member.member_id, b""))
         for member in group.members.values()
@@ -72,12 +72,13 @@ def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> record
 def with_static_member(
     value: records.GroupMetadataValue | None, instance_id: str, member_id: str
 ) -> records.GroupMetadataValue | None:
-    """The same generation with a static member under a new id; None where it has no other id there."""
-    old_ids = [one.member_id for one in value.members if one.group_instance_id == instance_id] if value else []
+    """The same generation with a static member under a new id; None if it has no other id there."""
+    old_ids = [member.member_id for member in value.members if member.group_instance_id == instance_id] if value else []
     if value is None or not old_ids or old_ids == [member_id]:
         return None
     members = tuple(
-        replace(one, member_id=member_id) if one.group_instance_id == instance_id else one for one in value.members
+        replace(member, member_id=member_id) if member.group_instance_id == instance_id else member
+        for member in value.members
     )
     return replace(value, members=members, leader=member_id if value.leader in old_ids else value.leader)
 

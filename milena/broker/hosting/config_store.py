@@ -62,7 +62,7 @@ class ConfigStore:
             )
 
     def check_tier(self) -> None:
-        """Raises ConfigError where topics need the tier that this broker has not."""
+        """Raises ConfigError if topics need the tier that this broker has not."""
         if not self.node.get_bool("remote.log.storage.system.enable") and any(
             kind == TOPIC_RESOURCE and values.get(ENABLE, "").lower() == "true"
             for (kind, _), values in self._image().configs.items()

@@ -182,7 +182,7 @@ class LogMover:
                 self._work.clear()
 
     async def _step(self, move: Move) -> bool:
-        """Copy a piece, or finish. True where there is nothing more to do. Raises KafkaError."""
+        """Copy a piece, or finish. True if there is nothing more to do. Raises KafkaError."""
         if not self._goes_on(move):
             return True
         move.align()

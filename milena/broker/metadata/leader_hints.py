@@ -17,7 +17,7 @@ class LeaderHints:
         self._named: dict[int, None] = {}
 
     def leader(self, name: str | None, topic_id: UUID | None, index: int) -> CurrentLeader | None:
-        """The leader that the metadata knows, by topic id where there is one; None where there is no partition."""
+        """The leader that the metadata knows, by topic id if there is one; None if there is no partition."""
         if topic_id is not None:
             partition = self._image.partition_by_id(topic_id, index)
         else:

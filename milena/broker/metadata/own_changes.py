@@ -76,7 +76,7 @@ class OwnChanges:
         return seconds > 0 and await self.carried_out(seconds)
 
     async def carried_out(self, seconds: float) -> bool:
-        """Return True once all that the controller has committed by now is carried out here; False where that took
+        """Return True once all that the controller has committed by now is carried out here; False if that took
         longer, or the controller does not tell."""
         with contextlib.suppress(KafkaError, ChannelError, TimeoutError):
             async with asyncio.timeout(seconds):
@@ -97,7 +97,7 @@ class OwnChanges:
 
     async def _committed(self) -> int | None:
         """The high watermark that the quorum's leader has: -1 for one of Kafka's that was just elected and does not
-        know it yet, though what was answered before is committed; None where it does not say.
+        know it yet, though what was answered before is committed; None if it does not say.
 
         Who gives up waiting must not make the link do so: a link that times out drops its connection, and with it what
         others have asked there."""

@@ -62,7 +62,7 @@ class FetchLimits(NamedTuple):
     replica: NodeId
     """-1 for a consumer, -2 for a debugging one, else the follower's node id."""
     replica_epoch: BrokerEpoch
-    """The follower's broker epoch, -1 where it names none."""
+    """The follower's broker epoch, -1 if it names none."""
     only_leader: bool
     """False where any replica may serve (consumers since KIP-392)."""
     rack: str
@@ -170,7 +170,7 @@ class Fetch:
         self._available = 0
         self._sizes: dict[Wanted, int] = {}
         self._all: list[Found] | None = None
-        """What has just been read, where that is all that there is to read."""
+        """What has just been read, if that is all that there is to read."""
 
     def begin(self) -> tuple[Hashable, ...] | None:
         """Read, and note what a follower has by now. Returns None when that was enough and ``done`` has been called,
@@ -183,15 +183,15 @@ class Fetch:
         if self._limits.max_wait_ms <= 0 or nothing or self._is_enough(found):
             self._finish(found)
             return None
-        for one in found:
-            assert one.partition is not None
-            self._available += one.size
-            if one.size:
-                self._sizes[one.wanted] = one.size
+        for entry in found:
+            assert entry.partition is not None
+            self._available += entry.size
+            if entry.size:
+                self._sizes[entry.wanted] = entry.size
             if session is None:
-                self._watched.setdefault(one.partition, []).append(one.wanted)
+                self._watched.setdefault(entry.partition, []).append(entry.wanted)
             else:
-                session.listen(one.wanted, one.partition)
+                session.listen(entry.wanted, entry.partition)
         if session is None:
             return tuple(self._watched)
         session.take_changed()
@@ -210,36 +210,36 @@ class Fetch:
         found = []
         files, room = 0, COPIED_BYTES
         for wanted in self._plan.partitions:
-            one = self._read_one(wanted, remaining, min_one, notes=first and self._follows)
-            size = one.size
+            entry = self._read_partition(wanted, remaining, min_one, notes=first and self._follows)
+            size = entry.size
             if size:
                 min_one = False
                 remaining = max(0, remaining - size)
-                if files >= FEW_FILES and size <= min(SMALL_RANGE, room) and one.result is not None:
-                    one.result = without_file(one.result)
+                if files >= FEW_FILES and size <= min(SMALL_RANGE, room) and entry.result is not None:
+                    entry.result = without_file(entry.result)
                     room -= size
                 else:
                     files += 1
                     remaining = remaining if files < MOST_FILES else 0  # the others come with the next fetch
-            found.append(one)
+            found.append(entry)
         return found
 
     def read_around(self, known: Mapping[Wanted, Found]) -> list[Found]:
         """One pass over all partitions but those whose results are ``known``. What has got into the tier since is left
         for the next fetch."""
-        remaining = max(0, self._limits.max_bytes - sum(one.size for one in known.values()))
+        remaining = max(0, self._limits.max_bytes - sum(entry.size for entry in known.values()))
         found = []
         for wanted in self._plan.partitions:
-            one = known.get(wanted)
-            if one is None:
-                one = self._read_one(wanted, remaining, False)
-                if isinstance(one, InTier):
-                    one = Found(wanted, one.partition, one.result)
-                remaining = max(0, remaining - one.size)
-            found.append(one)
+            entry = known.get(wanted)
+            if entry is None:
+                entry = self._read_partition(wanted, remaining, False)
+                if isinstance(entry, InTier):
+                    entry = Found(wanted, entry.partition, entry.result)
+                remaining = max(0, remaining - entry.size)
+            found.append(entry)
         return found
 
-    def _read_one(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
+    def _read_partition(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
         limits = self._limits
         epoch, partition, state, result = wanted.current_leader_epoch, None, None, None
         try:
@@ -314,7 +314,7 @@ class Fetch:
         )
 
     def find(self, wanted: Wanted) -> Partition:
-        """Raises KafkaError where it is not here. A session's partition whose id never had a name is UNKNOWN_TOPIC_ID
+        """Raises KafkaError if it is not here. A session's partition whose id never had a name is UNKNOWN_TOPIC_ID
         until it resolves. Afterwards it goes by that name: without such a topic, or with another of the same name, it
         is no unknown id."""
         if wanted.topic is None:
@@ -329,10 +329,10 @@ class Fetch:
 
     def _is_enough(self, found: list[Found]) -> bool:
         total = 0
-        for one in found:
-            if one.is_urgent:
+        for entry in found:
+            if entry.is_urgent:
                 return True
-            total += one.size
+            total += entry.size
         return total >= self._limits.min_bytes
 
     # -- waiting
@@ -346,14 +346,14 @@ class Fetch:
         if session is not None:
             changed = session.take_changed()
         for wanted in changed:
-            one = self._read_one(wanted, self._limits.max_bytes, True)
-            self._all = [one] if len(changed) == 1 and self._plan.is_only(wanted) else None
-            if one.is_urgent or one.partition is None:
+            entry = self._read_partition(wanted, self._limits.max_bytes, True)
+            self._all = [entry] if len(changed) == 1 and self._plan.is_only(wanted) else None
+            if entry.is_urgent or entry.partition is None:
                 return True
-            self._available += one.size - self._sizes.get(wanted, 0)
-            self._sizes[wanted] = one.size
+            self._available += entry.size - self._sizes.get(wanted, 0)
+            self._sizes[wanted] = entry.size
             if session is not None:
-                session.listen(wanted, one.partition)
+                session.listen(wanted, entry.partition)
         return self._available >= self._limits.min_bytes
 
     def complete(self) -> None:

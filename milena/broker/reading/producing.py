@@ -44,7 +44,7 @@ class CommitWait:
         self._done = done
 
     def ready(self, key: Hashable) -> bool:
-        self._open = [one for one in self._open if one.partition is not key or not one.check()]
+        self._open = [append for append in self._open if append.partition is not key or not append.check()]
         return not self._open
 
     def complete(self) -> None:
@@ -52,13 +52,13 @@ class CommitWait:
 
     def expire(self) -> None:
         """The records stay: they may yet be committed."""
-        for one in self._open:
-            if not one.check():
-                one.error = ErrorCode.REQUEST_TIMED_OUT
+        for append in self._open:
+            if not append.check():
+                append.error = ErrorCode.REQUEST_TIMED_OUT
         self._done()
 
     def abandon(self) -> None:
-        for one in self._open:
-            if not one.check():
-                one.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for append in self._open:
+            if not append.check():
+                append.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._done()

@@ -79,19 +79,19 @@ class RemoteReads:
         requester: Requester,
     ) -> bool:
         """Read what is in the tier, and call ``done``; False, doing nothing, where ``found`` has nothing there."""
-        wanted = [one for one in found if isinstance(one, InTier)]
+        wanted = [entry for entry in found if isinstance(entry, InTier)]
         if not wanted:
             return False
         waiting = _RemoteFetch(self, fetch, limits, done)
-        for one in wanted:
-            waiting.want(one)
+        for entry in wanted:
+            waiting.want(entry)
         waiting.begin(self.tier.get(MAX_WAIT) / 1000, requester)
         return True
 
     def search(
         self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object], requester: Requester
     ) -> None:
-        """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 where the request has none."""
+        """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 if the request has none."""
         seconds = (timeout_ms if timeout_ms > 0 else self.tier.get(LIST_OFFSETS_TIMEOUT)) / 1000
         waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
         waiting.start(searches, seconds, requester)
@@ -144,72 +144,72 @@ class _RemoteFetch(RemoteWait):
         self._wanted: dict[ReadKey, InTier] = {}
         self._results: dict[Wanted, Found] = {}
 
-    def want(self, one: InTier) -> None:
-        partition, result = one.partition, one.result
+    def want(self, entry: InTier) -> None:
+        partition, result = entry.partition, entry.result
         assert partition is not None
         assert result is not None
         committed = self._limits.committed
-        read = RemoteRead(Offset(one.wanted.offset), one.max_bytes, one.min_one, result.upper, committed)
+        read = RemoteRead(Offset(entry.wanted.offset), entry.max_bytes, entry.min_one, result.upper, committed)
         reads = self._reads
         reads.tier.meters.of(partition.topic).fetch_requests.add()
         try:
             key = self.submit(partition, read, lambda name, log: reads.read_one(name, log, read))
         except KafkaError as error:
-            self._results[one.wanted] = Found(one.wanted, partition, None, error.code)
+            self._results[entry.wanted] = Found(entry.wanted, partition, None, error.code)
         else:
-            self._wanted[key] = one
+            self._wanted[key] = entry
 
     def expire(self) -> None:
         self._reads.expired.add()
         super().expire()
 
     def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
-        one = self._wanted[key]
+        entry = self._wanted[key]
         if error is not None:
-            self._results[one.wanted] = Found(one.wanted, one.partition, None, code_of(error))
+            self._results[entry.wanted] = Found(entry.wanted, entry.partition, None, code_of(error))
         elif self.holds(key):
-            self._results[one.wanted] = self._found(one, result)
+            self._results[entry.wanted] = self._found(entry, result)
         else:
             self._give_up(key)
 
     def _give_up(self, key: ReadKey) -> None:
-        """Nothing; an error where the partition is no longer to be read here."""
-        one, partition = self._wanted[key], key.partition
-        found = Found(one.wanted, partition, one.result)
+        """Nothing; an error if the partition is no longer to be read here."""
+        entry, partition = self._wanted[key], key.partition
+        found = Found(entry.wanted, partition, entry.result)
         try:
-            self._fetch.find(one.wanted).require(one.wanted.current_leader_epoch, leader=self._limits.only_leader)
+            self._fetch.find(entry.wanted).require(entry.wanted.current_leader_epoch, leader=self._limits.only_leader)
         except KafkaError as error:
-            found = Found(one.wanted, partition, None, error.code)
-        self._results[one.wanted] = found
+            found = Found(entry.wanted, partition, None, error.code)
+        self._results[entry.wanted] = found
 
     def _finish(self) -> None:
         self._done(self._fetch.read_around(self._results))
 
-    def _found(self, one: InTier, records: RemoteRecords | None) -> Found:
-        result = one.result
+    def _found(self, entry: InTier, records: RemoteRecords | None) -> Found:
+        result = entry.result
         assert result is not None
         if records is None:
-            return self._local(one)
+            return self._local(entry)
         if not records.length:
-            return Found(one.wanted, one.partition, result)
+            return Found(entry.wanted, entry.partition, result)
         slice_ = RemoteSlice(records.records, records.length)
-        return Found(one.wanted, one.partition, result._replace(slice=slice_, aborted=records.aborted))
+        return Found(entry.wanted, entry.partition, result._replace(slice=slice_, aborted=records.aborted))
 
-    def _local(self, one: InTier) -> Found:
+    def _local(self, entry: InTier) -> Found:
         """The tier has nothing more before the first local record: that is the next one."""
-        partition = one.partition
+        partition = entry.partition
         assert partition is not None
         try:
             found = partition.read(
                 partition.online_log.local_log_start_offset,
-                one.max_bytes,
-                min_one=one.min_one,
-                current_leader_epoch=one.wanted.current_leader_epoch,
+                entry.max_bytes,
+                min_one=entry.min_one,
+                current_leader_epoch=entry.wanted.current_leader_epoch,
                 last_fetched_epoch=None,
                 committed=self._limits.committed,
                 follower=False,
                 only_leader=self._limits.only_leader,
             )
         except KafkaError as error:
-            return Found(one.wanted, partition, None, error.code)
-        return Found(one.wanted, partition, found)
+            return Found(entry.wanted, partition, None, error.code)
+        return Found(entry.wanted, partition, found)

@@ -72,7 +72,7 @@ class RemoteWait:
             self._purgatory.fail(self._ticket, failure)
 
     def ready(self, key: Hashable) -> bool:
-        return not all(self.holds(one) for one in self._open if one.partition is key)
+        return not all(self.holds(read) for read in self._open if read.partition is key)
 
     def complete(self) -> None:
         self._end()

@@ -1,4 +1,4 @@
-"""What a Produce request asks for, checked and appended in order: at once where that is little work, else in slices.
+"""What a Produce request asks for, checked and appended in order: at once if that is little work, else in slices.
 
 A batch may grow to any size when it is opened, and a request may have many. What is more than ``AT_ONCE`` of work goes
 on in slices (``broker.waiting.sliced_work``), from copies, since the receive buffer is needed again. All before it has
@@ -78,7 +78,7 @@ class CheckedAppends:
     def _in_steps(
         self, place: int, partition: Partition, find: Callable[[Wanted], Partition], check: AppendCheck | None
     ) -> Appending:
-        """``check``: the one that was begun in this slice, None where the slice has ended."""
+        """``check``: the one that was begun in this slice, None if the slice has ended."""
         if check is None:
             yield self._next_slice(place)
             partition = find(self._wanted[place])
@@ -99,7 +99,7 @@ class CheckedAppends:
             check = None
 
     def _finished(self, check: AppendCheck, place: int) -> Generator[Rest, None, bool]:
-        """Whether ``check`` came to its end: False where the slices begin, with other records than it has."""
+        """Whether ``check`` came to its end: False: slices begin, with other records than it has."""
         while (work := check.advance()) is not None:
             self._left -= work
             if self._left < 0:

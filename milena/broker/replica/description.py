@@ -18,8 +18,8 @@ def describe(partition: Partition) -> dict[str, object]:
         "isr_state": None,
         "replicas": {},
     }
-    if partition.leading is not None:
-        described |= partition.leading.describe()
+    if partition.leader_state is not None:
+        described |= partition.leader_state.describe()
     if partition.log is not None:
         described |= _bounds(partition.log)
     return described

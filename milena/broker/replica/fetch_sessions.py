@@ -4,9 +4,9 @@ A session remembers what a client wants and what it was told last, so that a fet
 answer carries only what is new. The cache has a fixed number of slots; a session that finds no room is not an error:
 the client is answered with session id 0 and goes on with full fetches.
 
-An incremental fetch looks only at partitions that may have something to tell: the *hot* ones. One that had nothing
-more is cool until the partition itself says that it has changed, or the client asks something else of it. So an idle
-session costs the same with one partition and with thousands.
+An incremental fetch reads only the partitions that may have news (``to_read``). A partition without news is not read
+again until it has changed or the client asks for something else of it. So an idle session costs the same with one
+partition and with thousands.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Source(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Wanted:
-    """One partition of a fetch, and what its session last told of it. Offsets as on the wire, -1 where unknown."""
+    """One partition of a fetch, and what its session last told of it. Offsets as on the wire, -1 if unknown."""
 
     topic: str | None
     """None: an id that has not been resolved to a name."""
@@ -97,17 +97,17 @@ class Wanted:
 
 
 class Session:
-    """One client's set of partitions, of which the hot ones are read, in order."""
+    """One client's set of partitions; the next fetch reads those of ``to_read``, in order."""
 
     __slots__ = (
         "_changed",
         "closed",
         "created_ms",
         "epoch",
-        "hot",
         "id",
         "partitions",
         "privileged",
+        "to_read",
         "used_ms",
         "uses_topic_ids",
         "visits",
@@ -123,10 +123,10 @@ class Session:
         self.epoch = INITIAL_EPOCH + 1
         self.closed = False
         self.visits = Visits()
-        self.partitions = {one.key: one for one in wanted}
-        for one in self.partitions.values():
-            one.visits = self.visits
-        self.hot = dict.fromkeys(self.partitions.values())
+        self.partitions = {partition.key: partition for partition in wanted}
+        for partition in self.partitions.values():
+            partition.visits = self.visits
+        self.to_read = dict.fromkeys(self.partitions.values())
         self._changed: dict[Wanted, None] = {}
 
     @property
@@ -144,19 +144,19 @@ class Session:
             wanted.visits = self.visits
         else:
             known.update(wanted)
-        self.hot[known] = None
+        self.to_read[known] = None
 
     def forget(self, key: Key) -> None:
-        """Missing is no error."""
+        """Does nothing if it is missing."""
         wanted = self.partitions.pop(key, None)
         if wanted is not None:
-            self.hot.pop(wanted, None)
+            self.to_read.pop(wanted, None)
             wanted.ignore()
             wanted.visits = replace(self.visits)
 
-    def heat(self) -> None:
+    def read_all_next(self) -> None:
         """Read everything next time."""
-        self.hot = dict.fromkeys(self.partitions.values())
+        self.to_read = dict.fromkeys(self.partitions.values())
 
     def listen(self, wanted: Wanted, source: Source) -> None:
         """Let ``source`` tell of its next change."""
@@ -173,13 +173,13 @@ class Session:
         """The source of ``wanted`` has changed, and listens no longer."""
         wanted.source = None
         if not self.closed and self.has(wanted):
-            self.hot[wanted] = None
+            self.to_read[wanted] = None
             self._changed[wanted] = None
 
-    def warm(self, wanted: Wanted) -> None:
+    def read_next(self, wanted: Wanted) -> None:
         """There is news of it that nobody waits for: it is read next time."""
         if self.has(wanted):
-            self.hot[wanted] = None
+            self.to_read[wanted] = None
 
     def take_changed(self) -> list[Wanted]:
         """Those that have changed since this was last asked."""
@@ -189,13 +189,13 @@ class Session:
 
     def served(self, wanted: Wanted) -> None:
         """It had something: it is read again next time, after the others."""
-        if wanted in self.hot:
-            del self.hot[wanted]
-            self.hot[wanted] = None
+        if wanted in self.to_read:
+            del self.to_read[wanted]
+            self.to_read[wanted] = None
 
-    def cool(self, wanted: Wanted, source: Source) -> None:
+    def read_on_change(self, wanted: Wanted, source: Source) -> None:
         """All has been told: it is read again when it changes."""
-        self.hot.pop(wanted, None)
+        self.to_read.pop(wanted, None)
         if self.has(wanted):
             self.listen(wanted, source)
 
@@ -216,11 +216,11 @@ class FetchPlan(NamedTuple):
     @property
     def partitions(self) -> list[Wanted]:
         """Those to be read now, in order."""
-        return self.wanted if self.session is None else list(self.session.hot)
+        return self.wanted if self.session is None else list(self.session.to_read)
 
     def is_only(self, wanted: Wanted) -> bool:
         """Whether this is all that is to be read."""
-        all_of_it = self.wanted if self.session is None else self.session.hot
+        all_of_it = self.wanted if self.session is None else self.session.to_read
         return len(all_of_it) == 1 and wanted in all_of_it
 
     @property
@@ -284,8 +284,8 @@ class FetchSessions:
 
     def _continue(self, session: Session, wanted: list[Wanted], forgotten: Iterable[Key]) -> FetchPlan:
         before = len(session.partitions)
-        for one in wanted:
-            session.want(one)
+        for partition in wanted:
+            session.want(partition)
         for key in forgotten:
             session.forget(key)
         if len(session.partitions) > before and self._overflows(session, 0):

@@ -76,7 +76,7 @@ class PendingShrink:
 
     @property
     def proposed(self) -> Isr:
-        return tuple(one for one in self.last_committed.isr if one not in self.removed)
+        return tuple(node for node in self.last_committed.isr if node not in self.removed)
 
 
 Pending: TypeAlias = PendingExpand | PendingShrink

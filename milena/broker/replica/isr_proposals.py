@@ -96,7 +96,7 @@ class IsrProposals:
                 self._work.clear()
 
     async def _send(self, batch: list[Proposal]) -> bool:
-        """One request. False where something is to be sent again."""
+        """One request. False if something is to be sent again."""
         try:
             version = self._controller.offered(ApiKey.ALTER_PARTITION) or WITH_EPOCHS
             response = await self._controller.request(
@@ -120,42 +120,44 @@ class IsrProposals:
         return False
 
     def _answered(self, batch: Iterable[Proposal], response: Any) -> bool:
-        answers = {(topic.topic_id, one.partition_index): one for topic in response.topics for one in topic.partitions}
+        answers = {
+            (topic.topic_id, answer.partition_index): answer for topic in response.topics for answer in topic.partitions
+        }
         settled = True
         for proposal in batch:
             key = proposal.topic_id, proposal.index
-            one = answers.get(key)
-            if one is None:
+            answer = answers.get(key)
+            if answer is None:
                 settled = False
                 continue
             del self._waiting[key]
-            error = ErrorCode(int(one.error_code))
+            error = ErrorCode(int(answer.error_code))
             settled = settled and (not error or reaction(error) is not Reaction.AGAIN)
-            proposal.done(error or _altered(one))
+            proposal.done(error or _altered(answer))
         return settled
 
 
-def _altered(one: Any) -> Altered:
+def _altered(answer: Any) -> Altered:
     return Altered(
-        leader_epoch=LeaderEpoch(one.leader_epoch),
-        partition_epoch=PartitionEpoch(one.partition_epoch),
-        isr=tuple(NodeId(member) for member in one.isr),
+        leader_epoch=LeaderEpoch(answer.leader_epoch),
+        partition_epoch=PartitionEpoch(answer.partition_epoch),
+        isr=tuple(NodeId(member) for member in answer.isr),
     )
 
 
 def _by_topic(batch: Iterable[Proposal], version: int) -> list[dict[str, Any]]:
     """The nested form of the request."""
     topics: dict[UUID, list[dict[str, Any]]] = {}
-    for one in batch:
+    for proposal in batch:
         partition: dict[str, Any] = {
-            "partition_index": one.index,
-            "leader_epoch": one.leader_epoch,
-            "partition_epoch": one.partition_epoch,
+            "partition_index": proposal.index,
+            "leader_epoch": proposal.leader_epoch,
+            "partition_epoch": proposal.partition_epoch,
         }
         if version >= WITH_EPOCHS:
-            members = [{"broker_id": node, "broker_epoch": epoch} for node, epoch in one.members]
+            members = [{"broker_id": node, "broker_epoch": epoch} for node, epoch in proposal.members]
             partition["new_isr_with_epochs"] = members
         else:
-            partition["new_isr"] = [node for node, _ in one.members]
-        topics.setdefault(one.topic_id, []).append(partition)
+            partition["new_isr"] = [node for node, _ in proposal.members]
+        topics.setdefault(proposal.topic_id, []).append(partition)
     return [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics.items()]

@@ -136,7 +136,7 @@ class LeaderState:
     def follower(self, node: NodeId, broker_epoch: BrokerEpoch, *, named_epoch: bool) -> ReplicaState:
         """The state of the follower that sends this epoch. Raises KafkaError.
 
-        A node without a replica may have it in newer metadata: UNKNOWN_LEADER_EPOCH where its request named a leader
+        A node without a replica may have it in newer metadata: UNKNOWN_LEADER_EPOCH if its request named a leader
         epoch, else NOT_LEADER_OR_FOLLOWER. That also for a broker epoch older than the metadata's or than the one
         already seen (KIP-903; Kafka compares with its metadata alone)."""
         state = self.followers.get(node)

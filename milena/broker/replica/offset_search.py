@@ -12,7 +12,7 @@ from milena.storage.log.log_search import TimedRecord
 from milena.storage.log.partition_log import PartitionLog
 
 Found: TypeAlias = tuple[int, int, int]
-"""(timestamp, offset, leader epoch), each -1 where there is none."""
+"""(timestamp, offset, leader epoch), each -1 if there is none."""
 NOTHING: Final = (-1, -1, -1)
 _CONSUMER: Final = -1
 _DEBUGGING: Final = -2
@@ -44,7 +44,7 @@ class Asker(NamedTuple):
         )
 
     def shown(self, partition: Partition, log: PartitionLog, found: Found) -> Found:
-        """``found`` if this asker may see it. Raises KafkaError OFFSET_NOT_AVAILABLE where that is not known yet."""
+        """``found`` if this asker may see it. Raises KafkaError OFFSET_NOT_AVAILABLE if that is not known yet."""
         if found[1] < self.last_fetchable(log):
             return found
         if self.finds_lagging(partition, log):

@@ -58,7 +58,7 @@ class Partition:
         self.meters: Final = meters
         self.log: PartitionLog | None = None
         self.is_leader = False
-        self.leading: LeaderState | None = None
+        self.leader_state: LeaderState | None = None
         """The leader's work, while this replica leads."""
         self.listeners: Final[dict[Wanted, Session]] = {}
         """What fetch sessions want to hear of: its next change."""
@@ -113,7 +113,7 @@ class Partition:
     @property
     def leader_epoch_start_offset(self) -> Offset:
         """The log end when the current leader epoch began; -1 on a follower."""
-        return Offset(-1) if self.leading is None else self.leading.start_offset
+        return Offset(-1) if self.leader_state is None else self.leader_state.start_offset
 
     @property
     def effective_min_isr(self) -> int:
@@ -144,18 +144,18 @@ class Partition:
         if not leads:
             self._stop_leading()
             return
-        if self.leading is None:
-            self.leading = LeaderState(self, self._replication, had)
+        if self.leader_state is None:
+            self.leader_state = LeaderState(self, self._replication, had)
             self.is_leader = True
             self.term += 1
-        self.leading.renew(image, before, new_epoch=is_new_epoch)
-        self.leading.maybe_advance_high_watermark()
+        self.leader_state.renew(image, before, new_epoch=is_new_epoch)
+        self.leader_state.maybe_advance_high_watermark()
 
     def _stop_leading(self) -> None:
         self.is_leader = False
-        if self.leading is not None:
+        if self.leader_state is not None:
             self.registration.roll_back()
-            self.leading = None
+            self.leader_state = None
 
     def note_offline(self, image: PartitionImage) -> None:
         """The metadata has changed while the log is not to be had."""
@@ -201,7 +201,7 @@ class Partition:
         """Tell those who wait. Followers read beyond the high watermark: they hear of it with their next answer."""
         for wanted, session in list(self.listeners.items()):
             if session.privileged:
-                session.warm(wanted)
+                session.read_next(wanted)
             else:
                 del self.listeners[wanted]
                 session.note_changed(wanted)
@@ -230,8 +230,8 @@ class Partition:
         """What is known of a follower. Raises KafkaError unless this replica leads and ``replica`` may follow it: those
         of ``require`` and of ``LeaderState.follower``."""
         self.require(current_leader_epoch)
-        assert self.leading is not None
-        return self.leading.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
+        assert self.leader_state is not None
+        return self.leader_state.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
 
     @property
     def is_in_sync(self) -> bool:
@@ -240,7 +240,7 @@ class Partition:
 
     def may_join(self, replica: NodeId) -> bool:
         """Whether this is a follower outside of the ISR: then each of its fetches is an occasion to join."""
-        return self.leading is not None and replica in self.leading.followers and replica not in self.isr
+        return self.leader_state is not None and replica in self.leader_state.followers and replica not in self.isr
 
     # -- the leader's work
 
@@ -261,10 +261,10 @@ class Partition:
         return self._grown(log.append_checked(check, leader_epoch=self.registration.leader_epoch))
 
     def _grown(self, info: AppendInfo) -> AppendInfo:
-        assert self.leading is not None
+        assert self.leader_state is not None
         if len(self.registration.isr) == 1:
             try:
-                self.leading.maybe_advance_high_watermark()
+                self.leader_state.maybe_advance_high_watermark()
             except BrokenInvariant as broken:
                 raise self._end_with(broken) from broken
         self.changed()
@@ -272,7 +272,7 @@ class Partition:
 
     def _log_to_append_to(self, acks: int) -> PartitionLog:
         log = self.log
-        if self.leading is None or log is None:
+        if self.leader_state is None or log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if acks == ACKS_ALL and len(self.registration.isr) < self.effective_min_isr:
             raise KafkaError(
@@ -286,13 +286,13 @@ class Partition:
         ``state``: what ``require_follower`` has just given. Tells those who wait if that may move the high or the low
         watermark. Raises KafkaError, changing nothing: NOT_LEADER_OR_FOLLOWER for a broker epoch older than known, and
         for a node that is no replica unless its request named a leader epoch; UNKNOWN_LEADER_EPOCH then."""
-        leading = self.leading
-        if leading is None:
+        leader_state = self.leader_state
+        if leader_state is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if state is None:
-            state = leading.follower(fetch.node, fetch.broker_epoch, named_epoch=fetch.named_leader_epoch)
+            state = leader_state.follower(fetch.node, fetch.broker_epoch, named_epoch=fetch.named_leader_epoch)
         try:
-            moved = leading.fetched(state, fetch)
+            moved = leader_state.fetched(state, fetch)
         except BrokenInvariant as broken:
             raise self._end_with(broken) from broken
         if moved:
@@ -300,14 +300,14 @@ class Partition:
 
     def review(self) -> None:
         """What ISR and high watermark depend on has changed without any fetch."""
-        if self.leading is not None:
+        if self.leader_state is not None:
             try:
-                self.leading.review()
+                self.leader_state.review()
             except BrokenInvariant as broken:
                 self.end(broken)
 
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
-        """Call back with True once the high watermark is at ``offset`` or beyond, at once where it is; with False
+        """Call back with True once the high watermark is at ``offset`` or beyond, at once if it is; with False
         when the leadership that began to wait is lost or the time is up."""
         if self.is_leader and self.high_watermark >= offset:
             callback(True)
@@ -325,7 +325,7 @@ class Partition:
         """Move the log start up to ``offset``, None for the high watermark; returns that offset. The records are gone
         once the low watermark is there.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION where the topic's records are not to be deleted."""
+        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION if the topic's records are not to be deleted."""
         log = self.require()
         if "delete" not in log.config.cleanup_policy:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not let records go")
@@ -339,24 +339,24 @@ class Partition:
     def low_watermark(self) -> Offset:
         """The lowest log start of this leader and of the followers whose brokers live. Raises KafkaError."""
         self.require()
-        assert self.leading is not None
-        return self.leading.low_watermark
+        assert self.leader_state is not None
+        return self.leader_state.low_watermark
 
     # -- reads
 
     def end_of_epoch(
         self, requested: LeaderEpoch, *, current_leader_epoch: int | None, leader: bool = True
     ) -> tuple[LeaderEpoch | None, Offset | None]:
-        """Where a leader epoch ends in this log (KIP-101), both None where it is not known. The end of the newest epoch
+        """Where a leader epoch ends in this log (KIP-101), both None if it is not known. The end of the newest epoch
         is this log's end, not its high watermark."""
         return self.require(current_leader_epoch, leader=leader).leader_epoch_end_offset(requested)
 
     def redirect(self, rack: str, offset: Offset, listener: str, current_leader_epoch: int | None) -> ReadResult | None:
         """Where a consumer in ``rack`` reads from a follower that is nearer (KIP-392): that, and no records; else None.
         Only leaders redirect. Raises KafkaError."""
-        if self.leading is None:
+        if self.leader_state is None:
             return None
-        node = self.leading.nearest(rack, offset, listener)
+        node = self.leader_state.nearest(rack, offset, listener)
         if node is None:
             return None
         log = self.require(current_leader_epoch)
@@ -396,5 +396,5 @@ class Partition:
         if committed and not follower:
             aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too long
             if piece.length:
-                aborted = [(one.producer_id, one.first_offset) for one in log.aborted_transactions(offset, upper)]
+                aborted = [(txn.producer_id, txn.first_offset) for txn in log.aborted_transactions(offset, upper)]
         return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

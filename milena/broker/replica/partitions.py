@@ -30,7 +30,7 @@ class PartitionSet:
         self._hosted[key] = partition
 
     def remove(self, partition: Partition) -> None:
-        """Forget a partition and tell whoever waits for it. Missing is no error."""
+        """Forget a partition and tell whoever waits for it. Does nothing if it is missing."""
         if self._hosted.get((partition.topic, partition.index)) is partition:
             del self._hosted[partition.topic, partition.index]
         partition.stop()
@@ -39,13 +39,13 @@ class PartitionSet:
         return self._hosted.get((topic, index))
 
     def of_log(self, log: Log) -> Partition | None:
-        """The partition whose log this is; None where it has another one by now."""
+        """The partition whose log this is; None if it has another one by now."""
         found = self.find(log.topic, log.partition)
         return found if found is not None and found.log is log else None
 
     def get(self, topic: str, index: int) -> Partition:
-        """Raises KafkaError NOT_LEADER_OR_FOLLOWER where the partition is elsewhere (or not here yet), and
-        UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        """Raises KafkaError NOT_LEADER_OR_FOLLOWER if the partition is elsewhere (or not here yet), and
+        UNKNOWN_TOPIC_OR_PARTITION if there is none."""
         found = self._hosted.get((topic, index))
         if found is not None:
             return found

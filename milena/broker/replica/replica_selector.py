@@ -1,7 +1,7 @@
 """From which replica a consumer had better read (KIP-392, ``replica.selector.class``).
 
 Kafka's RackAwareReplicaSelector: one in the consumer's rack, the leader if it is there, else the replica that has most.
-Only replicas in the ISR that have the offset are candidates; where none is nearer, the leader serves.
+Only replicas in the ISR that have the offset are candidates; if none is nearer, the leader serves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def nearest(rack: str, leader_rack: str | None, followers: Iterable[Candidate]) 
     """The follower to read from, None for the leader."""
     if not rack or leader_rack == rack:
         return None
-    near = [one for one in followers if one.rack == rack]
+    near = [follower for follower in followers if follower.rack == rack]
     if not near:
         return None
-    return max(near, key=lambda one: (one.log_end, -one.behind_ms, one.node)).node
+    return max(near, key=lambda follower: (follower.log_end, -follower.behind_ms, follower.node)).node

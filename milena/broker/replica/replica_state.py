@@ -64,7 +64,7 @@ class ReplicaState:
         self.log_end = UNKNOWN
         self.log_start = UNKNOWN
         self.broker_epoch: BrokerEpoch | None = None
-        """The epoch that it fetches with; None before its first fetch, NO_EPOCH where it sends none."""
+        """The epoch that it fetches with; None before its first fetch, NO_EPOCH if it sends none."""
         self._leader_end = UNKNOWN
         """The leader's log end at the last fetch."""
         self._fetched_ms = NEVER

@@ -41,7 +41,7 @@ class Waiting(Protocol):
         ...
 
     def abandon(self) -> None:
-        """The broker stops, who asked is gone, or an error ended it; answer with an error where that makes sense."""
+        """The broker stops, who asked is gone, or an error ended it; answer with an error if that makes sense."""
         ...
 
 

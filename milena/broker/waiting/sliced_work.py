@@ -34,7 +34,7 @@ class SlicedWork:
         """Bytes of all requests that ``hold`` has counted."""
 
     def hold(self, size: int) -> bool:
-        """Count ``size`` more bytes of a request; False where there are too many already. ``drop`` gives them back."""
+        """Count ``size`` more bytes of a request; False if there are too many already. ``drop`` gives them back."""
         if self.held and self.held + size > MAX_HELD:
             return False
         self.held += size

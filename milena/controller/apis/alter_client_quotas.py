@@ -35,7 +35,7 @@ def _change(entry: Any) -> Change:
         if op.key in values:
             repeated = op.key
         values[op.key] = None if op.remove else op.value
-    return Change(entity_of({one.entity_type: one.entity_name for one in entry.entity}), values, repeated)
+    return Change(entity_of({part.entity_type: part.entity_name for part in entry.entity}), values, repeated)
 
 
 def _answer(outcomes: Mapping[Entity, KafkaError | None]) -> dict[str, Any]:

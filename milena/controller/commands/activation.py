@@ -31,7 +31,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 def activation_records(state: ControllerState, bootstrap: Sequence[MetadataRecord]) -> list[MetadataRecord]:
-    """``bootstrap`` in a transaction where the log has no metadata.version yet; else what ends an open transaction."""
+    """``bootstrap`` in a transaction if the log has no metadata.version yet; else what ends an open transaction."""
     records: list[MetadataRecord] = []
     if state.in_transaction:
         records.append(AbortTransactionRecord(reason="Controller failover"))

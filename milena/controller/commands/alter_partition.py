@@ -165,7 +165,7 @@ def _check_epochs(sender: int, present: PartitionImage, proposal: Proposal) -> R
 
 
 def ineligible_because(broker: BrokerImage | None, epoch: int) -> str | None:
-    """Why this incarnation may not be in an ISR; None where it may (KIP-841, KIP-903)."""
+    """Why this incarnation may not be in an ISR; None if it may (KIP-841, KIP-903)."""
     if broker is None:
         return "not registered"
     if broker.in_controlled_shutdown:

@@ -27,7 +27,7 @@ KRAFT_LEVEL = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A BrokerRegistration request. ``previous_epoch`` is None where the request cannot tell a clean shutdown."""
+    """A BrokerRegistration request. ``previous_epoch`` is None if the request cannot tell a clean shutdown."""
 
     broker_id: NodeId
     cluster_id: str

@@ -63,7 +63,7 @@ class Change:
 def alter_incrementally(
     state: ControllerState, changes: Mapping[Resource, Mapping[str, Change]]
 ) -> Result[dict[Resource, Outcome]]:
-    """IncrementalAlterConfigs: each resource's outcome, None where it is taken."""
+    """IncrementalAlterConfigs: each resource's outcome, None if it is taken."""
     return _alter(state, {resource: _wanted(state, resource, keys) for resource, keys in changes.items()})
 
 
@@ -128,7 +128,7 @@ def _wanted(
 
 
 def _list_parts(resource: Resource, key: str, present: str | None) -> list[str] | None:
-    """The items that a list has now; None where the key is no list, as no other resource has one for Kafka."""
+    """The items that a list has now; None if the key is no list, as no other resource has one for Kafka."""
     known = {TOPIC_RESOURCE: TOPIC_KEYS, BROKER_RESOURCE: BROKER_KEYS}.get(resource[0], {}).get(key)
     if known is None or known.type is not Type.LIST:
         return None
@@ -159,7 +159,7 @@ def _edited(parts: list[str], change: Change) -> list[str]:
 
 
 def _check(state: ControllerState, resource: Resource, values: Mapping[str, str | None]) -> None:
-    """Raises KafkaError where the resource cannot have these values, or is not there."""
+    """Raises KafkaError if the resource cannot have these values, or is not there."""
     kind, name = resource
     _check_values(state, resource, values)
     merged = {**state.image.config(kind, name), **values}

@@ -40,7 +40,7 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A BrokerHeartbeat request. ``cordoned_dirs`` is None where the broker does not say."""
+    """A BrokerHeartbeat request. ``cordoned_dirs`` is None if the broker does not say."""
 
     broker_id: NodeId
     broker_epoch: int

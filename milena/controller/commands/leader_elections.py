@@ -35,7 +35,7 @@ class ElectionType(IntEnum):
 _KINDS: Final = {ElectionType.PREFERRED: Election.PREFERRED, ElectionType.UNCLEAN: Election.UNCLEAN}
 
 Elections: TypeAlias = list[tuple[str, list[tuple[int, KafkaError | None]]]]
-"""By topic: each partition and why it was not elected, None where it was."""
+"""By topic: each partition and why it was not elected, None if it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def elect_leaders(
 ) -> Result[Elections]:
     """Elect leaders of these partitions. None means all, of which those that need no election are not told of.
 
-    Raises KafkaError: INVALID_REQUEST for an unknown kind, POLICY_VIOLATION where too many would change.
+    Raises KafkaError: INVALID_REQUEST for an unknown kind, POLICY_VIOLATION if too many would change.
     """
     try:
         wanted = ElectionType(kind)
@@ -133,7 +133,7 @@ def _sweep(state: ControllerState, keys: Iterable[PartitionKey], election: Elect
 def election_change(
     state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage, election: Election
 ) -> PartitionChangeRecord | None:
-    """The record of an election, None where it changes nothing."""
+    """The record of an election, None if it changes nothing."""
     acceptable = acceptance(state.image.brokers, partition)
     change = partition_change(state, topic, partition, acceptable, Targets(election=election))
     return None if change is None else change.record(topic.id, number)

@@ -38,7 +38,7 @@ class Change:
 
 
 def alter(state: ControllerState, changes: Sequence[Change]) -> Result[dict[Entity, KafkaError | None]]:
-    """Each entity's outcome, None where it is taken. An entity that is given twice is left as it is."""
+    """Each entity's outcome, None if it is taken. An entity that is given twice is left as it is."""
     records: dict[Entity, list[MetadataRecord]] = {}
     outcomes: dict[Entity, KafkaError | None] = {}
     for change in changes:

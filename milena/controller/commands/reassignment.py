@@ -32,7 +32,7 @@ class Target:
 
 
 Reassigned: TypeAlias = list[tuple[str, list[tuple[int, KafkaError | None]]]]
-"""By topic: each partition and why it is not reassigned, None where it is."""
+"""By topic: each partition and why it is not reassigned, None if it is."""
 
 
 def alter_reassignments(
@@ -104,7 +104,7 @@ def _reassign(
 
 
 def _cancel(state: ControllerState, name: str, number: int, partition: PartitionImage) -> Targets:
-    """Back to the replicas from before; where none of them is in sync, the first of them must be elected uncleanly."""
+    """Back to the replicas from before; if none of them is in sync, the first of them must be elected uncleanly."""
     if not partition.reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name}-{number} is not being reassigned.")
     replicas = tuple(r for r in partition.replicas if r not in partition.adding)

@@ -59,7 +59,7 @@ def create_topics(
 ) -> Result[list[tuple[str, CreatedTopic | KafkaError]]]:
     """Create each topic; outcomes in the order of the request, then names that were given twice.
 
-    Raises KafkaError(POLICY_VIOLATION) where the request as a whole asks for too many partitions.
+    Raises KafkaError(POLICY_VIOLATION) if the request as a whole asks for too many partitions.
     """
     names = [topic.name for topic in wanted]
     twice = repeated_in(names)

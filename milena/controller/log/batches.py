@@ -15,9 +15,9 @@ from milena.protocol.records.records import BatchBuilder
 def encode_batches(
     records: Sequence[MetadataRecord], *, metadata_version: int, timestamp_ms: int, atomic: bool
 ) -> bytearray:
-    """One batch, or where ``atomic`` is False as many as the limits of a batch ask for. Offsets are not yet set.
+    """One batch, or, if ``atomic`` is False, as many as the limits of a batch ask for. Offsets are not yet set.
 
-    Raises KafkaError(RECORD_LIST_TOO_LARGE) where an atomic batch would be too large.
+    Raises KafkaError(RECORD_LIST_TOO_LARGE) if an atomic batch would be too large.
     """
     out = bytearray()
     builder = BatchBuilder()

@@ -42,7 +42,7 @@ def prepare(disk: Disk, folder: str, snapshot_end: Offset, committed: Offset) ->
 
 
 def judge(found: Survey, folder: str, snapshot_end: Offset, committed: Offset) -> Run | None:
-    """The run that the log goes on from ``snapshot_end`` with, None where there is nothing. Raises MetadataLost."""
+    """The run that the log goes on from ``snapshot_end`` with, None if there is nothing. Raises MetadataLost."""
     run = found.run_with(snapshot_end)
     end = snapshot_end if run is None else run.end
     behind = [other for other in found.runs if other.start >= end and other is not run]

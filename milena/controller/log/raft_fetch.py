@@ -51,7 +51,7 @@ Decision: TypeAlias = Refuse | SendSnapshot | Diverging | SendRecords
 
 
 def only_partition(request: FetchRequest) -> FetchPartition | None:
-    """What is asked of the metadata partition; None where a request is about anything else."""
+    """What is asked of the metadata partition; None if a request is about anything else."""
     if len(request.topics) != 1 or len(request.topics[0][2]) != 1:
         return None
     name, topic_id, partitions = request.topics[0]

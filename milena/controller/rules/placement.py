@@ -118,7 +118,7 @@ class _Stripes:
 def place(brokers: Iterable[UsableBroker], *, partitions: int, replicas: int, random: Randomness) -> list[list[int]]:
     """The replicas of each of ``partitions`` new partitions, preferred leader first.
 
-    Raises KafkaError(INVALID_REPLICATION_FACTOR) where the brokers cannot carry that many replicas.
+    Raises KafkaError(INVALID_REPLICATION_FACTOR) if the brokers cannot carry that many replicas.
     """
     usable = sorted(brokers, key=lambda broker: broker.id)
     if replicas <= 0:

@@ -72,7 +72,7 @@ class Sessions:
         self._progress.pop(broker, None)
 
     def lowest_active_offset(self, brokers: Iterable[BrokerImage]) -> int | None:
-        """How far every broker has come that is unfenced and does not shut down; None where there is no such."""
+        """The lowest metadata offset of all active brokers, or None if there is none."""
         offsets = [
             progress.metadata_offset
             for broker in brokers

@@ -64,7 +64,7 @@ class ControllerState:
     def replay(
         self, batch: Sequence[MetadataRecord], *, base_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int
     ) -> Delta:
-        """Take one batch of records into the image. Raises ReplayError where they cannot follow it."""
+        """Take one batch of records into the image. Raises ReplayError if they cannot follow it."""
         for position, record in enumerate(batch):
             offset = Offset(base_offset + position)
             self._replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)

@@ -70,7 +70,7 @@ def test_an_answer_with_an_isr_beyond_the_replicas_ends_the_partition(bench: Ben
 
 def test_a_high_watermark_that_a_member_of_the_isr_lacks_ends_the_partition(partition: Partition) -> None:
     """The append that moved it is answered with an error."""
-    assert partition.leading is not None
+    assert partition.leader_state is not None
     partition.registration.maximal_isr = (ME, NodeId(3))
     with pytest.raises(KafkaError, match="high watermark 1 where member 3 of the ISR has None"):
         partition.append(batch(b"x"), 1)
@@ -79,8 +79,8 @@ def test_a_high_watermark_that_a_member_of_the_isr_lacks_ends_the_partition(part
 
 def test_a_broker_epoch_that_falls_ends_the_partition(partition: Partition) -> None:
     partition.follower_fetched(fetched(partition, 0, epoch=7))
-    assert partition.leading is not None
-    state = partition.leading.followers[OTHER]
+    assert partition.leader_state is not None
+    state = partition.leader_state.followers[OTHER]
     with pytest.raises(KafkaError, match="broker epoch 6 of follower 2 after 7"):
         partition.follower_fetched(fetched(partition, 0, epoch=6), state)
     assert_offline(partition)

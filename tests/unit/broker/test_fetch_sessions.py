@@ -108,7 +108,7 @@ class TestHotAndCool:
         assert plan.session is not None
         partitions, speakers = plan.partitions, [Speaker(), Speaker(), Speaker()]
         for one, speaker in zip(partitions, speakers, strict=True):
-            plan.session.cool(one, speaker)
+            plan.session.read_on_change(one, speaker)
         return plan.session_id, partitions, speakers
 
     def test_only_what_has_changed_is_read_again(self) -> None:

@@ -82,8 +82,8 @@ def code(request: Request) -> int:
 
 
 def log_end_of(partition: Partition, node: int) -> int:
-    assert partition.leading is not None
-    return partition.leading.followers[NodeId(node)].log_end
+    assert partition.leader_state is not None
+    return partition.leader_state.followers[NodeId(node)].log_end
 
 
 class TestAcksAll:
@@ -118,8 +118,8 @@ class TestAcksAll:
         partition = led(bench, (1, 2))
         producing = produce(bench, timeout=100_000)
         bench.clock.advance(31)
-        assert partition.leading is not None
-        partition.leading.maybe_shrink()
+        assert partition.leader_state is not None
+        partition.leader_state.maybe_shrink()
         assert not producing.answered
         bench.proposals.accept()
         assert code(producing) == 0
@@ -183,14 +183,14 @@ class TestSessions:
     def test_a_partition_at_rest_is_not_looked_at_and_does_not_lag(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         session = self.open(bench, 0)
-        assert partition.leading is not None
+        assert partition.leader_state is not None
         for number in range(1, 20):
             bench.clock.advance(10)
             assert response(fetch(bench, None, session=(session, number), wait=0)).topics == []
         held = bench.sessions.plan(session, 20, [], [], privileged=True, uses_topic_ids=True).session
-        assert held is not None and not held.hot
+        assert held is not None and not held.to_read
         append(partition)
-        partition.leading.maybe_shrink()
+        partition.leader_state.maybe_shrink()
         assert bench.proposals.open == []
 
     def test_one_that_may_join_is_looked_at_with_every_fetch(self, bench: Bench) -> None:
@@ -206,20 +206,20 @@ class TestSessions:
     def test_the_session_of_a_former_incarnation_is_refused_for_each_partition(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         session = self.open(bench, 0)
-        assert partition.leading is not None
-        before = partition.leading.followers[OTHER].caught_up_ms
+        assert partition.leader_state is not None
+        before = partition.leader_state.followers[OTHER].caught_up_ms
         register(bench, 2, 9)
         bench.clock.advance(5)
         stale = result(fetch(bench, None, session=(session, 1), wait=0))
         assert stale.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert partition.leading.followers[OTHER].caught_up_ms == before
+        assert partition.leader_state.followers[OTHER].caught_up_ms == before
 
     def test_so_it_is_when_only_fetches_of_the_next_one_have_been_seen(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         old = self.open(bench, 0)
         self.open(bench, 0, epoch=9)
         assert result(fetch(bench, None, session=(old, 1), wait=0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert partition.leading is not None and partition.leading.followers[OTHER].broker_epoch == 9
+        assert partition.leader_state is not None and partition.leader_state.followers[OTHER].broker_epoch == 9
 
     def test_the_high_watermark_is_news(self, bench: Bench) -> None:
         partition = led(bench)
@@ -332,5 +332,7 @@ def test_a_follower_that_asks_for_what_is_in_the_tier_is_told_so_with_the_bounds
     ((_, _, (found,)),) = response(fetch(bench, 1)).topics
     assert found.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
     assert (found.high_watermark, found.log_start_offset, found.last_stable_offset) == (log.high_watermark, 0, -1)
-    assert partition.leading is not None
-    assert partition.leading.followers[NodeId(2)].log_end < 0, "such a fetch tells nothing of how far a follower is"
+    assert partition.leader_state is not None
+    assert partition.leader_state.followers[NodeId(2)].log_end < 0, (
+        "such a fetch tells nothing of how far a follower is"
+    )

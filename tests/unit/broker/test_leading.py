@@ -62,14 +62,14 @@ def append(partition: Partition, count: int = 1) -> None:
 
 
 def state_of(partition: Partition) -> object:
-    assert partition.leading is not None
+    assert partition.leader_state is not None
     return partition.registration.state
 
 
 def shrink(bench: Bench, partition: Partition, seconds: float = LAG + 1) -> None:
     bench.clock.advance(seconds)
-    assert partition.leading is not None
-    partition.leading.maybe_shrink()
+    assert partition.leader_state is not None
+    partition.leader_state.maybe_shrink()
 
 
 def refusal_of(bench: Bench, partition: Partition, node: int, offset: int, epoch: int) -> ErrorCode:
@@ -138,8 +138,8 @@ class TestStaleIncarnations:
         partition = led(bench, (1,))
         register(bench, OTHER, 7)
         assert refusal_of(bench, partition, OTHER, 0, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert bench.proposals.open == [] and partition.leading is not None
-        assert partition.leading.followers[OTHER].log_end == -1
+        assert bench.proposals.open == [] and partition.leader_state is not None
+        assert partition.leader_state.followers[OTHER].log_end == -1
 
     def test_older_than_registered_though_that_is_fenced(self, bench: Bench) -> None:
         partition = led(bench, (1,))
@@ -151,8 +151,8 @@ class TestStaleIncarnations:
         append(partition, 5)
         fetch(bench, partition, OTHER, 1, epoch=7)
         assert refusal_of(bench, partition, OTHER, 5, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert partition.leading is not None
-        held = partition.leading.followers[OTHER]
+        assert partition.leader_state is not None
+        held = partition.leader_state.followers[OTHER]
         assert (held.log_end, held.broker_epoch) == (1, 7) and bench.proposals.open == []
 
     def test_the_read_is_refused_as_well(self, bench: Bench) -> None:
@@ -393,8 +393,8 @@ class TestHighWatermark:
         partition.become(led_by(OTHER, replicas=REPLICAS, isr=REPLICAS, leader_epoch=1))
         partition.become(led_by(ME, replicas=REPLICAS, isr=REPLICAS, leader_epoch=2))
         append(partition)
-        assert partition.leading is not None and partition.high_watermark == 1
-        assert all(one.broker_epoch is None for one in partition.leading.followers.values())
+        assert partition.leader_state is not None and partition.high_watermark == 1
+        assert all(one.broker_epoch is None for one in partition.leader_state.followers.values())
 
 
 class TestLowWatermark:

@@ -68,7 +68,7 @@ class TestMetadata:
         append(partition)
         del bench.image.brokers[OTHER], bench.image.brokers[THIRD]
         fetch(bench, partition, OTHER, 1)
-        assert partition.leading is not None and partition.leading.followers[OTHER].log_end == 1
+        assert partition.leader_state is not None and partition.leader_state.followers[OTHER].log_end == 1
         assert bench.proposals.open == []
         partition.delete_records(Offset(1))
         assert partition.low_watermark == 1
@@ -134,7 +134,7 @@ class TestNews:
 
     def fetched(self, bench: Bench, partition: Partition, offset: int, *, log_start: int = -1) -> bool:
         """By broker 2, once its log start is known."""
-        leading = partition.leading
+        leading = partition.leader_state
         assert leading is not None
         return leading.fetched(
             leading.followers[OTHER],
@@ -164,8 +164,8 @@ def test_a_leader_describes_its_followers_and_what_it_does_not_know_of_them_is_n
     bench.clock.advance(1)
     fetch(bench, partition, OTHER, 0)
     bench.clock.advance(2)
-    assert partition.leading is not None
-    assert partition.leading.describe() == {
+    assert partition.leader_state is not None
+    assert partition.leader_state.describe() == {
         "isr_state": "Committed",
         "maximal_isr": [1, 2],
         "replicas": {

@@ -123,7 +123,7 @@ def test_one_that_is_over_is_held_by_nothing(bench: Bench, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("make", "where", "step"),
-    [(a_fetch, Fetch, "_read_one"), (a_produce, Uncommitted, "check"), (a_deletion, Partition, "high_watermark")],
+    [(a_fetch, Fetch, "_read_partition"), (a_produce, Uncommitted, "check"), (a_deletion, Partition, "high_watermark")],
 )
 def test_an_error_while_it_is_looked_at_is_not_waited_out(
     bench: Bench, make: Make, where: Any, step: str, monkeypatch: pytest.MonkeyPatch
@@ -139,7 +139,7 @@ def test_an_error_while_it_is_looked_at_is_not_waited_out(
 def test_a_fetch_of_a_session_is_not_waited_out_either(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = bench.led()
     request = fetching(bench, want(), session_id=0, session_epoch=0)
-    monkeypatch.setattr(Fetch, "_read_one", broken)
+    monkeypatch.setattr(Fetch, "_read_partition", broken)
     partition.append(batch(b"a"), 1)
     assert request.answers.closed and partition.high_watermark == Offset(1)
 

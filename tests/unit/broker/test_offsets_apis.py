@@ -130,8 +130,8 @@ class TestListOffsets:
     def test_a_leader_that_does_not_know_what_is_committed_says_so(self, log: Bench) -> None:
         partition = log.partitions.get("t", 0)
         partition.online_log.set_high_watermark(partition.online_log.log_start_offset)
-        assert partition.leading is not None
-        partition.leading.start_offset = partition.online_log.log_end_offset
+        assert partition.leader_state is not None
+        partition.leader_state.start_offset = partition.online_log.log_end_offset
         assert offsets(log, -1, 3000)[0][0] == ErrorCode.OFFSET_NOT_AVAILABLE
         assert offsets(log, 3000)[0][0] == ErrorCode.OFFSET_NOT_AVAILABLE
         assert offsets(log, -1, version=4)[0][0] == ErrorCode.LEADER_NOT_AVAILABLE

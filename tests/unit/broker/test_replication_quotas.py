@@ -115,8 +115,8 @@ class TestALeader:
         assert records(result(fetch(bench, 0, node=3, wait=0)))
         held = result(fetch(bench, 1, node=3, wait=0))
         assert not held.records and held.error_code == 0
-        assert partition.leading is not None
-        assert partition.leading.followers[NodeId(3)].log_end == 1, "its progress counts all the same"
+        assert partition.leader_state is not None
+        assert partition.leader_state.followers[NodeId(3)].log_end == 1, "its progress counts all the same"
 
     def test_lets_such_a_fetch_wait_until_its_time_is_up(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))

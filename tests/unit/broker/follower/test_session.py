@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from milena.broker.follower.following import Following
+from milena.broker.follower.follower_state import FollowerState
 from milena.broker.follower.session import FollowerSession, SessionFetch
 from milena.broker.replica.fetch_sessions import FetchSessions, Wanted
 from milena.node.metadata.image import PartitionImage
@@ -23,17 +23,17 @@ COUNT = 4
 
 
 @pytest.fixture(scope="module")
-def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Following]]:
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[FollowerState]]:
     bench = Bench(tmp_path_factory.mktemp("followed"))
     yield [following(bench, f"t{number}") for number in range(COUNT)]
     bench.close()
 
 
-def following(bench: Bench, name: str = "t", image: PartitionImage | None = None) -> Following:
+def following(bench: Bench, name: str = "t", image: PartitionImage | None = None) -> FollowerState:
     image = image or led_by(OTHER, replicas=(OTHER, 1))
     partition = bench.host(bench.topic(name, image), 0)
     partition.become(image)
-    return Following(partition)
+    return FollowerState(partition)
 
 
 def told(fetch: SessionFetch) -> list[str]:
@@ -67,7 +67,7 @@ def test_the_first_fetch_names_all_and_the_next_ones_only_what_has_changed(tmp_p
 
 
 def test_a_partition_that_is_not_fetched_for_a_while_is_forgotten_and_then_told_again(
-    followed: list[Following],
+    followed: list[FollowerState],
 ) -> None:
     a, b = followed[:2]
     session = FollowerSession()
@@ -83,7 +83,7 @@ def test_a_partition_that_is_not_fetched_for_a_while_is_forgotten_and_then_told_
     assert (told(fetch), fetch.forgotten) == ([a.partition.topic], [])
 
 
-def test_one_that_comes_back_before_the_next_fetch_is_not_forgotten(followed: list[Following]) -> None:
+def test_one_that_comes_back_before_the_next_fetch_is_not_forgotten(followed: list[FollowerState]) -> None:
     a = followed[0]
     session = FollowerSession()
     session.add(a)
@@ -94,7 +94,7 @@ def test_one_that_comes_back_before_the_next_fetch_is_not_forgotten(followed: li
     assert (told(fetch), fetch.forgotten) == ([a.partition.topic], [])
 
 
-def test_a_lost_session_begins_anew_with_everything(followed: list[Following]) -> None:
+def test_a_lost_session_begins_anew_with_everything(followed: list[FollowerState]) -> None:
     session = FollowerSession()
     for one in followed:
         session.add(one)
@@ -105,7 +105,7 @@ def test_a_lost_session_begins_anew_with_everything(followed: list[Following]) -
     assert (fetch.session_id, fetch.session_epoch, len(fetch.wanted)) == (0, 0, COUNT)
 
 
-def test_after_a_broken_connection_the_old_session_is_replaced(followed: list[Following]) -> None:
+def test_after_a_broken_connection_the_old_session_is_replaced(followed: list[FollowerState]) -> None:
     session = FollowerSession()
     session.add(followed[0])
     opened(session)
@@ -116,7 +116,7 @@ def test_after_a_broken_connection_the_old_session_is_replaced(followed: list[Fo
 
 
 def test_a_leader_without_room_gets_full_fetches_and_whoever_had_records_comes_last(
-    followed: list[Following],
+    followed: list[FollowerState],
 ) -> None:
     session = FollowerSession()
     for one in followed:
@@ -128,7 +128,7 @@ def test_a_leader_without_room_gets_full_fetches_and_whoever_had_records_comes_l
     assert (fetch.session_epoch, told(fetch)) == (0, ["t1", "t2", "t3", "t0"])
 
 
-def test_an_empty_session_has_nothing_to_say(followed: list[Following]) -> None:
+def test_an_empty_session_has_nothing_to_say(followed: list[FollowerState]) -> None:
     session = FollowerSession()
     assert not session.pending
     session.add(followed[0])
@@ -147,7 +147,7 @@ actions = st.lists(
 
 @given(actions)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_the_leader_always_knows_what_the_follower_wants(followed: list[Following], history: list[Action]) -> None:
+def test_the_leader_always_knows_what_the_follower_wants(followed: list[FollowerState], history: list[Action]) -> None:
     """Whatever is added, removed and lost on the way: after a fetch both sides hold the same partitions."""
     session, leader = FollowerSession(), FetchSessions(HandClock(), Randomness(1), 5)
     ready: set[str] = set()

@@ -34,24 +34,24 @@ class Sent(NamedTuple):
 
 
 def refusal(error_code: int) -> Event:
-    """What an error means where no records were asked for."""
+    """What an error means if no records were asked for."""
     return Event.FENCED if event_of(error_code) is Event.FENCED else Event.RETRIABLE
 
 
-class Following:
-    """Another leader epoch or another log is another Following: what comes late for this one finds nobody."""
+class FollowerState:
+    """Another leader epoch or another log is another FollowerState: late responses for this one are dropped."""
 
     __slots__ = (
         "_log_events",
-        "bare",
         "caught_up",
+        "errors_in_a_row",
         "lag",
         "leader_epoch",
+        "local_log_emptied",
         "log",
         "partition",
         "paused",
         "sent",
-        "setbacks",
         "state",
         "trouble",
     )
@@ -63,9 +63,9 @@ class Following:
         self.leader_epoch: Final = partition.leader_epoch
         self.paused = False
         """Left alone for a while."""
-        self.setbacks = 0
+        self.errors_in_a_row = 0
         """Steps in a row that ended with an error."""
-        self.bare = False
+        self.local_log_emptied = False
         """A cut has just taken all that was local."""
         self.trouble = ""
         """What was last reported to keep it out of the tier."""
@@ -103,7 +103,7 @@ class Following:
         return partition.log is self.log and partition.leader_epoch == self.leader_epoch and not partition.is_leader
 
     @property
-    def wish(self) -> Sent:
+    def next_position(self) -> Sent:
         """What to ask for next: what follows the end of the log."""
         log = self.log
         return Sent(log.log_end_offset, log.epochs.latest, log.log_start_offset)
@@ -111,17 +111,17 @@ class Following:
     def advance(self, event: Event) -> None:
         """Take the table's step."""
         self.state, self.paused = step(self.state, event)
-        self.setbacks = self.setbacks + 1 if event is Event.RETRIABLE else 0
+        self.errors_in_a_row = self.errors_in_a_row + 1 if event is Event.RETRIABLE else 0
 
     def pause(self, longest: float) -> float:
         """Seconds to be left alone. A new leader often hears of its epoch a moment after its followers, and its high
         watermark waits for them: after an error the first pauses are short."""
-        return min(longest, FIRST_PAUSE * 2 ** min(self.setbacks - 1, 32)) if self.setbacks else longest
+        return min(longest, FIRST_PAUSE * 2 ** min(self.errors_in_a_row - 1, 32)) if self.errors_in_a_row else longest
 
     # -- the leader's answers
 
     def take(self, fetched: FetchedPartition, bytes_in: Counter) -> Event | None:
-        """An answer to the last fetch; None where it no longer fits what this replica is at."""
+        """An answer to the last fetch; None if it no longer fits what this replica is at."""
         sent, log = self.sent, self.log
         if sent is None or self.paused or self.state is not FetchState.FETCHING or not self.is_current:
             return None
@@ -154,7 +154,7 @@ class Following:
         return self._after_cut(Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN)
 
     def shorten(self, leader_end: Offset) -> bool:
-        """The leader's log ends at ``leader_end``; True where it has lost what is here, and this log was cut
+        """The leader's log ends at ``leader_end``; True if it has lost what is here, and this log was cut
         (docs/kafka-semantics.md: Offset out of range).
 
         Raises KafkaError."""
@@ -260,8 +260,8 @@ class Following:
 
     def _after_cut(self, event: Event) -> Event:
         """Where only what is in the tier is left: nobody here knows the producers there."""
-        bare, self.bare = self.bare, False
-        return Event.MOVED_TO_TIER if bare else event
+        local_log_emptied, self.local_log_emptied = self.local_log_emptied, False
+        return Event.MOVED_TO_TIER if local_log_emptied else event
 
     def _cut(self, epoch: int, end: int, *, fallback: Offset) -> bool:
         """Truncate as the leader's (epoch, end) says; whether the logs agree now."""
@@ -287,7 +287,7 @@ class Following:
                 from_offset=before,
                 to_offset=log.log_end_offset,
             )
-            self.bare = log.log_start_offset < log.local_log_start_offset == log.log_end_offset
+            self.local_log_emptied = log.log_start_offset < log.local_log_start_offset == log.log_end_offset
             self.partition.changed()
 
     def _refused(self, error: KafkaError) -> Event:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milena.broker.follower.fetch_states import Event, FetchState
-from milena.broker.follower.following import Following
+from milena.broker.follower.follower_state import FollowerState
 from milena.node.metrics import Counter
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch_response import EpochEndOffset, FetchedPartition
@@ -23,7 +23,7 @@ def records(first: int, count: int, epoch: int = EPOCH) -> memoryview:
     return data
 
 
-def follow(bench: Bench, *held: tuple[int, int], high_watermark: int = 0, epoch: int = EPOCH) -> Following:
+def follow(bench: Bench, *held: tuple[int, int], high_watermark: int = 0, epoch: int = EPOCH) -> FollowerState:
     """A follower whose log holds (epoch, count) batches. It has asked for what comes next."""
     image = led_by(OTHER, replicas=(OTHER, 1), leader_epoch=epoch)
     partition = bench.host(bench.topic(f"t{len(bench.image.topics)}", image), 0)
@@ -32,8 +32,8 @@ def follow(bench: Bench, *held: tuple[int, int], high_watermark: int = 0, epoch:
         log.append_as_follower(records(log.log_end_offset, count, of_epoch))
     partition.online_log.set_high_watermark(Offset(high_watermark))
     partition.become(image)
-    one = Following(partition)
-    one.sent = one.wish
+    one = FollowerState(partition)
+    one.sent = one.next_position
     return one
 
 
@@ -56,7 +56,7 @@ def answer(
     )
 
 
-def take(one: Following, fetched: FetchedPartition) -> Event | None:
+def take(one: FollowerState, fetched: FetchedPartition) -> Event | None:
     return one.take(fetched, Counter())
 
 

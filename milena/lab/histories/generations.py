@@ -60,7 +60,7 @@ class Members:
     """What each id stands for: a static member's instance."""
 
     def verdict(self, troubles: Iterable[Trouble]) -> Iterator[Found]:
-        self._synced = sorted((one for one in self.syncs if _is_ok(one)), key=lambda sync: sync.ended)
+        self._synced = sorted((sync for sync in self.syncs if _is_ok(sync)), key=lambda sync: sync.ended)
         commits = [one for one in self.commits if _is_ok(one) and one.generation >= 0]
         self._established = [*self._synced, *commits]
         self._instances = self._all_instances()
@@ -96,7 +96,7 @@ class Members:
                 return
 
     def _all_instances(self) -> dict[str, str]:
-        found = {one.member: one.instance for one in (*self.joins, *self.syncs) if one.instance}
+        found = {answer.member: answer.instance for answer in (*self.joins, *self.syncs) if answer.instance}
         for join in self.joins:
             found.update({member: instance for member, instance in join.members if instance})
         return found
@@ -207,11 +207,13 @@ class Members:
 
     def _unanswered(self, troubles: list[Trouble]) -> Iterator[Found]:
         awaited: list[Awaited] = [*self.joins, *self.syncs]
-        for one in awaited:
-            disturbed = any(t.node == one.node and t.begun <= one.ended and t.ended >= one.begun for t in troubles)
-            if one.silent and not disturbed:
-                what = f"{type(one).__name__} of {one.member or 'a new member'} at {one.node}"
-                yield "never answered", f"{what} from {one.begun:.3f} on, for {one.ended - one.begun:.1f} s"
+        for request in awaited:
+            disturbed = any(
+                t.node == request.node and t.begun <= request.ended and t.ended >= request.begun for t in troubles
+            )
+            if request.silent and not disturbed:
+                what = f"{type(request).__name__} of {request.member or 'a new member'} at {request.node}"
+                yield "never answered", f"{what} from {request.begun:.3f} on, for {request.ended - request.begun:.1f} s"
 
 
 def _is_ok(event: AsMember) -> bool:

@@ -126,7 +126,11 @@ class GroupRules:
         for name, group in self._groups.items():
             members = group.members
             members.settled = self._settled
-            ends = [(one.begun, self._end(one)) for one in members.deletes if one.outcome is not RequestOutcome.FAILED]
+            ends = [
+                (delete.begun, self._end(delete))
+                for delete in members.deletes
+                if delete.outcome is not RequestOutcome.FAILED
+            ]
             members.lives.ends = [*ends, *self._voids.ends, (self._expiry, EVER)]
             for anomaly, text in members.verdict(self._troubles):
                 yield anomaly, name, text
@@ -191,11 +195,11 @@ class GroupRules:
         # each coordinator deletes what it has of a topic when it hears that it is gone: once or more, or never
         gone = [*self._deleted_topics.get(partition[0], ()), *(begun for begun, _ in self._voids.ends)]
         excuse = min(gone, default=EVER)
-        fetches = [one for one in group.fetches.get(partition, ()) if one.outcome is RequestOutcome.OK]
+        fetches = [fetch for fetch in group.fetches.get(partition, ()) if fetch.outcome is RequestOutcome.OK]
         hidden = self._made_again.get(partition[0], EVER)
-        fetches = [one for one in fetches if one.offset != NO_OFFSET or one.ended < hidden]
-        found = [self._read(_value(one), one, excuse) for one in fetches]
-        return found + [self._read(None, one, excuse) for one in group.members.deletes if one.absent]
+        fetches = [fetch for fetch in fetches if fetch.offset != NO_OFFSET or fetch.ended < hidden]
+        found = [self._read(_value(fetch), fetch, excuse) for fetch in fetches]
+        return found + [self._read(None, delete, excuse) for delete in group.members.deletes if delete.absent]
 
     def _read(self, value: Value, asked: OffsetFetch | GroupDelete, excuse: float) -> Read:
         if self._is_void(asked.begun):

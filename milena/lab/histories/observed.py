@@ -157,7 +157,7 @@ class Observed:
         if self._final is None or not self._voids:
             return
         missing: Send | None = None
-        acknowledged = [one for one in self._sends.values() if self._is_acknowledged(one) and one.offset >= 0]
+        acknowledged = [send for send in self._sends.values() if self._is_acknowledged(send) and send.offset >= 0]
         for send in sorted(acknowledged, key=lambda send: send.offset):
             if self._stored.get(send.value) != send.offset:
                 if send.offset >= self._start and not self._is_refused(send.offset):

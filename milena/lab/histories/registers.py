@@ -179,7 +179,7 @@ def _conflict(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]
 def _is_explained(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]) -> bool:
     """Whether one write can be chosen for each read so that they have an order. True if the search was given up."""
     reads = list(explained)
-    choices = (sorted(explained[read], key=lambda one: (one.sure, one.begun), reverse=True) for read in reads)
+    choices = (sorted(explained[read], key=lambda write: (write.sure, write.begun), reverse=True) for read in reads)
     for count, chosen in enumerate(itertools.product(*choices)):
         if count == CHOICES or _in_order(writes, dict(zip(reads, chosen, strict=True))):
             return True

@@ -77,7 +77,7 @@ class Ledger:
         """Add an older batch that the first reporters did not have on their disks any more. Raises InvariantBroken."""
         index = bisect_left(self._bases, batch.base)
         before, after = self._batches[index - 1] if index else None, self._batches[index : index + 1]
-        fits = (before is None or before.last < batch.base) and all(batch.last < one.base for one in after)
+        fits = (before is None or before.last < batch.base) and all(batch.last < later.base for later in after)
         demand(fits, where, f"{batch} is committed, and nothing begins there")
         if before is not None:
             self._batches.insert(index, batch)

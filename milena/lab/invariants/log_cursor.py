@@ -46,7 +46,9 @@ class LogCursor:
                 storage.files.get(f"{log.folder}/{segment_file(self._segment, LOG)}") if self._segment >= 0 else None
             )
             if inode is None or self._position + _HEAD.size > len(inode.data):
-                following = next((one.base_offset for one in log.segments if one.base_offset > self._segment), None)
+                following = next(
+                    (segment.base_offset for segment in log.segments if segment.base_offset > self._segment), None
+                )
                 if following is None:
                     return
                 self._segment, self._position = following, 0

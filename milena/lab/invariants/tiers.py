@@ -129,42 +129,44 @@ class TierRules:
         end = min(log.local_log_start_offset, log.high_watermark)
         at = first = max(log.log_start_offset, self._starts.get(key, 0))
         served = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
-        for one in served:
-            if one.last < first:
+        for served_segment in served:
+            if served_segment.last < first:
                 continue
-            if one.first > at and not (at == first and self._may_go(key, log, ledger, one.first)):
+            if served_segment.first > at and not (at == first and self._may_go(key, log, ledger, served_segment.first)):
                 break  # else a former leader deletes expired segments: the log will start after them
-            at = one.last + 1
-            self._check_objects(where, log, one, ledger)
+            at = served_segment.last + 1
+            self._check_objects(where, log, served_segment, ledger)
         demand(
             at >= end,
             where,
             f"its log starts at {log.log_start_offset} and locally at {end}, and {at} is not in the tier",
         )
 
-    def _check_objects(self, where: object, log: PartitionLog, one: ServedSegment, ledger: Ledger) -> None:
-        segment = one.segment
+    def _check_objects(self, where: object, log: PartitionLog, served: ServedSegment, ledger: Ledger) -> None:
+        segment = served.segment
         paths = {suffix: f"{FOLDER}/{object_path(segment, suffix)}" for suffix in sorted(REQUIRED)}
         if any(path in self.away for path in paths.values()):
             return
         lost = [path for path in paths.values() if path in self.lost]
         for path in paths.values():
             demand(path in self._storage.files or path in lost, where, f"{path}, which it needs, is not in the tier")
-        known = (segment.id, one.first, one.last)
+        known = (segment.id, served.first, served.last)
         if known in self._right:
             return
         if paths[_CHECKPOINT] not in lost:
             self._check_epochs(where, segment, bytes(self._storage.files[paths[_CHECKPOINT]].data))
         if paths[LOG_SUFFIX] not in lost:
-            self._check_records(where, log, one, ledger, paths[LOG_SUFFIX])
+            self._check_records(where, log, served, ledger, paths[LOG_SUFFIX])
         self._right.add(known)
 
-    def _check_records(self, where: object, log: PartitionLog, one: ServedSegment, ledger: Ledger, path: str) -> None:
-        data, size = self._storage.files[path].data, one.segment.size
+    def _check_records(
+        self, where: object, log: PartitionLog, served: ServedSegment, ledger: Ledger, path: str
+    ) -> None:
+        data, size = self._storage.files[path].data, served.segment.size
         demand(len(data) == size, where, f"{path} has {len(data)} of {size} bytes")
         epochs = log.epochs.entries
         for batch in batches_in(data):
-            if one.first <= batch.base and batch.last <= one.last:
+            if served.first <= batch.base and batch.last <= served.last:
                 committed = ledger.at(batch.base)
                 demand(committed in (None, batch), where, f"the tier has {batch}, and {committed} is committed")
                 index = epoch_at(Offset(batch.base), epochs)
@@ -188,6 +190,6 @@ class TierRules:
 def _left(log: PartitionLog, ledger: Ledger, start: int) -> int:
     """Bytes from ``start`` on. A leader also counts uncommitted bytes: those of the segments that end after the last
     committed record."""
-    following = [one.base_offset for one in log.segments][1:]
-    closed = sum(one.size for one, end in zip(log.segments, following, strict=False) if end > ledger.end)
+    following = [segment.base_offset for segment in log.segments][1:]
+    closed = sum(segment.size for segment, end in zip(log.segments, following, strict=False) if end > ledger.end)
     return ledger.bytes_from(start) + closed + log.segments.active.size

@@ -100,8 +100,8 @@ class Administrator:
             timeout_ms=5000,
         )
         for result in response.replica_election_results:
-            for one in result.partition_result:
-                self._trace.note(f"admin: election of {topic}-{number}: {ErrorCode(one.error_code).name}")
+            for partition in result.partition_result:
+                self._trace.note(f"admin: election of {topic}-{number}: {ErrorCode(partition.error_code).name}")
 
     async def _reassign(self, topic: str, number: int, replicas: Sequence[int]) -> None:
         response = await self._client.ask_any(
@@ -110,5 +110,5 @@ class Administrator:
             topics=[{"name": topic, "partitions": [{"partition_index": number, "replicas": list(replicas)}]}],
         )
         for result in response.responses:
-            for one in result.partitions:
-                self._trace.note(f"admin: {topic}-{number} to {list(replicas)}: {ErrorCode(one.error_code).name}")
+            for partition in result.partitions:
+                self._trace.note(f"admin: {topic}-{number} to {list(replicas)}: {ErrorCode(partition.error_code).name}")

@@ -65,7 +65,7 @@ async def healthy(
                     missing = [str(error)]
                 else:
                     missing = _missing(view, brokers, losses)
-                    await _elect_uncleanly(client, [one for one in lost if _is_leaderless(view, one)])
+                    await _elect_uncleanly(client, [partition for partition in lost if _is_leaderless(view, partition)])
     except TimeoutError:
         raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
     return view
@@ -126,7 +126,9 @@ def _not_copied(cluster: SimulatedCluster) -> list[str]:
 
 def _closed(log: PartitionLog) -> int:
     """The base offset of the last segment after all committed closed ones."""
-    return max((one.base_offset for one in log.segments if one.base_offset <= log.high_watermark), default=0)
+    return max(
+        (segment.base_offset for segment in log.segments if segment.base_offset <= log.high_watermark), default=0
+    )
 
 
 def _not_erased(cluster: SimulatedCluster) -> list[str]:
@@ -186,7 +188,9 @@ async def final_topics(client: Cluster, names: Collection[str]) -> list[Event]:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             continue
-        found.append(FinalTopic(name, {one.name: one.value or "" for one in entries if one.source == TOPIC_VALUE}))
+        found.append(
+            FinalTopic(name, {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_VALUE})
+        )
     return found
 
 

@@ -115,7 +115,9 @@ class GroupClient:
         head = answer.head(self.group, code)
         join = Join(*head, who.member, -1, who.instance, silent=answer.silent)
         if body is not None:
-            members = tuple((one.member_id, messages.get(one, "group_instance_id", None) or "") for one in body.members)
+            members = tuple(
+                (member.member_id, messages.get(member, "group_instance_id", None) or "") for member in body.members
+            )
             generation, leader = int(body.generation_id), body.leader
             join = Join(*head, body.member_id, generation, who.instance, leader=leader, members=members)
         self._note(join)
@@ -215,11 +217,11 @@ class GroupClient:
             return None
         found = {}
         for topic in body.topics:
-            for one in topic.partitions:
-                partition = (topic.name, int(one.partition_index))
-                offset = found[partition] = int(one.committed_offset)
-                metadata = one.metadata or "" if offset != NO_OFFSET else ""
-                self._note(OffsetFetch(*answer.head(self.group, one.error_code), partition, offset, metadata))
+            for described in topic.partitions:
+                partition = (topic.name, int(described.partition_index))
+                offset = found[partition] = int(described.committed_offset)
+                metadata = described.metadata or "" if offset != NO_OFFSET else ""
+                self._note(OffsetFetch(*answer.head(self.group, described.error_code), partition, offset, metadata))
         return found
 
     async def delete_offset(self, partition: TopicPartition) -> None:
@@ -290,8 +292,8 @@ class GroupClient:
 
 
 def _codes(topics: Sequence[Any]) -> dict[TopicPartition, ErrorCode]:
-    pairs = ((topic.name, one) for topic in topics for one in topic.partitions)
-    return {(name, int(one.partition_index)): ErrorCode(one.error_code) for name, one in pairs}
+    pairs = ((topic.name, partition) for topic in topics for partition in topic.partitions)
+    return {(name, int(partition.partition_index)): ErrorCode(partition.error_code) for name, partition in pairs}
 
 
 def _encoded(share: Share) -> bytes:

@@ -41,7 +41,7 @@ async def end_groups(
         work.stopping.set()
     await work.look()
     topic = (await client.metadata([OFFSETS_TOPIC])).topics.get(OFFSETS_TOPIC)
-    leaders = {} if topic is None else {one.leader: None for one in topic.partitions.values()}
+    leaders = {} if topic is None else {partition.leader: None for partition in topic.partitions.values()}
     for broker in leaders:
         trace.note(f"{host_of(broker)}, which coordinates groups, is taken away")
         await cluster.kill(host_of(broker))

@@ -148,7 +148,7 @@ class GroupWorkload:
             return None
         names = self._random.shuffled([member for member, _ in join.members])
         return {
-            member: tuple(one for at, one in enumerate(self._partitions) if at % len(names) == number)
+            member: tuple(partition for at, partition in enumerate(self._partitions) if at % len(names) == number)
             for number, member in enumerate(names)
         }
 

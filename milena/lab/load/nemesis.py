@@ -194,7 +194,7 @@ class Nemesis:
         read."""
         assert self._cluster.controller is not None
         topic = self._cluster.controller.state.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
-        return topic is not None and any(set(one.isr) == {broker} for one in topic.partitions.values())
+        return topic is not None and any(set(partition.isr) == {broker} for partition in topic.partitions.values())
 
     async def _pause_broker(self) -> None:
         """Often for longer than a session. It may believe that it still leads when it continues."""

@@ -43,7 +43,7 @@ WRITERS: Final = (("firm", 0, -1), ("firm", 1, -1), ("loose", 0, -1), ("loose", 
 PARTITIONS: Final = list(dict.fromkeys((topic, number) for topic, number, _ in WRITERS))
 PASSING_TOPIC: Final = "made-again"
 """Groups commit offsets of this topic, which is deleted and created again."""
-COMMITTED: Final = [*(one for one in PARTITIONS if one[0] in ("firm", SHARED)), (PASSING_TOPIC, 0)]
+COMMITTED: Final = [*(partition for partition in PARTITIONS if partition[0] in ("firm", SHARED)), (PASSING_TOPIC, 0)]
 """Topics whose offsets are committed by the groups' own members, without reading them."""
 INTERNAL: Final = "__"
 """Prefixes of the topics that the cluster creates for itself."""
@@ -146,7 +146,7 @@ class _Run:
         assert cluster.watch is not None
         cluster.watch.check_all()
         self._history += cluster.watch.voids
-        found = [str(one) for one in check(self._history)]
+        found = [str(violation) for violation in check(self._history)]
         for text in found:
             self._trace.note(f"WRONG: {text}")
         for broker in cluster.brokers:
@@ -167,8 +167,8 @@ class _Run:
         tier = TierTroubles(self._world.tier, rules.away, rules.lost, self._trace, self._random, faults)
         brokers = list(cluster.brokers)
         of_them = [(name, number) for name, number in PARTITIONS if name in self._tiered]
-        retained = [one for one in of_them if self._topics[one[0]]["retention.bytes"] != UNLIMITED]
-        self._history += [AllowedDeletion(one, None, "retention.bytes") for one in retained]
+        retained = [partition for partition in of_them if self._topics[partition[0]]["retention.bytes"] != UNLIMITED]
+        self._history += [AllowedDeletion(partition, None, "retention.bytes") for partition in retained]
         working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
         working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
@@ -239,7 +239,7 @@ class _Run:
         await self._drain_group(client, workload, {key: end for key, end in workload.ends.items() if key[0] == SHARED})
         others = [name for name in view.topics if name not in self._topics and not name.startswith(INTERNAL)]
         self._history += await final_topics(client, others)
-        self._history += await final_commits(client, [one for one in PARTITIONS if one[0] == SHARED])
+        self._history += await final_commits(client, [partition for partition in PARTITIONS if partition[0] == SHARED])
 
     async def _drain_group(self, client: Cluster, workload: Workload, ends: Mapping[tuple[str, int], int]) -> None:
         """The group reaches the end of its topic. In a log that has lost everything there is nothing to commit."""

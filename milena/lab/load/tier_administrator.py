@@ -93,7 +93,9 @@ class TierAdministrator:
             else:
                 self._freed.switched_off[topic] = None
                 self._history += [
-                    AllowedDeletion(one, None, DELETE_ON_DISABLE) for one in self._partitions if one[0] == topic
+                    AllowedDeletion(partition, None, DELETE_ON_DISABLE)
+                    for partition in self._partitions
+                    if partition[0] == topic
                 ]
                 await self._change(topic, {TIERED: "false", DELETE_ON_DISABLE: "true"})
                 await self._clock.sleep(self._random.uniform(0, 8))
@@ -113,7 +115,7 @@ class TierAdministrator:
             entries = await admin.describe_configs(self._client, TOPIC_RESOURCE, topic)
         except (KafkaError, ChannelError):
             return False
-        found = {one.name: one.value for one in entries}
+        found = {entry.name: entry.value for entry in entries}
         return all(found.get(key) == value for key, value in values.items())
 
     async def _insist(self, topic: str, values: Mapping[str, str]) -> None:

@@ -77,7 +77,7 @@ class Losses:
 
     def _is_lost(self, log: PartitionLog, cache: RemoteLogMetadataCache, offset: Offset) -> bool:
         segments = _holding(log, cache, offset)
-        return bool(segments) and all(self._has_lost(one, LOG_SUFFIX) for one in segments)
+        return bool(segments) and all(self._has_lost(segment, LOG_SUFFIX) for segment in segments)
 
     def _has_lost(self, segment: RemoteLogSegmentMetadata, suffix: str) -> bool:
         return f"{FOLDER}/{object_path(segment, suffix)}" in self._lost
@@ -96,7 +96,7 @@ def _needed(log: PartitionLog, cache: RemoteLogMetadataCache) -> Iterator[tuple[
         yield segment, _CHECKPOINT
     while at > log.log_start_offset:
         holding = _holding(log, cache, Offset(at - 1))
-        ending = [one for one in holding if one.end_offset == at - 1]
+        ending = [segment for segment in holding if segment.end_offset == at - 1]
         yield from ((segment, _SNAPSHOT) for segment in ending)
         if ending or not holding:
             return

@@ -118,7 +118,7 @@ class TierTroubles:
         if every:
             path = self._random.choice(every)
             if self._random.below(2):
-                path = max(one for one in every if posixpath.dirname(one) == posixpath.dirname(path))
+                path = max(other for other in every if posixpath.dirname(other) == posixpath.dirname(path))
             self._lost[path] = None
             self._trace.note("for good:")
             if self._random.below(2) and self._storage.files[path].data:

@@ -137,11 +137,11 @@ class Workload:
                         reached[topic, number] = behind
                         sessions[topic, number] = f"reader from {behind}"
                 continue
-            self._note_polls(lambda one: sessions[one], records)
+            self._note_polls(lambda partition: sessions[partition], records)
             for record in records:
                 reached[record.topic, record.partition] = record.offset + 1
         now = self._clock.monotonic()
-        self._history += [Poll(one, sessions[one], now, ()) for one in self.ends]
+        self._history += [Poll(partition, sessions[partition], now, ()) for partition in self.ends]
         await consumer.close()
 
     def _pass_by(self, consumer: Consumer | GroupConsumer, topic: str, number: int) -> int | None:

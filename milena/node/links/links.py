@@ -80,7 +80,7 @@ class Links:
             {
                 "peer": peer,
                 "direction": str(direction.name).lower(),
-                "connections": sum(one.is_of(peer) for one in self._connections),
+                "connections": sum(connection.is_of(peer) for connection in self._connections),
             }
             for peer, direction in self._cuts.items()
         ]

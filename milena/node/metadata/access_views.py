@@ -125,7 +125,7 @@ def failed_entries(request: Any, error: KafkaError) -> dict[str, Any]:
             {
                 "error_code": int(error.code),
                 "error_message": error.text,
-                "entity": [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in entry.entity],
+                "entity": [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity],
             }
             for entry in request.entries
         ]

@@ -125,7 +125,11 @@ class ConfigView:
                     key_name,
                     DYNAMIC_KEYS.get(key_name),
                     value,
-                    [one for one in self._synonyms(key_name) if one["source"] == ConfigSource.DYNAMIC_DEFAULT_BROKER],
+                    [
+                        synonym
+                        for synonym in self._synonyms(key_name)
+                        if synonym["source"] == ConfigSource.DYNAMIC_DEFAULT_BROKER
+                    ],
                     read_only=not _is_dynamic(key_name),
                 )
                 for key_name, value in self._wanted(self.config.dynamic_default.items())
@@ -245,8 +249,8 @@ def _is_sensitive(name: str) -> bool:
 
 def all_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The results of one request. As in Kafka's ConfigHelper, a type without configuration fails all of them."""
-    strange = next((one["resource_type"] for one in results if one["resource_type"] not in CONFIGURED), None)
+    strange = next((result["resource_type"] for result in results if result["resource_type"] not in CONFIGURED), None)
     if strange is None:
         return results
     refusal = {"error_code": int(ErrorCode.INVALID_REQUEST), "error_message": f"Unsupported resource type: {strange}"}
-    return [{**one, **refusal, "configs": []} for one in results]
+    return [{**result, **refusal, "configs": []} for result in results]

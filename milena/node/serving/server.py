@@ -200,8 +200,10 @@ class Server:
         if connection.caller.listener_name not in self._for_nodes:
             return False
         nodes = self._for_nodes
-        clients = (one for one in self._connections if not one.closed and one.caller.listener_name not in nodes)
-        silent = min(clients, key=lambda one: one.last_active, default=None)
+        clients = (
+            client for client in self._connections if not client.closed and client.caller.listener_name not in nodes
+        )
+        silent = min(clients, key=lambda client: client.last_active, default=None)
         if silent is None:
             return False
         self.note_close(silent, "max.connections is reached, and a broker needs the place")

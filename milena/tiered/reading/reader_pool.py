@@ -57,7 +57,7 @@ class ReaderPool:
 
     @property
     def waiting(self) -> int:
-        return sum(not one.started for one in self._readings.values())
+        return sum(not reading.started for reading in self._readings.values())
 
     def submit(self, key: Hashable, work: Callable[[], Awaitable[Any]], reader: RemoteReadWaiter) -> None:
         """Run ``work``, or join a running read with the same ``key``, and call ``reader`` with the result, never before

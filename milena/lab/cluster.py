@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
@@ -140,7 +140,7 @@ class SimulatedCluster:
         runtime = self._runtimes[name] = self.world.machine(name).start()
         return runtime
 
-    async def _run(self, name: str, work: Coroutine[Any, Any, None], what: str) -> None:
+    async def _run(self, name: str, work: Coroutine[object, object, None], what: str) -> None:
         """Run ``work`` in a task of the machine, which ends with its process."""
         machine = self.world.machine(name)
         if not machine.alive:

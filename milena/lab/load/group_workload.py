@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from milena.lab.histories.events import Event, RequestOutcome
 from milena.lab.histories.group_events import Join, Share, TopicPartition
@@ -70,7 +70,7 @@ class GroupWorkload:
         self._number = 0
         self._team, self._solo, self._rush = GroupName("team"), GroupName("solo"), GroupName("rush")
 
-    def all(self) -> list[Coroutine[Any, Any, None]]:
+    def all(self) -> list[Coroutine[object, object, None]]:
         """All coroutines of the workload."""
         dynamic = [self._members("") for _ in range(MEMBERS)]
         static = [self._members(INSTANCE) for _ in range(2)]
@@ -188,7 +188,7 @@ class GroupWorkload:
             for client in clients:
                 client.close()
 
-    async def _at_random(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _at_random(self, work: Coroutine[object, object, None]) -> None:
         await self._clock.sleep(self._random.uniform(0, 0.01))
         await work
 

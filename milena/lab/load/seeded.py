@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.histories.checker import check
@@ -169,7 +169,7 @@ class _Run:
         of_them = [(name, number) for name, number in PARTITIONS if name in self._tiered]
         retained = [partition for partition in of_them if self._topics[partition[0]]["retention.bytes"] != UNLIMITED]
         self._history += [AllowedDeletion(partition, None, "retention.bytes") for partition in retained]
-        working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
+        working: list[Coroutine[object, object, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
         working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
         of_tier = TierAdministrator(

@@ -17,7 +17,7 @@ class _TimeJump:
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
 
-    def select(self, timeout: float | None) -> list[Any]:
+    def select(self, timeout: float | None) -> list[object]:
         if timeout is None:
             raise Stalled("the simulation has nothing left to do")
         self._loop.advance(timeout)
@@ -49,11 +49,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self.after_event is not None:
             self.after_event()
 
-    def _process_events(self, event_list: list[Any]) -> None:
+    def _process_events(self, event_list: list[object]) -> None:
         """There is no I/O."""
 
     def _write_to_self(self) -> None:
         """The loop never sleeps, so it need not be woken."""
 
-    def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> NoReturn:  # type: ignore[override]
+    def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:
         raise RuntimeError("threads are not available in the simulation: use Disk.offload")

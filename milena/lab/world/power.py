@@ -10,6 +10,7 @@ journaling file system; folders are independent of each other.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -143,7 +144,7 @@ def rebased(path: str, old: str, new: str) -> str:
     return new + path[len(old) :] if path.startswith(old + "/") else path
 
 
-def below(names: dict[str, Any], folder: str) -> list[str]:
+def below(names: Mapping[str, object], folder: str) -> list[str]:
     """An entry and everything below it."""
     return [name for name in names if name == folder or name.startswith(folder + "/")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -56,7 +56,7 @@ class _Writer:
         self.debug = self.info = self.warning = self.error = self.critical = self.msg = write
 
 
-def _render(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+def _render(_logger: object, _method: str, event: MutableMapping[str, object]) -> str:
     level, component, text = (event.pop(key, "") for key in ("level", "component", "event"))
     trace = event.pop("exception", None)
     pairs = "".join(f" {key}={value}" for key, value in event.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from milena.lab.world.disk import SimulatedDisk, Storage
 from milena.lab.world.life import Life, SimulatedClock
@@ -127,7 +127,7 @@ class World:
         return self.fabric.digest.hexdigest()
 
 
-def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], *, seed: int) -> T:
+def simulate(scenario: Callable[[World], Coroutine[object, object, T]], *, seed: int) -> T:
     """Run a scenario to its end in virtual time. Raises its exceptions, those of callbacks, and ``Stalled``."""
     loop = SimulatedLoop()
     world = World(loop, seed)

@@ -80,7 +80,7 @@ class Server:
     def __init__(
         self,
         runtime: Runtime,
-        node: Any,
+        node: object,
         *,
         node_id: int,
         role: Role,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from milena.protocol.types import Offset
@@ -70,7 +70,7 @@ class Finding:
         name = f"{self.partition.topic}-{self.partition.partition}"
         return name if self.segment is None else f"{name} {to_text(self.segment)}"
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """For JSON."""
         partition = self.partition
         return {

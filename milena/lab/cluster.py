@@ -1,4 +1,4 @@
-"""A controller and brokers on simulated machines, started and ended as somebody says."""
+"""A controller and brokers on simulated machines, started and stopped by the caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
@@ -22,11 +22,11 @@ CONTROLLER: Final = "controller"
 CONTROLLER_PORT: Final = 9093
 BROKER_PORT: Final = 9092
 REQUEST_TIMEOUT: Final = 5.0
-"""Seconds that a client waits: connections to a machine without power say nothing."""
+"""Seconds that a client waits for an answer: a machine without power does not reset its connections."""
 
 
 class NodeEnded(RuntimeError):
-    """A node has ended, by itself or by somebody's hand, while it started or stopped."""
+    """A node ended, by itself or killed, while it started or stopped."""
 
 
 def host_of(broker: int) -> str:
@@ -45,13 +45,13 @@ class SimulatedCluster:
     """Configuration of all nodes, with ``_`` for ``.``."""
     broker_overrides: Mapping[str, object] = field(default_factory=dict)
     makers: Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]] = field(default_factory=dict)
-    """Of machines that run other nodes than ours, as test peers are."""
+    """Addresses of machines with nodes that are not ours, such as test peers."""
     watch: Watch | None = None
-    """Who looks at the invariants; made by ``watched``."""
+    """Checks the invariants; created by ``watched``."""
     _runtimes: dict[str, Runtime] = field(default_factory=dict)
 
     async def start_controller(self) -> Controller:
-        """Returns when it leads. Raises NodeEnded."""
+        """Returns once it is the leader. Raises NodeEnded."""
         values = {
             "node_id": CONTROLLER_ID,
             "process_roles": "controller",
@@ -69,7 +69,7 @@ class SimulatedCluster:
         return controller
 
     async def start_broker(self, number: int) -> Broker:
-        """Returns when it serves. Raises NodeEnded."""
+        """Returns once it serves. Raises NodeEnded."""
         values = {
             "node_id": number,
             "listeners": f"PLAINTEXT://{host_of(number)}:{BROKER_PORT}",
@@ -87,18 +87,18 @@ class SimulatedCluster:
         return broker
 
     async def kill(self, machine: str) -> None:
-        """SIGKILL: what was written stays."""
+        """SIGKILL: written data is kept."""
         self.world.machine(machine).kill()
         await self.world.machine(machine).wait_ended()
 
     async def lose_power(self, machine: str) -> None:
-        """What was not synced is lost."""
+        """Unsynced data is lost."""
         self.world.machine(machine).power_off()
         self._note_lost(machine, wiped=False)
         await self.world.machine(machine).wait_ended()
 
     def wipe(self, machine: str) -> None:
-        """A machine that is down loses all of its files."""
+        """A machine that is down loses all its files."""
         assert not self.world.machine(machine).alive
         self.world.machine(machine).storage.wipe()
         self._note_lost(machine, wiped=True)
@@ -109,12 +109,12 @@ class SimulatedCluster:
                 self.watch.disk_lost(number, wiped=wiped)
 
     def is_running(self, broker: Broker, number: int) -> Callable[[], bool]:
-        """Whether this very process of a broker lives."""
+        """Returns a check whether this very process of a broker is alive."""
         machine = self.world.machine(host_of(number))
         return lambda: machine.alive and self.brokers[number] is broker
 
     async def stop_broker(self, number: int) -> None:
-        """As by SIGTERM: in order, and then the process is gone. Raises NodeEnded where it fails while it stops."""
+        """As by SIGTERM: shut down cleanly, then end the process. Raises NodeEnded if the shutdown fails."""
         await self._run(host_of(number), self.brokers[number].stop(), "stop")
         await self.kill(host_of(number))
 
@@ -140,8 +140,8 @@ class SimulatedCluster:
         runtime = self._runtimes[name] = self.world.machine(name).start()
         return runtime
 
-    async def _run(self, name: str, work: Coroutine[Any, Any, None], what: str) -> None:
-        """In a task of the machine's own, which ends with its process."""
+    async def _run(self, name: str, work: Coroutine[object, object, None], what: str) -> None:
+        """Run ``work`` in a task of the machine, which ends with its process."""
         machine = self.world.machine(name)
         if not machine.alive:
             work.close()
@@ -154,7 +154,7 @@ class SimulatedCluster:
             raise NodeEnded(f"{name} ended before its {what} was done: {reason or 'somebody killed it'}")
 
     def check_alive(self) -> None:
-        """No node has ended by itself."""
+        """Raises AssertionError if a node has ended by itself."""
         failures = {name: machine.failures for name, machine in self.world.machines.items() if machine.failures}
         assert not failures, failures
 
@@ -167,8 +167,8 @@ async def start_cluster(
     of_brokers: Mapping[str, object] | None = None,
     watched: bool = False,
 ) -> SimulatedCluster:
-    """A running cluster. ``overrides`` are configuration keys with ``_``; ``of_brokers`` those of the brokers alone.
-    ``watched``: its invariants are looked at after every event (``lab.invariants``)."""
+    """A running cluster. ``overrides`` are configuration keys with ``_``; ``of_brokers`` those of the brokers only.
+    ``watched``: check the invariants after every event (``lab.invariants``)."""
     least: dict[str, object] = {
         "offsets_topic_replication_factor": 1,
         "offsets_topic_num_partitions": 3,

@@ -5,7 +5,7 @@ traceback."""
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 from milena.runtime.clock import Clock
 from milena.runtime.logging import get_logger
@@ -29,7 +29,7 @@ class Containment:
         self._unsaid: dict[str, int] = {}
         self._log = get_logger("process")
 
-    async def keep(self, place: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def keep(self, place: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
         """Run ``work`` until it returns; after an error run it again, after growing pauses."""
         failures = 0
         while True:
@@ -43,7 +43,7 @@ class Containment:
             failures = 1 if lasted > LAST_PAUSE else failures + 1
             await self._clock.sleep(min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LAST_PAUSE))
 
-    def note(self, place: str, error: BaseException, **context: Any) -> None:
+    def note(self, place: str, error: BaseException, **context: object) -> None:
         """Report that ``error`` was contained at ``place``, a name from the code; ``context`` says what failed with
         it."""
         self.count += 1

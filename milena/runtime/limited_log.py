@@ -61,7 +61,9 @@ class LimitedLog:
             window.left_out += 1
             return
         window.said += 1
-        shown = {name: printable(shortened(one)) if isinstance(one, str) else one for name, one in fields.items()}
+        shown = {
+            name: printable(shortened(value)) if isinstance(value, str) else value for name, value in fields.items()
+        }
         if left_out:
             shown["left_out"] = left_out
         say(event, **shown)

@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Final
 
 from milena.runtime.lean_import import lean_import
 
@@ -52,7 +52,7 @@ class Levels:
         self.root = root
         self._own: dict[str, str] = {}
 
-    def __call__(self, _logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    def __call__(self, _logger: object, method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
         if self._own and _METHODS[method] < NUMBERS[self.of(str(event.get("component")))]:
             import structlog
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from milena.runtime.lean_import import lean_import
 from milena.runtime.log_levels import Levels
@@ -65,7 +65,7 @@ def configure(stream: TextIO | None = None, *, level: str = "info", human: bool 
     )
 
 
-def cut(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def cut(_logger: object, _method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
     """A structlog processor: shortens long values, some of which come from peers."""
     for name, value in event.items():
         longest = LONGEST_TRACE if name == "exception" else LONGEST_VALUE
@@ -74,7 +74,7 @@ def cut(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mutab
     return event
 
 
-def render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+def render_json(_logger: object, _method: str, event: MutableMapping[str, object]) -> str:
     """Time, level, component and event first, then the rest in the given order."""
     first = {key: event.pop(key) for key in ("timestamp", "level", "component", "event") if key in event}
     line = json.dumps({**first, **event}, default=str, ensure_ascii=False)
@@ -82,7 +82,7 @@ def render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) 
     return line if line.isprintable() else json.dumps({**first, **event}, default=str)
 
 
-def render_human(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+def render_human(_logger: object, _method: str, event: MutableMapping[str, object]) -> str:
     time = str(event.pop("timestamp", ""))[11:23]
     level = str(event.pop("level", "info"))
     component = event.pop("component", "")
@@ -92,5 +92,5 @@ def render_human(_logger: object, _method: str, event: MutableMapping[str, Any])
     return f"{line}\n{trace}" if trace else line
 
 
-def _pairs(event: Mapping[str, Any]) -> str:
+def _pairs(event: Mapping[str, object]) -> str:
     return "".join(f" {key}={printable(str(value))}" for key, value in event.items())

@@ -13,7 +13,9 @@ def printable(text: str) -> str:
     change the direction of text, halves of surrogate pairs)."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

@@ -48,7 +48,7 @@ class Stop:
             self.requested.set()
 
 
-Main = Callable[[Runtime, Stop], Coroutine[Any, Any, int]]
+Main = Callable[[Runtime, Stop], Coroutine[object, object, int]]
 
 
 def real_runtime(fatal: Callable[[str, BaseException | None], None] | None = None) -> Runtime:

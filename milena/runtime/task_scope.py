@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 from milena.runtime.containment import Containment
 from milena.runtime.tasks import TaskHandle
@@ -29,20 +28,20 @@ class TaskScope:
         # A dict keeps the order of creation, a set does not.
         self._tasks: dict[asyncio.Task[object], None] = {}
 
-    def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
+    def spawn(self, work: Coroutine[object, object, object], *, name: str) -> TaskHandle:
         task = self._start(work, name)
         task.add_done_callback(self._ended)
         return task
 
-    def attempt(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
+    def attempt(self, work: Coroutine[object, object, object], *, name: str) -> TaskHandle:
         task = self._start(work, name)
         task.add_done_callback(self._attempted)
         return task
 
-    def keep(self, work: Callable[[], Coroutine[Any, Any, object]], *, name: str) -> TaskHandle:
+    def keep(self, work: Callable[[], Coroutine[object, object, object]], *, name: str) -> TaskHandle:
         return self.spawn(self._contained.keep(name, work), name=name)
 
-    def _start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
+    def _start(self, work: Coroutine[object, object, object], name: str) -> asyncio.Task[object]:
         if self._stopped:
             work.close()
             raise RuntimeError(f"task {name!r} was started in scope {self._name!r}, which has been stopped")

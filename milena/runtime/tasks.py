@@ -7,7 +7,7 @@ reproduces.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class TaskHandle(Protocol):
@@ -20,19 +20,19 @@ class Tasks(Protocol):
     """An owner of tasks. Tasks that process input from peers are started with ``attempt`` or ``keep``: their errors do
     not end the node."""
 
-    def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
+    def spawn(self, work: Coroutine[object, object, object], *, name: str) -> TaskHandle:
         """Start ``work``. An error that it raises is a broken invariant: the owner's ``failed`` callback is called.
 
         Raises RuntimeError, closing the coroutine, if the scope has been stopped.
         """
         ...
 
-    def attempt(self, work: Coroutine[Any, Any, object], *, name: str) -> TaskHandle:
+    def attempt(self, work: Coroutine[object, object, object], *, name: str) -> TaskHandle:
         """Start ``work``, whose errors are contained (``runtime.containment``) and fail only this task. Raises as
         ``spawn``."""
         ...
 
-    def keep(self, work: Callable[[], Coroutine[Any, Any, object]], *, name: str) -> TaskHandle:
+    def keep(self, work: Callable[[], Coroutine[object, object, object]], *, name: str) -> TaskHandle:
         """Start ``work``, and restart it after growing pauses if it fails. Raises as ``spawn``."""
         ...
 

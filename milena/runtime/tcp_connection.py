@@ -233,7 +233,7 @@ class TcpConnection:
         """Send a short queue as one joined buffer: that costs less than sending its parts."""
         queue = self._queue
         data = b"".join(
-            [self._read(one, one.position, one.length) if isinstance(one, FileRange) else one for one in queue]
+            [self._read(part, part.position, part.length) if isinstance(part, FileRange) else part for part in queue]
         )
         rest = memoryview(data)[self._sent_of_first :] if self._sent_of_first else data
         sent = self._socket.send(rest)  # type: ignore[union-attr]

@@ -54,7 +54,7 @@ def test_a_soak_runs_seeds_until_the_time_is_over_and_tells_how_many() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--faults", "kill,quake"], "no fault 'quake'; there are kill, power, "),
+        (["--faults", "kill,quake"], "unknown fault 'quake'; use kill, power, "),
         (["--steps", "-1"], "--seed and --steps must not be negative"),
         (["--tier", "maybe"], "--tier maybe: must be on or off"),
         (["--groups", "maybe"], "--groups maybe: must be on or off"),

@@ -62,7 +62,7 @@ def _answer(
         if version < CONFIGS_SINCE:
             return []
         given = dict(overrides)
-        return [entry | {"value": given.get(entry["name"], entry["value"])} for entry in view.topic_entries(given)]
+        return [{**entry, "value": given.get(entry["name"], entry["value"])} for entry in view.topic_entries(given)]
 
     answers = []
     for name, outcome in outcomes:

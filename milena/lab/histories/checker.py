@@ -1,36 +1,37 @@
-"""The checker of histories. What it finds, in the terms of Jepsen's workload for Kafka:
+"""The checker of histories. It finds these anomalies, named as in Jepsen's workload for Kafka:
 
-- **lost write**: a record was acknowledged or read, its promises hold, and it is not in the log at the end. Without a
-  final log: something at a higher offset was read, and it never was. Also where its promises are void, if a record that
-  was acknowledged behind it before that happened is still there: logs lose their ends, never their middles.
-- **lost in a lane**: of an idempotent lane a record is stored, and not one of unknown outcome that was sent before it.
-- **duplicate**: one record of an idempotent producer at two offsets.
+- **lost write**: a record was acknowledged or read, its promises hold, and it is not in the final log. Without a final
+  log: a higher offset was read, and the record never was. Also, although its promises are void, if a record that was
+  acknowledged after it and before the fault is still there: logs lose their ends, never their middles.
+- **lost in a lane**: a record of an idempotent lane is stored, but not one with unknown outcome that was sent before
+  it.
+- **duplicate**: one record of an idempotent producer is at two offsets.
 - **inconsistent offsets**: two records were acknowledged, read or stored at the same offset of a partition.
-- **aborted read** (G1a): a record was read, or is in the log, that had been refused for good. (One that was read while
-  nobody knew, is gone since its promises are void, and was then refused, is none.)
+- **aborted read** (G1a): a record was read, or is in the log, that had been rejected for good. (It is not an anomaly if
+  it was read while the outcome was unknown, was lost since its promises are void, and was then rejected.)
 - **phantom**: a record was read, or is in the log, that nobody sent.
-- **non-monotonic send**: of two records of a lane the later was acknowledged, or in an idempotent lane stored, at the
-  lower offset; internal where both were under way at once, external where the outcome of the first was known before the
-  second was sent. Also where no lane tells: a record lies below one that was acknowledged before it was sent.
+- **non-monotonic send**: of two records of a lane, the later one was acknowledged, or in an idempotent lane stored, at
+  the lower offset; internal if both were in flight at once, external if the outcome of the first was known before the
+  second was sent. Also without lanes: a record is below one that was acknowledged before it was sent.
 - **non-monotonic poll**: a reader went back, within one poll (internal) or between two of a session (external).
-- **poll skip**: a reader jumped over an offset that holds a record, likewise internal or external. Gaps in the offsets
-  that nobody ever saw filled are none: markers of transactions leave such.
-- **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it. (Where
-  its promises are void, readers may have been further on in another log.)
-- **log start**: a log begins behind what a ``AllowedDeletion`` lets go.
-- **epoch order**: leader epochs fall along a log. **gap**: offsets are missing in a log that must be dense.
-- **topic**: a topic is not as it was acknowledged, or is one that nobody made.
+- **poll skip**: a reader skipped an offset that contains a record, likewise internal or external. Offsets at which
+  nobody ever saw a record do not count: transaction markers leave such gaps.
+- **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it. (If
+  its promises are void, readers may have been at a higher offset of another log.)
+- **log start**: a log begins after the offset that an ``AllowedDeletion`` permits.
+- **epoch order**: leader epochs decrease along a log. **gap**: offsets are missing in a log that must be dense.
+- **topic**: a topic is not as it was acknowledged, or exists although nobody created it.
 
-What is wrong with groups is in ``groups``.
+The anomalies of consumer groups are in ``groups``.
 
 Promises. A record that was acknowledged with acks=all, or read by anybody (readers see nothing above the high
-watermark), stays, at its offset; acks=1 promises nothing before somebody has read it. ``Void`` ends the promises for
-what was sent to a partition before, but for what lies before the offset that it names. A record without promises may
-vanish, and others may take its offset.
+watermark), stays, at its offset; acks=1 promises nothing before somebody has read the record. ``Void`` ends the
+promises for records sent to a partition before it, except those below the offset that it names. A record without
+promises may disappear, and another may take its offset.
 
-Holes. Objects of a tier may be lost for good. What they alone held may be refused with an error, and only that: it is
-missing in a final log within its ``holes``, or was not seen by a reader that was refused it (``Hole``). It is never
-passed over without an error, never another record, and nothing beside it is missing.
+Holes. Objects of a tier may be lost for good. Reads of records that only they contained may be rejected with an error:
+such a record is missing in a final log within its ``holes``, or was not seen by a reader whose read was rejected
+(``Hole``). It must never be skipped without an error or replaced by another record, and no other record may be missing.
 """
 
 from __future__ import annotations
@@ -102,8 +103,7 @@ class Violation:
 
 
 class Checker:
-    """Takes a history event by event; ``finish`` gives the verdict. For an event of a log the
-    work is constant."""
+    """Takes a history event by event; ``finish`` returns the verdict. Each event of a log takes constant time."""
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, Observed] = {}
@@ -134,7 +134,7 @@ class Checker:
                 self._groups.add(event)
 
     def finish(self) -> list[Violation]:
-        """Everything that is wrong, partition by partition."""
+        """All violations, partition by partition."""
         found = [
             Violation(Anomaly(name), f"{topic}-{number}", text)
             for (topic, number), log in sorted(self._logs.items())
@@ -151,7 +151,7 @@ class Checker:
 
 
 def check(events: Iterable[Event]) -> list[Violation]:
-    """The verdict on a whole history: empty for a clean one."""
+    """The violations in a whole history: empty if there are none."""
     checker = Checker()
     for event in events:
         checker.add(event)
@@ -159,7 +159,7 @@ def check(events: Iterable[Event]) -> list[Violation]:
 
 
 def counts(violations: Iterable[Violation]) -> Mapping[Anomaly, int]:
-    """How often each anomaly was found."""
+    """The number of violations of each anomaly."""
     found: dict[Anomaly, int] = {}
     for violation in violations:
         found[violation.anomaly] = found.get(violation.anomaly, 0) + 1

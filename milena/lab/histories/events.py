@@ -1,7 +1,7 @@
-"""What a history is made of: operations of clients with their outcomes, and what happened to the cluster: plain data.
+"""The events of a history: operations of clients with their outcomes, and faults of the cluster. Plain data.
 
-Times are seconds on any one clock. Values are texts that differ within a partition. Events come in any order that keeps
-each client's own; a history on disk is one JSON object per line, ``{"event": "send", ...}``.
+Times are seconds on any one clock. Values are texts that are unique within a partition. Events come in any order that
+keeps each client's own; a history on disk is one JSON object per line, ``{"event": "send", ...}``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ ACKS_ALL: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One record. ``offset`` is -1 where nobody said. ``lane`` names what keeps an order: a producer and its partition
-    for one that numbers its batches or has one under way at a time; "" for none. ``once``: it is idempotent. Such a
-    one begins another lane with each id that it takes: what it gave up under the last one may come later, or never."""
+    """One record. ``offset`` is -1 if it is unknown. ``lane`` names a sequence of sends with a guaranteed order: a
+    producer and its partition if the producer numbers its batches or has one in flight at a time; "" for none.
+    ``once``: the producer is idempotent. Such a producer starts a new lane with each producer id: records that it gave
+    up under the last id may be appended later, or never."""
 
     partition: TopicPartition
     value: str
@@ -37,8 +38,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one call gave of one partition. Within a ``session`` the reader was neither moved nor given a new
-    assignment, so that what it reads must follow on. One without records says that somebody has read to the end."""
+    """The result of one call for one partition. Within a ``session`` the reader was neither moved nor given a new
+    assignment, so that its records must be consecutive. An empty poll means that a reader has reached the end."""
 
     partition: TopicPartition
     session: str
@@ -49,10 +50,10 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """The promises for what was sent to a partition before ``at`` hold no longer: ``reason``. What may void them:
-    an unclean election, or an ISR all of whose members have lost what they had not synced (``lab.invariants``).
-    ``since``: from then to ``at`` there were two logs, as while a leader does not know of its end; None is ``at``.
-    What lay before the offset ``kept`` is with all who may lead, and stays."""
+    """The promises for records sent to a partition before ``at`` are void, because of ``reason``: an unclean election,
+    or an ISR whose members have all lost unsynced data (``lab.invariants``). ``since``: from then to ``at`` there were
+    two logs, for example while a leader did not know that it was replaced; None means ``at``. Records below the offset
+    ``kept`` are on all possible leaders, and stay."""
 
     partition: TopicPartition
     at: float
@@ -63,8 +64,8 @@ class Void:
 
 @dataclass(frozen=True, slots=True)
 class AllowedDeletion:
-    """What lies before an offset of a partition may be deleted: ``reason``. None: as much as retention lets go, which
-    this history cannot tell."""
+    """Records below an offset of a partition may be deleted: ``reason``. None: as many as retention permits, which this
+    history does not determine."""
 
     partition: TopicPartition
     before: int | None
@@ -73,21 +74,23 @@ class AllowedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class FinalLog:
-    """A partition's whole log as it is read when everything is mended. ``start``: what lies before is deleted."""
+    """A partition's whole log, read after all faults have ended. ``start``: records below it were deleted."""
 
     partition: TopicPartition
     records: tuple[tuple[int, str, int], ...]
     """(offset, value, leader epoch)."""
     start: int = 0
     dense: bool = False
-    """Nothing in it is hidden or may be compacted: offsets follow each other."""
+    """Nothing in it is hidden or may be compacted: offsets are consecutive."""
     holes: tuple[tuple[int, int], ...] = ()
-    """(first, last offset) of what was refused with an error, since the objects that alone held it are lost."""
+    """(first, last offset) of reads that were rejected with an error, since the only objects with these records are
+    lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A reader was refused these offsets, and went on behind them in another session: what held them is lost."""
+    """A read of these offsets was rejected, since their objects are lost; the reader continued after them in another
+    session."""
 
     partition: TopicPartition
     first: int
@@ -107,7 +110,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class FinalTopic:
-    """A topic that exists in the end, with what was set for it."""
+    """A topic that exists at the end, with its configuration."""
 
     name: str
     config: Mapping[str, str] = field(default_factory=dict)
@@ -129,7 +132,7 @@ _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 
 def to_line(event: Event) -> str:
-    """One line of JSON, without its end."""
+    """One line of JSON, without a line break."""
     values: dict[str, Any] = {"event": _NAMES[type(event)]}
     for one in fields(event):
         value = getattr(event, one.name)
@@ -138,11 +141,11 @@ def to_line(event: Event) -> str:
 
 
 def from_line(line: str) -> Event:
-    """Raises ValueError for what is no event."""
+    """Raises ValueError if the line is not an event."""
     values = {name: _frozen(value) for name, value in json.loads(line).items()}
     kind = KINDS.get(values.pop("event", ""))
     if kind is None:
-        raise ValueError(f"no event of a history: {line[:80]}")
+        raise ValueError(f"not an event of a history: {line[:80]}")
     if "outcome" in values:
         values["outcome"] = RequestOutcome(values["outcome"])
     try:
@@ -157,10 +160,10 @@ def _frozen(value: Any) -> Any:
 
 
 def write(events: Iterable[Event]) -> Iterator[str]:
-    """The lines of a history, with their ends."""
+    """The lines of a history, with line breaks."""
     return (to_line(event) + "\n" for event in events)
 
 
 def read(lines: Iterable[str]) -> Iterator[Event]:
-    """The events in the lines of a file; empty ones are passed over. Raises ValueError."""
+    """The events in the lines of a file; empty lines are skipped. Raises ValueError."""
     return (from_line(line) for line in lines if line.strip())

@@ -1,8 +1,10 @@
-"""The members of one group: generations, assignments and ids are what a coordinator may give out (rules: ``groups``).
+"""Rules for the members of one group: which generations, assignments and ids a coordinator may give out (rules:
+``groups``).
 
-What is *established* was told after it had been written: that a member got its assignment, or could commit. Everything
-else a coordinator keeps in memory, so the next one may not know it: a generation that was joined and never synced comes
-twice, with other members. A deposed coordinator goes on from what it has; only what it had told itself binds it.
+An answer is *established* if it was sent after its state had been written: a member got its assignment, or could
+commit. All other state is only in a coordinator's memory, so the next coordinator may not know it: a generation that
+was joined and never synced may be used again, with other members. A deposed coordinator continues from its own state;
+only its own answers bind it.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ Found: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True)
 class Lives:
-    """When a group may have been forgotten: then its generations begin anew."""
+    """The times at which a group may have been forgotten: then its generations start again."""
 
     ends: list[tuple[float, float]] = field(default_factory=list)
-    """From when to when each end may have come."""
+    """The interval in which each end may have happened."""
 
     def may_end(self, begun: float, ended: float) -> bool:
         return any(start < ended and end > begun for start, end in self.ends)
@@ -42,7 +44,7 @@ class Lives:
 
 @dataclass(slots=True)
 class Members:
-    """What was answered to the members of a group. ``settled``: from when on no coordinator is deposed."""
+    """The answers to the members of a group. ``settled``: from this time on no coordinator is deposed."""
 
     lives: Lives
     voids: Lives
@@ -58,7 +60,7 @@ class Members:
     """What each id stands for: a static member's instance."""
 
     def verdict(self, troubles: Iterable[Trouble]) -> Iterator[Found]:
-        self._synced = sorted((one for one in self.syncs if _is_ok(one)), key=lambda sync: sync.ended)
+        self._synced = sorted((sync for sync in self.syncs if _is_ok(sync)), key=lambda sync: sync.ended)
         commits = [one for one in self.commits if _is_ok(one) and one.generation >= 0]
         self._established = [*self._synced, *commits]
         self._instances = self._all_instances()
@@ -77,7 +79,7 @@ class Members:
         return filter(_is_ok, answers)
 
     def _binds(self, told: AsMember, answer: AsMember) -> bool:
-        """Whether who gave the answer had to know what was told before."""
+        """Whether the coordinator that gave the answer had to know the earlier one."""
         if told.ended > answer.begun:
             return False
         return isinstance(answer, OffsetCommit) or answer.begun >= self.settled or told.node == answer.node != ""
@@ -94,7 +96,7 @@ class Members:
                 return
 
     def _all_instances(self) -> dict[str, str]:
-        found = {one.member: one.instance for one in (*self.joins, *self.syncs) if one.instance}
+        found = {answer.member: answer.instance for answer in (*self.joins, *self.syncs) if answer.instance}
         for join in self.joins:
             found.update({member: instance for member, instance in join.members if instance})
         return found
@@ -105,7 +107,7 @@ class Members:
     # -- generations
 
     def _rosters(self) -> dict[int, list[tuple[Sync, frozenset[str]]]]:
-        """By generation: the leader's Sync that was taken, and of whom it had been told."""
+        """By generation: the leader's accepted Sync, and the members that the leader was told of."""
         told = {}
         for join in self.joins:
             if _is_ok(join) and join.members:
@@ -158,7 +160,7 @@ class Members:
         for sync in self._synced:
             shares = sent.get(sync.generation)
             if shares is None and leaders.get((sync.member, sync.generation), "") not in known:
-                continue  # somebody leads of whom the history does not tell
+                continue  # the history does not contain the leader
             allowed = set() if shares is None else shares.get(self._who(sync.member), {()})
             if tuple(sorted(sync.share)) not in allowed:
                 text = f"{sync.member} got {_names(map(str, sync.share))} in generation {sync.generation}"
@@ -167,7 +169,7 @@ class Members:
     # -- ids
 
     def _two_ids(self) -> Iterator[Found]:
-        """An id that was given up for a newer one of the same instance, which is established."""
+        """An id that was replaced by an established newer one of the same instance."""
         seen: dict[str, tuple[float, float]] = {}
         for join in sorted(self.joins, key=lambda one: one.ended):
             if _is_ok(join) and join.instance:
@@ -187,7 +189,7 @@ class Members:
                     break
 
     def _survivors(self) -> Iterator[Found]:
-        """Members of a group that was deleted, and so had none."""
+        """Members of a group after its deletion, which requires that it has none."""
         for delete in self.deletes:
             if delete.outcome is not RequestOutcome.OK:
                 continue
@@ -205,11 +207,13 @@ class Members:
 
     def _unanswered(self, troubles: list[Trouble]) -> Iterator[Found]:
         awaited: list[Awaited] = [*self.joins, *self.syncs]
-        for one in awaited:
-            disturbed = any(t.node == one.node and t.begun <= one.ended and t.ended >= one.begun for t in troubles)
-            if one.silent and not disturbed:
-                what = f"{type(one).__name__} of {one.member or 'a new member'} at {one.node}"
-                yield "never answered", f"{what} from {one.begun:.3f} on, for {one.ended - one.begun:.1f} s"
+        for request in awaited:
+            disturbed = any(
+                t.node == request.node and t.begun <= request.ended and t.ended >= request.begun for t in troubles
+            )
+            if request.silent and not disturbed:
+                what = f"{type(request).__name__} of {request.member or 'a new member'} at {request.node}"
+                yield "never answered", f"{what} from {request.begun:.3f} on, for {request.ended - request.begun:.1f} s"
 
 
 def _is_ok(event: AsMember) -> bool:

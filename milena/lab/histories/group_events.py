@@ -1,7 +1,7 @@
-"""What a history says of consumer groups: requests to coordinators with their outcomes, and when those were in trouble.
+"""The events of consumer groups: requests to coordinators with their outcomes, and times of trouble.
 
-``node`` is who answered, "" where the client cannot tell. A request took effect, if it did, between ``begun`` and
-``ended``; one whose outcome is unknown may also do so later. Partitions are (topic, number).
+``node`` is the node that answered, "" if the client cannot tell. A request took effect, if it did, between ``begun``
+and ``ended``; one whose outcome is unknown may also do so later. Partitions are (topic, number).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_OFFSET: Final = -1
 
 
 class RequestOutcome(Enum):
-    """``UNKNOWN``: it may have happened, or may happen yet."""
+    """``UNKNOWN``: it may have happened, or may happen later."""
 
     OK = "ok"
     FAILED = "failed"
@@ -37,7 +37,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class AsMember(Asked):
-    """Of a member, under one id; ``instance`` is "" for a dynamic one."""
+    """A request of a member, under one id; ``instance`` is "" for a dynamic member."""
 
     member: str
     generation: int
@@ -46,14 +46,14 @@ class AsMember(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Awaited(AsMember):
-    """``silent``: no answer came in longer than it may take, over a connection that did not break."""
+    """``silent``: no answer came within the maximum time, over a connection that did not break."""
 
     silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Join(Awaited):
-    """JoinGroup. ``member`` and ``generation`` are the answer's; ``members`` those of whom the leader was told."""
+    """JoinGroup. ``member`` and ``generation`` are the answer's; ``members`` are those in the leader's answer."""
 
     leader: str = ""
     members: tuple[tuple[str, str], ...] = ()
@@ -62,7 +62,7 @@ class Join(Awaited):
 
 @dataclass(frozen=True, slots=True)
 class Sync(Awaited):
-    """SyncGroup. ``sent``: what a leader shared out; ``share``: what the answer gave."""
+    """SyncGroup. ``sent``: the assignments that a leader sent; ``share``: the assignment in the answer."""
 
     sent: tuple[tuple[str, Share], ...] | None = None
     share: Share = ()
@@ -70,25 +70,25 @@ class Sync(Awaited):
 
 @dataclass(frozen=True, slots=True)
 class MemberHeartbeat(AsMember):
-    """One that was answered without an error is OK."""
+    """A heartbeat. It is OK if it was answered without an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommit(AsMember):
-    """One partition of an OffsetCommit. ``generation`` is -1 for one without membership, or where nobody knows."""
+    """One partition of an OffsetCommit. ``generation`` is -1 for a commit without membership, or if it is unknown."""
 
     partition: TopicPartition = ("", 0)
     offset: int = 0
     metadata: str = ""
     retention: float | None = None
-    """Seconds after which it expires (up to version 4), None where it stays."""
+    """Seconds after which it expires (up to version 4), None if it does not."""
     retried: bool = False
-    """The client may have sent it several times: each but the last may take effect later."""
+    """The number of times that the client may have sent it: each but the last may take effect later."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetch(Asked):
-    """One partition of an OffsetFetch that was answered; ``offset`` is -1 for none."""
+    """One partition of an answered OffsetFetch; ``offset`` is -1 for none."""
 
     partition: TopicPartition
     offset: int
@@ -104,22 +104,22 @@ class OffsetDelete(Asked):
 
 @dataclass(frozen=True, slots=True)
 class GroupDelete(Asked):
-    """DeleteGroups. ``absent``: it was refused, since there is no such group."""
+    """DeleteGroups. ``absent``: it was rejected, since the group does not exist."""
 
     absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """From ``at`` on everything is mended: no broker takes itself for a coordinator that is none any more, and what was
-    asked before without an answer has taken effect, or never will."""
+    """From ``at`` on all faults have ended: no broker believes to be a coordinator that is none any more, and earlier
+    requests without an answer have taken effect, or never will."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A node, or its link to the clients, was in trouble: what it did not answer proves nothing."""
+    """A node, or its link to the clients, had a fault: missing answers from it prove nothing."""
 
     node: str
     begun: float
@@ -128,7 +128,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """From ``at`` on coordinators look for empty groups without offsets and forget them, within the history's time."""
+    """From ``at`` on coordinators search for empty groups without offsets and remove them, within the history's
+    time."""
 
     at: float
 

@@ -1,20 +1,22 @@
-"""Consumer groups: what was acknowledged stays, what coordinators told their members fits together. What is found:
+"""Rules for consumer groups: acknowledged commits stay, and coordinators' answers to members are consistent. Anomalies:
 
-- **lost commit**: an offset was committed, or read, and then there is none, which no deletion or expiry explains.
-- **commit went back**: an older commit is read where a newer one was acknowledged, or read, before.
-- **group offset from nowhere**: an offset is read that nobody committed, or whose commit had been refused for good.
-- **deleted offset is back**, **deleted group is back**: an offset is read, or a member let in, of before a deletion.
-- **group offsets out of order**: each read could be right, and all of them cannot (rules: ``registers``).
-- **partition with two owners**: two members of one generation were given the same partition.
-- **commit of an old generation**: it was taken when a newer generation had been established.
-- **generation goes back**, **generation used twice**: behind a newer one; with different members.
-- **assignment that nobody sent**: a member got another share than its leader sent for it.
-- **two ids of one instance**: a static member's old id was taken when its new one had been established.
+- **lost commit**: an offset was committed, or read, and later there is none, without a deletion or expiry.
+- **commit went back**: an older commit is read after a newer one was acknowledged, or read.
+- **group offset from nowhere**: an offset is read that nobody committed, or whose commit had been rejected for good.
+- **deleted offset is back**, **deleted group is back**: an offset is read, or a member accepted, from before a
+  deletion.
+- **group offsets out of order**: each read is possible, but not all of them together (rules: ``registers``).
+- **partition with two owners**: two members of one generation were assigned the same partition.
+- **commit of an old generation**: it was accepted after a newer generation had been established.
+- **generation goes back**, **generation used twice**: it follows a newer one; it has different members.
+- **assignment that nobody sent**: a member got another assignment than its leader sent for it.
+- **two ids of one instance**: a static member's old id was accepted after its new one had been established.
 - **never answered**: a JoinGroup or SyncGroup, over a connection that did not break, of a node without trouble.
 
-Only what is certain counts: a request without an answer may take effect later or never, a deposed coordinator answers
-from what it knows, a deleted topic's offsets go at some time or never, and promises of ``__consumer_offsets`` are void
-with its own (``Void``). A commit of unknown outcome takes effect no more once a newer generation is established.
+Only certain violations count: a request without an answer may take effect later or never, a deposed coordinator answers
+from its own state, a deleted topic's offsets are deleted at some time or never, and promises of ``__consumer_offsets``
+are void with its own (``Void``). A commit of unknown outcome cannot take effect after a newer generation is
+established.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from milena.lab.histories.registers import EVER, Read, Value, Write, judge
 Found: TypeAlias = tuple[str, str, str]
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 UNDER_WAY: Final = 5.0
-"""Seconds after the end of a promise in which a node may still show what it had."""
+"""Seconds after the end of a promise in which a node may still show its old state."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class _Group:
 
 
 class GroupRules:
-    """Takes events of groups; ``verdict`` says what is wrong with each."""
+    """Takes events of groups; ``verdict`` yields the anomalies of each."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
@@ -75,8 +77,8 @@ class GroupRules:
             self._voids.ends.append((begun, void.at + UNDER_WAY))
 
     def topic_changed(self, change: TopicChange) -> None:
-        """Its offsets go some time after it was deleted. Those that are left of it are not shown while there is another
-        topic of its name."""
+        """The topic's offsets are deleted some time after the topic. Remaining ones are not shown while another topic
+        of the same name exists."""
         if change.outcome is RequestOutcome.FAILED:
             return
         if not change.exists:
@@ -120,11 +122,15 @@ class GroupRules:
                 group.members.deletes.append(event)
 
     def verdict(self) -> Iterator[Found]:
-        """Anomaly, group, sentence."""
+        """(anomaly, group, sentence)."""
         for name, group in self._groups.items():
             members = group.members
             members.settled = self._settled
-            ends = [(one.begun, self._end(one)) for one in members.deletes if one.outcome is not RequestOutcome.FAILED]
+            ends = [
+                (delete.begun, self._end(delete))
+                for delete in members.deletes
+                if delete.outcome is not RequestOutcome.FAILED
+            ]
             members.lives.ends = [*ends, *self._voids.ends, (self._expiry, EVER)]
             for anomaly, text in members.verdict(self._troubles):
                 yield anomaly, name, text
@@ -161,7 +167,7 @@ class GroupRules:
             yield Write(None, commit.begun + commit.retention, ended, False)
 
     def _fenced(self, group: _Group, commit: OffsetCommit) -> float:
-        """From when on a commit cannot take effect any more: a newer generation has got its assignments."""
+        """The time from which on a commit cannot take effect: a newer generation has its assignments."""
         if commit.generation < 0 or self._is_void(commit.begun):
             return EVER
         lives = group.members.lives
@@ -179,7 +185,7 @@ class GroupRules:
         return delete.ended if sure else self._unheard_until(delete.begun)
 
     def _unheard_until(self, begun: float) -> float:
-        """When what has no answer has taken effect, if ever."""
+        """The time at which a request without an answer has taken effect, if ever."""
         return self._settled if begun < self._settled else EVER
 
     def _is_void(self, begun: float) -> bool:
@@ -189,11 +195,11 @@ class GroupRules:
         # each coordinator deletes what it has of a topic when it hears that it is gone: once or more, or never
         gone = [*self._deleted_topics.get(partition[0], ()), *(begun for begun, _ in self._voids.ends)]
         excuse = min(gone, default=EVER)
-        fetches = [one for one in group.fetches.get(partition, ()) if one.outcome is RequestOutcome.OK]
+        fetches = [fetch for fetch in group.fetches.get(partition, ()) if fetch.outcome is RequestOutcome.OK]
         hidden = self._made_again.get(partition[0], EVER)
-        fetches = [one for one in fetches if one.offset != NO_OFFSET or one.ended < hidden]
-        found = [self._read(_value(one), one, excuse) for one in fetches]
-        return found + [self._read(None, one, excuse) for one in group.members.deletes if one.absent]
+        fetches = [fetch for fetch in fetches if fetch.offset != NO_OFFSET or fetch.ended < hidden]
+        found = [self._read(_value(fetch), fetch, excuse) for fetch in fetches]
+        return found + [self._read(None, delete, excuse) for delete in group.members.deletes if delete.absent]
 
     def _read(self, value: Value, asked: OffsetFetch | GroupDelete, excuse: float) -> Read:
         if self._is_void(asked.begun):

@@ -1,4 +1,4 @@
-"""Lanes: what keeps the order in which it was sent, and what no lane has to tell: time (rules: ``checker``)."""
+"""Lanes: sequences of sends with a guaranteed order; and the order by time, without lanes (rules: ``checker``)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from milena.lab.histories.events import RequestOutcome, Send
 
 Fall = tuple[Send, int, Send, int]
-"""A record and its offset, and one that was sent after it and lies below, with its offset."""
+"""A record and its offset, and one that was sent after it and is at a lower offset."""
 
 Gap = tuple[Send | None, Send, Send]
-"""What an idempotent lane has before it, one of unknown outcome that is not stored, and the next that is."""
+"""Two neighbours in an idempotent lane: one of unknown outcome that is not stored, and the next that is."""
 
 
 class Lanes:
-    """Of one partition. ``stored`` is where the final log has each value; empty where there is none."""
+    """The lanes of one partition. ``stored`` is the offset of each value in the final log; empty if there is none."""
 
     def __init__(self) -> None:
         self._sends: list[Send] = []
@@ -22,7 +22,7 @@ class Lanes:
         self._falls: list[tuple[Send, Send]] = []
 
     def add(self, send: Send) -> None:
-        """In the order of each client."""
+        """Add sends in the order of each client."""
         self._sends.append(send)
         if send.lane and send.outcome is RequestOutcome.OK and send.offset >= 0:
             before = self._last.get(send.lane)
@@ -41,7 +41,7 @@ class Lanes:
                 yield before, stored[before.value], after, stored[after.value]
 
     def _of_lanes(self) -> Iterator[list[Send]]:
-        """What each idempotent lane sent, in order."""
+        """The sends of each idempotent lane, in order."""
         found: dict[str, list[Send]] = {}
         for send in self._sends:
             if send.lane and send.once:
@@ -61,7 +61,7 @@ class Lanes:
                 last = send
 
     def _late(self, stored: Mapping[str, int]) -> Iterator[tuple[Send, Send]]:
-        """Those that lie below one that had been acknowledged before they were sent."""
+        """Sends at an offset below one that had been acknowledged before they were sent."""
         there = [send for send in self._sends if send.value in stored]
         first: Send | None = None
         for send in sorted(there, key=lambda send: stored[send.value], reverse=True):

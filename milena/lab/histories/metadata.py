@@ -1,4 +1,4 @@
-"""Topics: what was acknowledged stays, through everything, and there is none that nobody made (rules: ``checker``)."""
+"""Rules for topics: acknowledged changes stay, and no topic exists that nobody created (rules: ``checker``)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 from milena.lab.histories.events import FinalTopic, RequestOutcome, TopicChange
 
 UNDER_WAY: Final = 60.0
-"""Seconds for which a request may wait in a connection, or in a node that stands still, and be carried out then."""
+"""Seconds for which a request may wait in a connection, or in a paused node, before it is executed."""
 
 
 class MetadataRules:
-    """Topics are only judged where the history names those that exist in the end."""
+    """Topics are only checked if the history names those that exist at the end."""
 
     def __init__(self) -> None:
         self._changes: dict[str, list[TopicChange]] = {}
         self._topics: dict[str, Mapping[str, str]] = {}
 
     def changed(self, change: TopicChange) -> None:
-        """What was acknowledged replaces all before it; what is unknown may have happened behind that, or not. A
-        request without an answer may still be on its way, and reach the controller behind what was acknowledged."""
+        """An acknowledged change replaces all before it; one of unknown outcome may have happened after it, or not. A
+        request without an answer may still be in flight, and reach the controller after an acknowledged one."""
         if change.outcome is RequestOutcome.OK:
             before = self._changes.get(change.name, [])
             late = [
@@ -34,7 +34,7 @@ class MetadataRules:
         self._topics[topic.name] = topic.config
 
     def verdict(self) -> Iterator[tuple[str, str, str]]:
-        """Anomaly, topic, sentence."""
+        """(anomaly, topic, sentence)."""
         for name, changes in self._changes.items():
             config = self._topics.get(name)
             made = [dict(change.config) for change in changes if change.exists]

@@ -1,4 +1,4 @@
-"""What a history says of one partition, gathered event by event, and the verdict on it (rules: ``checker``)."""
+"""The events of one partition, collected one by one, and the verdict on them (rules: ``checker``)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from milena.lab.histories.sessions import Jump, ReadSessions
 Found = tuple[str, str]
 EVERYTHING: Final = float("inf")
 UNDER_WAY: Final = 5.0
-"""Seconds that what was read may have travelled, or waited, before the reader got it."""
+"""Seconds that a record may have been in flight, or buffered, before the reader got it."""
 
 
 class Observed:
-    """Offsets claimed for values, by acknowledgements, by reads, by the final log; conflicts are judged at the end,
-    when it is known what is void."""
+    """Offsets claimed for values by acknowledgements, reads and the final log; conflicts are judged at the end, when it
+    is known which promises are void."""
 
     def __init__(self) -> None:
         self._sends: dict[str, Send] = {}
@@ -27,20 +27,20 @@ class Observed:
         self._rivals: dict[int, dict[str, None]] = {}
         self._places: dict[str, dict[int, None]] = {}
         self._read: dict[str, int] = {}
-        """Each value that was read, and where last."""
+        """Each value that was read, and the offset at which it was last read."""
         self._weak: set[tuple[int, str]] = set()
-        """What was acknowledged with acks=1."""
+        """Values acknowledged with acks=1."""
         self._reads = ReadSessions()
         self._lanes = Lanes()
         self._voids: list[Void] = []
         self._deletable = 0.0
         """The offset before which anything may be deleted."""
         self._asked_upto = 0
-        """The same, where somebody has asked for it."""
+        """The same, as requested by an administrator."""
         self._reader = False
-        """Somebody has read to the end."""
+        """Whether a reader has reached the end."""
         self._holes: list[tuple[int, int]] = []
-        """What readers were refused."""
+        """Offsets whose reads were rejected."""
         self._final: FinalLog | None = None
         self._stored: dict[str, int] = {}
         self._highest_read = -1
@@ -122,11 +122,11 @@ class Observed:
         yield from self._of_final_log()
 
     def _is_void(self, send: Send, offset: int = -1) -> bool:
-        """Whether a fault has ended the promises for it, at the offset that it had; -1: nobody knows where it was."""
+        """Whether a fault has ended its promises, at the offset that it had; -1 if that is unknown."""
         return any(send.begun <= void.at and not 0 <= offset < void.kept for void in self._voids)
 
     def _is_promised(self, value: str, offset: int) -> bool:
-        """Whether a value that was found at an offset stays there."""
+        """Whether a value that was found at an offset must stay there."""
         send = self._sends.get(value)
         if send is None:
             return True
@@ -157,7 +157,7 @@ class Observed:
         if self._final is None or not self._voids:
             return
         missing: Send | None = None
-        acknowledged = [one for one in self._sends.values() if self._is_acknowledged(one) and one.offset >= 0]
+        acknowledged = [send for send in self._sends.values() if self._is_acknowledged(send) and send.offset >= 0]
         for send in sorted(acknowledged, key=lambda send: send.offset):
             if self._stored.get(send.value) != send.offset:
                 if send.offset >= self._start and not self._is_refused(send.offset):
@@ -185,7 +185,7 @@ class Observed:
             if self._void_within(jump.before_at - UNDER_WAY, jump.at):
                 continue
             if jump.back and not jump.internal and jump.before + 1 < self._asked_upto:
-                continue  # a leader had deleted what it stood at, and the next one had not: it was set to the start
+                continue  # only one of two leaders had deleted its position: it was reset to the start
             if jump.back:
                 yield f"{jump.kind}non-monotonic poll", f"{jump.session} read {jump.after} after {jump.before}"
                 continue
@@ -199,7 +199,7 @@ class Observed:
                 yield f"{jump.kind}poll skip", text
 
     def _skipped(self, jump: Jump, offsets: list[int]) -> int | None:
-        """The first offset between two reads that holds something which stays."""
+        """The first offset between two reads with a record that must stay."""
         index = bisect_left(offsets, max(jump.before + 1, self._start))
         while index < len(offsets) and offsets[index] < jump.after:
             if self._is_promised(self._value_at[offsets[index]], offsets[index]):
@@ -209,15 +209,15 @@ class Observed:
 
     @property
     def _start(self) -> int:
-        """Before this offset records may have gone from the final log."""
+        """Records before this offset may be missing in the final log."""
         return 0 if self._final is None else int(min(self._final.start, self._deletable))
 
     def _is_refused(self, offset: int) -> bool:
-        """Whether the final log could not be read there."""
+        """Whether reads of the final log were rejected at this offset."""
         return self._final is not None and any(first <= offset <= last for first, last in self._final.holes)
 
     def _follows(self, offset: int, before: int) -> bool:
-        """Whether nothing lies between the two but what could not be read."""
+        """Whether all offsets between the two were unreadable."""
         return all(map(self._is_refused, range(before + 1, offset)))
 
     def _of_final_log(self) -> Iterator[Found]:

@@ -1,12 +1,13 @@
-"""One committed offset as a register: are its writes and reads those of one log, replicated and read by prefixes?
+"""One committed offset as a register: are its writes and reads those of one replicated log whose prefixes are read?
 
 The model. Writes (commits, deletions) take effect one after the other, each strictly between its begin and its end; one
-of unknown outcome later, or never. A coordinator holds a prefix of them, with all that it has acknowledged, or shown,
-itself; a deposed one that does not know of its end may lack what others acknowledged. So a read at a node sees at least
-what that node has told before. One that is ``settled`` sees all that anybody was told.
+of unknown outcome also later, or never. A coordinator has a prefix of them, including all that it has acknowledged or
+returned itself; a deposed coordinator that does not know it may lack writes that others acknowledged. So a read at a
+node sees at least what that node has returned before. A ``settled`` read sees everything that any node returned.
 
-``judge`` is exact as long as values differ. Where several writes have a read's value (all deletions have one), it looks
-for a choice that explains the history, as long as ``CHOICES`` allow; what each choice excludes is always found.
+``judge`` is exact if all values are different. If several writes have a read's value (all deletions have the same one),
+it searches for a choice that explains the history, within ``CHOICES``; violations common to all choices are always
+found.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NARROWINGS: Final = 3
 
 
 class Wrong(Enum):
-    """What a read can show."""
+    """The anomalies that a read can show."""
 
     FROM_NOWHERE = "group offset from nowhere"
     LOST = "lost commit"
@@ -38,8 +39,9 @@ class Wrong(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Write:
-    """``ended`` is ``EVER`` and ``sure`` false where the outcome is unknown. An expiry begins when its commit is old
-    and ends with that commit: it takes place only as long as nothing follows, so before what began since."""
+    """``ended`` is ``EVER`` and ``sure`` false if the outcome is unknown. An expiry begins when its commit is old
+    enough and ends with that commit: it takes place only while no write follows, so before any write that began
+    since."""
 
     value: Value
     begun: float
@@ -60,7 +62,7 @@ class Read:
     node: str = ""
     settled: bool = False
     excuse: float = EVER
-    """From when on anything may have been deleted, as often as nobody looks."""
+    """The time from which on anything may have been deleted, any number of times."""
 
     def __str__(self) -> str:
         what = "no offset" if self.value is None else f"{self.value[0]} ({self.value[1]!r})"
@@ -72,7 +74,7 @@ INITIAL: Final = Write(None, -EVER, -EVER, True)
 
 @dataclass(slots=True)
 class _Newest:
-    """For any time, the write that began last of those told of until then."""
+    """For any time, the write that began last among those known by then."""
 
     times: list[float] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
@@ -96,13 +98,13 @@ class _Told:
     at_node: dict[str, _Newest] = field(default_factory=dict)
 
     def to(self, read: Read) -> Write:
-        """The write that began last of those that a read cannot lack."""
+        """The write that began last among those that a read must see."""
         newest = self.everywhere if read.settled else self.at_node.get(read.node)
         return INITIAL if newest is None else newest.until(read.begun)
 
 
 def judge(writes: Iterable[Write], reads: Iterable[Read]) -> Iterator[tuple[Wrong, str]]:
-    """What is wrong; nothing where some order of the writes explains every read."""
+    """The anomalies; none if some order of the writes explains every read."""
     asked = sorted(reads, key=lambda read: read.ended)
     excuses = {read: Write(None, read.excuse, EVER, False) for read in asked if read.value is None}
     excuses = {read: write for read, write in excuses.items() if write.begun < read.ended}
@@ -138,7 +140,7 @@ def judge(writes: Iterable[Write], reads: Iterable[Read]) -> Iterator[tuple[Wron
 
 
 def _lasts(writes: Iterable[Write], seen: Mapping[Read, Write]) -> dict[Write, float]:
-    """When each had taken effect at the latest: it has been acknowledged, or read."""
+    """The latest time at which each write had taken effect: it was acknowledged, or read."""
     last = {write: write.ended for write in writes}
     for read, write in seen.items():
         last[write] = min(last[write], read.ended)
@@ -165,7 +167,7 @@ def _name(read: Read, fits: Sequence[Write], newest: Write) -> Wrong:
 
 
 def _conflict(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]) -> list[Read]:
-    """Reads that cannot all be right, and could without any of them."""
+    """A minimal set of reads that cannot all be explained together."""
     left = dict(explained)
     for read in explained:
         rest = {one: fits for one, fits in left.items() if one is not read}
@@ -175,9 +177,9 @@ def _conflict(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]
 
 
 def _is_explained(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]) -> bool:
-    """Whether a choice of one write for each read leaves them in an order. True where the search was given up."""
+    """Whether one write can be chosen for each read so that they have an order. True if the search was given up."""
     reads = list(explained)
-    choices = (sorted(explained[read], key=lambda one: (one.sure, one.begun), reverse=True) for read in reads)
+    choices = (sorted(explained[read], key=lambda write: (write.sure, write.begun), reverse=True) for read in reads)
     for count, chosen in enumerate(itertools.product(*choices)):
         if count == CHOICES or _in_order(writes, dict(zip(reads, chosen, strict=True))):
             return True
@@ -185,8 +187,8 @@ def _is_explained(writes: Sequence[Write], explained: Mapping[Read, Sequence[Wri
 
 
 def _in_order(writes: Sequence[Write], seen: Mapping[Read, Write]) -> bool:
-    """Whether what took effect has an order: a write comes before all that began when it had taken effect, and what a
-    read saw comes after all that had been told to the reader's node."""
+    """Whether the effective writes have an order: a write precedes all that began after it had taken effect, and the
+    write that a read saw follows all that the reader's node had returned before."""
     kept = {write for write in writes if write.sure} | set(seen.values())
     last = {write: time for write, time in _lasts(writes, seen).items() if write in kept}
     behind, waits = _edges(writes, seen)
@@ -214,7 +216,7 @@ def _next(
     done: set[Write],
     waits: Mapping[Write, set[Write]],
 ) -> Write | None:
-    """One of those left before which none of the others has to come."""
+    """One of the remaining writes that none of the others must precede."""
     while free and writes[free[0][1]] in done:
         heapq.heappop(free)
     while writes[ends[0][1]] in done:
@@ -231,7 +233,7 @@ def _next(
 def _edges(
     writes: Sequence[Write], seen: Mapping[Read, Write]
 ) -> tuple[dict[Write, list[Write]], dict[Write, set[Write]]]:
-    """By the write that comes first: those behind it; and by the write behind: those that come first."""
+    """For each write: those that must follow it; and those that must precede it."""
     told = [(write.ended, write.node, write) for write in writes if write.sure]
     told += [(read.ended, read.node, write) for read, write in seen.items()]
     at_node: dict[str, list[tuple[float, str, Write]]] = {}

@@ -1,4 +1,4 @@
-"""Readers' sessions: what each read last, and where the next record does not follow on."""
+"""Readers' sessions: the last record of each, and the places at which the next one is not consecutive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from milena.lab.histories.events import Poll
 
 
 class Jump(NamedTuple):
-    """Two records that a session read one after the other, not neighbours, and the times of the polls."""
+    """Two records that a session read one after the other, with offsets that are not consecutive, and the times of the
+    polls."""
 
     session: str
     before: int
@@ -27,7 +28,7 @@ class Jump(NamedTuple):
 
 
 class ReadSessions:
-    """Of one partition. ``jumps`` are what remains to be judged."""
+    """The sessions of one partition. ``jumps`` remain to be judged."""
 
     def __init__(self) -> None:
         self.jumps: list[Jump] = []

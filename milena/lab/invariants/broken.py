@@ -1,4 +1,4 @@
-"""What is raised when an invariant does not hold."""
+"""The exception for violated invariants."""
 
 
 class InvariantBroken(AssertionError):
@@ -6,6 +6,6 @@ class InvariantBroken(AssertionError):
 
 
 def demand(holds: bool, where: object, text: str) -> None:
-    """Raises InvariantBroken."""
+    """Raises InvariantBroken if ``holds`` is false."""
     if not holds:
         raise InvariantBroken(f"{where}: {text}")

@@ -1,7 +1,7 @@
-"""Topics that were deleted: who had to delete what they have in the tier.
+"""Tracks which broker has to delete a deleted topic's segments in the tier.
 
-As in Kafka that is whoever leads a partition when its topic goes. Nobody takes it over where that process ends before
-it is done, or where nobody leads: then segments stay (docs/GAPS.md).
+As in Kafka, that is the leader of each partition when the topic is deleted. No other broker takes over if that process
+ends before it is done, or if there is no leader: then segments remain (docs/GAPS.md).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class TopicDeletionDuties:
         self._topics = dict(image.topics_by_id)
 
     def _serving(self, broker: int) -> Hosted | None:
-        """One that only starts takes the topic's logs for strays."""
+        """The broker if it is running: one that is starting treats the topic's logs as strays."""
         found = self._hosts.get(broker)
         return found if found is not None and found.broker.state is BrokerState.RUNNING else None
 
     def is_excused(self, topic_id: UUID, index: int) -> bool:
-        """Whether the process that had to do it has ended since, or there was none."""
+        """Whether the responsible process has ended since, or there was none."""
         eraser = self._erasers.get((topic_id, index))
         return eraser is None or not eraser.alive()

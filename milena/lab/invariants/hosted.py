@@ -1,4 +1,4 @@
-"""One broker process under observation: which of its partitions something has touched, and how far each was read."""
+"""One broker process under observation: which partitions were touched, and how far each log was read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milena.lab.invariants.replicas import ObservedReplica, PartitionKey
 from milena.lab.world.disk import Storage
 
 CALLS_FOR_A_TURN: Final = 32
-"""Events from one look at a partition that nothing has touched to the next."""
+"""Events between two checks of a partition that was not touched."""
 
 
 class Hosted:
@@ -27,7 +27,7 @@ class Hosted:
         self.alive = alive
         self.touched: dict[Partition, None] = {}
         self.seen: dict[Key, object] = {}
-        """What the last image held that was looked at, and its offset."""
+        """The entries of the last image that was checked, and its offset."""
         self.offset = -1
         self._cursors: dict[PartitionKey, LogCursor] = {}
         self._turn: list[Partition] = []
@@ -35,7 +35,7 @@ class Hosted:
         self._listen()
 
     def _listen(self) -> None:
-        """Hear of every partition that is added, and of everything that it tells those who wait for it."""
+        """Listen for added partitions, and for all that they announce to their waiters."""
         add = self.broker.partitions.add
 
         def adding(partition: Partition) -> None:
@@ -57,12 +57,12 @@ class Hosted:
 
     @property
     def broker_epoch(self) -> int | None:
-        """Under which this process has registered; None before."""
+        """The epoch under which this process has registered; None before."""
         broker = self.broker
         return None if broker.state is BrokerState.NOT_RUNNING else broker.lifecycle.epoch
 
     def take_touched(self) -> tuple[Partition, ...]:
-        """Those that were touched since the last call, and now and then one more in turn."""
+        """The partitions touched since the last call, and now and then another one in turn."""
         self._calls += 1
         if self._calls % CALLS_FOR_A_TURN == 0:
             if not self._turn:
@@ -82,11 +82,11 @@ class Hosted:
         return found
 
     def forget_cursors(self) -> None:
-        """Read all logs from their beginnings again."""
+        """Read all logs from their starts again."""
         self._cursors.clear()
 
     def replica(self, partition: Partition) -> ObservedReplica | None:
-        """As it is now; None without a log or a role."""
+        """Its present state; None without a log or a role."""
         log = partition.log
         if log is None or partition.partition_epoch < 0:
             return None

@@ -1,7 +1,8 @@
-"""Metadata: images are equal at equal offsets, epochs rise, and a new incarnation is in no ISR of others.
+"""Rules for metadata: images are equal at equal offsets, epochs rise, and a new incarnation of a broker is not in an
+ISR of the former one.
 
-The controller's image is the truth. Its entries are frozen and replaced, so what changed is told by identity; the
-history of each entry says what a broker's image must hold at its own offset.
+The controller's image is the truth. Its entries are frozen and replaced, so changes are detected by identity; the
+history of each entry determines what a broker's image must contain at its own offset.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BROKER = "broker"
 
 
 class Version(NamedTuple):
-    """An entry from some offset in ``(after, upto]`` on; None where it is gone."""
+    """An entry from some offset in ``(after, upto]`` on; None if it was deleted."""
 
     after: int
     upto: int
@@ -27,7 +28,7 @@ class Version(NamedTuple):
 
 
 class RegistrationChange(NamedTuple):
-    """A partition's registration was made or changed."""
+    """A partition's registration was created or changed."""
 
     key: PartitionKey
     name: str
@@ -36,7 +37,7 @@ class RegistrationChange(NamedTuple):
 
 
 class ImageRules:
-    """``controller_moved`` whenever the controller's image may have changed; then ``check`` those of brokers."""
+    """Call ``controller_moved`` whenever the controller's image may have changed; then ``check`` those of brokers."""
 
     def __init__(self) -> None:
         self.offset = -1
@@ -44,14 +45,14 @@ class ImageRules:
         self._seen: dict[str, dict[Key, object]] = {}
 
     def controller_restarted(self, start: int) -> None:
-        """A new controller wrote from ``start`` on: what its predecessor had there was never committed."""
+        """A new controller wrote from ``start`` on: its predecessor's records there were never committed."""
         for versions in self._versions.values():
             while versions and versions[-1].after + 1 >= start:
                 versions.pop()
         self.offset = min(self.offset, start - 1)
 
     def controller_moved(self, image: MetadataImage) -> list[RegistrationChange]:
-        """What has changed of partitions. Raises InvariantBroken."""
+        """The changes of partitions. Raises InvariantBroken."""
         changes: list[RegistrationChange] = []
         incarnations: list[BrokerImage] = []
         for key, name, entry in _entries(image):
@@ -79,7 +80,7 @@ class ImageRules:
                 versions.append(Version(self.offset, image.offset, None))
 
     def check(self, who: str, seen: dict[Key, object], image: MetadataImage) -> None:
-        """The image of a broker. ``seen`` is what its last one held. Raises InvariantBroken."""
+        """Check a broker's image. ``seen`` has the entries of its last one. Raises InvariantBroken."""
         demand(image.offset <= self.offset, who, f"metadata up to {image.offset}, the controller's to {self.offset}")
         there: dict[Key, object] = {}
         for key, name, entry in _entries(image):
@@ -93,7 +94,7 @@ class ImageRules:
         seen.update(there)
 
     def check_all(self, who: str, image: MetadataImage) -> None:
-        """The whole image of a broker, what it lacks included. Raises InvariantBroken."""
+        """Check the whole image of a broker, including missing entries. Raises InvariantBroken."""
         self.check(who, dict.fromkeys(self._versions), image)
 
     def _compare(self, where: str, key: Key, entry: object, offset: int) -> None:
@@ -141,7 +142,7 @@ def _check_partition(name: str, before: PartitionImage | None, now: PartitionIma
 
 
 def _check_incarnation(image: MetadataImage, broker: BrokerImage) -> None:
-    """The ISR holds no earlier incarnation of it, save as the last member (KIP-903)."""
+    """The ISR contains no earlier incarnation of it, except as the last member (KIP-903)."""
     for topic in image.topics.values():
         for number, partition in topic.partitions.items():
             demand(

@@ -1,4 +1,4 @@
-"""What is committed of a partition, batch by batch: it is never lost and never changed."""
+"""The committed batches of a partition: they are never lost and never changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milena.lab.invariants.broken import demand
 
 
 class CommittedBatch(NamedTuple):
-    """A batch by what tells it from all others. ``crc`` covers its records, not its offset and epoch."""
+    """A batch, by its distinguishing fields. ``crc`` covers its records, not its offset and epoch."""
 
     base: int
     last: int
@@ -21,9 +21,9 @@ class CommittedBatch(NamedTuple):
 
 
 class Ledger:
-    """Grows as high watermarks do, whoever's comes first; every replica must have the same below its own.
+    """Grows with the high watermarks of all replicas; every replica must have the same batches below its own.
 
-    ``floor``: replicas in an earlier leader epoch say nothing any more, since the promises for it are void.
+    ``floor``: replicas in an earlier leader epoch are ignored, since their promises are void.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,34 +34,34 @@ class Ledger:
 
     @property
     def end(self) -> int:
-        """The offset after all that is committed."""
+        """The offset after the last committed one."""
         return self._batches[-1].last + 1 if self._batches else 0
 
     @property
     def last_epoch(self) -> int:
-        """The leader epoch of the last committed batch, -1 where there is none."""
+        """The leader epoch of the last committed batch, -1 if there is none."""
         return self._batches[-1].epoch if self._batches else -1
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the committed record at ``offset``, -1 where it is not known."""
+        """The leader epoch of the committed record at ``offset``, -1 if it is not known."""
         index = bisect_left(self._bases, offset + 1) - 1
         return self._batches[index].epoch if index >= 0 and offset <= self._batches[index].last else -1
 
     def at(self, base: int) -> CommittedBatch | None:
-        """The committed batch that begins at ``base``; None where it is not known."""
+        """The committed batch that begins at ``base``; None if it is not known."""
         index = bisect_left(self._bases, base)
         return self._batches[index] if index < len(self._bases) and self._bases[index] == base else None
 
     def bytes_from(self, offset: int) -> int:
-        """Of the committed batches from ``offset`` on."""
+        """Bytes of the committed batches from ``offset`` on."""
         return sum(batch.size for batch in self._batches[bisect_left(self._bases, offset) :])
 
     def batches(self) -> Iterator[CommittedBatch]:
-        """All that is known to be committed, in order."""
+        """All known committed batches, in order."""
         return iter(self._batches)
 
     def take(self, where: object, batches: Iterable[CommittedBatch]) -> None:
-        """What a replica has below its high watermark. Raises InvariantBroken where that is something else."""
+        """Add a replica's batches below its high watermark. Raises InvariantBroken if they contradict known ones."""
         for batch in batches:
             if batch.base >= self.end:
                 self._batches.append(batch)
@@ -74,17 +74,18 @@ class Ledger:
             demand(known == batch, where, f"{batch} is committed where {known} was")
 
     def _fill(self, where: object, batch: CommittedBatch) -> None:
-        """Those who told of it first did not have it on their disks any more. Raises InvariantBroken."""
+        """Add an older batch that the first reporters did not have on their disks any more. Raises InvariantBroken."""
         index = bisect_left(self._bases, batch.base)
         before, after = self._batches[index - 1] if index else None, self._batches[index : index + 1]
-        fits = (before is None or before.last < batch.base) and all(batch.last < one.base for one in after)
+        fits = (before is None or before.last < batch.base) and all(batch.last < later.base for later in after)
         demand(fits, where, f"{batch} is committed, and nothing begins there")
         if before is not None:
             self._batches.insert(index, batch)
             self._bases.insert(index, batch.base)
 
     def elect(self, where: object, *, log_end: int, last_epoch: int) -> None:
-        """A replica begins to lead. ``last_epoch``: of its record before the end of this. Raises InvariantBroken."""
+        """A replica becomes leader. ``last_epoch``: of its record before the end of this ledger. Raises
+        InvariantBroken."""
         demand(log_end >= self.end, where, f"it leads with a log up to {log_end}; {self.end} was committed")
         epoch = self.last_epoch
         demand(
@@ -92,7 +93,7 @@ class Ledger:
         )
 
     def void(self, floor: int, kept: int = 0) -> None:
-        """Nothing holds any more that was committed before leader epoch ``floor`` from the offset ``kept`` on."""
+        """Batches committed before leader epoch ``floor``, from the offset ``kept`` on, are not committed any more."""
         self.floor = max(self.floor, floor)
         index = bisect_left(self._bases, kept)
         del self._batches[index:], self._bases[index:]

@@ -1,4 +1,4 @@
-"""Reads the batches of a log straight from the simulated disk: no port, no fault, no effect on the node."""
+"""Reads the batches of a log directly from the simulated disk: without a port, faults, or effects on the node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def batches_in(data: bytes | bytearray) -> Iterator[CommittedBatch]:
 
 
 class LogCursor:
-    """Goes through one log, and begins anew when that was cut."""
+    """Iterates over one log, and starts again if it was truncated."""
 
     def __init__(self) -> None:
         self.next_offset = 0
@@ -46,7 +46,9 @@ class LogCursor:
                 storage.files.get(f"{log.folder}/{segment_file(self._segment, LOG)}") if self._segment >= 0 else None
             )
             if inode is None or self._position + _HEAD.size > len(inode.data):
-                following = next((one.base_offset for one in log.segments if one.base_offset > self._segment), None)
+                following = next(
+                    (segment.base_offset for segment in log.segments if segment.base_offset > self._segment), None
+                )
                 if following is None:
                     return
                 self._segment, self._position = following, 0
@@ -57,5 +59,5 @@ class LogCursor:
             self._position += _LENGTH_STARTS_AT + length
             self.next_offset = base + delta + 1
             if self.next_offset <= log.log_start_offset:
-                continue  # it was deleted, and may never have been what others had there
+                continue  # it was deleted, and may differ from the batches of other replicas
             yield CommittedBatch(base, base + delta, epoch, crc, _LENGTH_STARTS_AT + length)

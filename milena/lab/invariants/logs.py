@@ -1,4 +1,5 @@
-"""Looks at replicas: their bounds and roles, and what is committed, which no leader may lack and no replica change."""
+"""Checks replicas: their bounds and roles, and the committed records, which no leader may lack and no replica
+change."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from milena.storage.log.flush import SYNCED_FIRST
 from milena.storage.log.partition_log import PartitionLog
 
 FLUSH_EACH = ("flush.messages", "1")
-"""A topic so configured loses nothing with the power."""
+"""The configuration of topics that lose nothing in a power loss."""
 
 
 class LogWatch:
@@ -41,11 +42,11 @@ class LogWatch:
         self._promises = Promises()
         self._ledgers: dict[PartitionKey, Ledger] = {}
         self.note: Callable[[str], object] = lambda text: None
-        """Hears of promises that end."""
+        """Called when promises end."""
         self._voids: list[Void] = []
         self._written_in_vain: dict[tuple[PartitionKey, str], Void] = {}
         self._elections: dict[PartitionKey, list[tuple[int, int]]] = {}
-        """Unclean ones: leader epochs before the first number end at the second, an offset."""
+        """Unclean elections: leader epochs before the first number end at the second, an offset."""
 
     @property
     def voids(self) -> list[Void]:
@@ -53,7 +54,7 @@ class LogWatch:
 
     @property
     def shaken(self) -> list[tuple[str, int]]:
-        """Partitions of which the whole ISR was in trouble, whether or not a promise has ended."""
+        """Partitions whose whole ISR had a fault, whether or not a promise has ended."""
         return sorted(map(self._name, self._elections))
 
     # -- what happens to promises
@@ -61,7 +62,7 @@ class LogWatch:
     def registration_changed(self, change: RegistrationChange) -> None:
         reason = self._promises.changed(change.key, change.before, change.now)
         if reason is not None:
-            # A leader that was just elected begins with a log of its own; a dead one is not elected again.
+            # A newly elected leader starts with its own log; a dead one is not elected again.
             floor = change.now.leader_epoch if change.now.leader >= 0 else change.now.leader_epoch + 1
             self._void(change.key, floor, reason, change.now.isr)
         if change.before is not None and change.now.leader_epoch >= self._ledger(change.key).floor:
@@ -69,8 +70,8 @@ class LogWatch:
                 self._check_joined(change, number)
 
     def _check_joined(self, change: RegistrationChange, number: int) -> None:
-        """A broker was let into an ISR: the incarnation that is registered has what is committed. An earlier one may
-        have had it (KIP-903). Raises InvariantBroken."""
+        """A broker was added to an ISR: the registered incarnation must have all committed records. An earlier
+        incarnation may have had them (KIP-903). Raises InvariantBroken."""
         hosted, registered = self._hosts.get(number), self._image().brokers.get(NodeId(number))
         if hosted is None or registered is None or not hosted.alive() or hosted.broker_epoch != registered.epoch:
             return
@@ -80,7 +81,7 @@ class LogWatch:
             demand(log.log_end_offset >= end, where, f"its log ends at {log.log_end_offset}, {end} is committed")
 
     def disk_lost(self, broker: int, *, wiped: bool) -> None:
-        """A broker has lost what it had not synced, or everything."""
+        """A broker has lost its unsynced data, or everything."""
         image = self._image()
         name, value = FLUSH_EACH
         lost = [
@@ -94,8 +95,8 @@ class LogWatch:
             self._void(key, registered.leader_epoch + 1, reason, registered.isr)
 
     def _void(self, key: PartitionKey, floor: int, reason: str, isr: Iterable[int]) -> None:
-        """One of the ISR leads next. What all of them have stays; where that is everything, no promise ends, but that
-        of a leader which does not know of its end."""
+        """A member of the ISR becomes the next leader. Records that all of them have stay; if that is everything, no
+        promise ends, except those of a leader that does not know that it was replaced."""
         ledger, (topic, index) = self._ledger(key), self._name(key)
         end, kept = ledger.end, min(self._remains(number, f"{topic}-{index}", ledger) for number in isr)
         ledger.void(floor, kept)
@@ -123,7 +124,7 @@ class LogWatch:
     # -- replicas
 
     def look(self, hosted: Hosted, partition: Partition) -> None:
-        """Raises InvariantBroken."""
+        """Check one partition of a broker. Raises InvariantBroken."""
         replica, log = hosted.replica(partition), partition.log
         if replica is None or log is None:
             return
@@ -137,7 +138,7 @@ class LogWatch:
                 self._note_in_vain(replica)
             return
         if ledger.floor >= 0 and not replica.leads and replica.broker not in registered.isr:
-            return  # it still has to take over what the new leader has
+            return  # it has not yet fetched the new leader's records
         if elected:
             deleted = replica.log_start >= ledger.end > 0
             last_epoch = ledger.last_epoch if deleted else _epoch_at(log, ledger.end - 1)
@@ -151,11 +152,11 @@ class LogWatch:
             self.check_tier(replica, hosted, partition)
 
     def check_tier(self, replica: ObservedReplica, hosted: Hosted, partition: Partition) -> None:
-        """What lies below the local log is in the tier. Raises InvariantBroken."""
+        """Check that the records below the local log are in the tier. Raises InvariantBroken."""
         if not self._tier.moved(hosted, partition):
             return
         ledger = self._ledger(replica.key)
-        for number, other in self._hosts.items():  # one that does not know of its end yet may delete what expires
+        for number, other in self._hosts.items():  # a replaced leader that does not know it may delete expired segments
             log = self._log_of(number, replica.key)
             found = other.broker.partitions.find(partition.topic, partition.index)
             if log is not None and found is not None and found.is_leader:
@@ -163,7 +164,8 @@ class LogWatch:
         self._tier.look(replica, hosted, partition, ledger)
 
     def check_isr(self, leader: ObservedReplica, registered: PartitionImage) -> None:
-        """All of the ISR have what is below the leader's high watermark. Raises InvariantBroken."""
+        """Check that all members of the ISR have the records below the leader's high watermark. Raises
+        InvariantBroken."""
         end, ledger = leader.high_watermark, self._ledger(leader.key)
         for number in registered.isr:
             log = self._log_of(number, leader.key)
@@ -181,7 +183,7 @@ class LogWatch:
         return found.log if found is not None and found.topic_id == key[0] else None
 
     def _note_in_vain(self, replica: ObservedReplica) -> None:
-        """A leader that does not know of its end yet takes records: nobody will have them."""
+        """A replaced leader that does not know it accepts records, which will be lost."""
         text = f"broker {replica.broker} led on in leader epoch {replica.leader_epoch}"
         key, now = (replica.key, text), self._now()
         since = self._written_in_vain[key].since if key in self._written_in_vain else now
@@ -190,7 +192,7 @@ class LogWatch:
 
 
 def _epoch_at(log: PartitionLog, offset: int) -> int:
-    """The leader epoch of the record at an offset, -1 where there is none."""
+    """The leader epoch of the record at an offset, -1 if there is none."""
     if offset < 0 or offset >= log.log_end_offset:
         return -1
     epochs = [entry.epoch for entry in log.epochs.entries if entry.start <= offset]

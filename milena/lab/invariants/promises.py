@@ -1,8 +1,8 @@
-"""Which promises still hold, told from the controller's image and from the faults of disks.
+"""Tracks which promises hold, from the controller's image and the faults of disks.
 
-A record is committed when all of the ISR have it. It stays so as long as some replica that has it can be elected, and
-none that has it not. A member of the ISR that has lost what it had not synced (no power, a wiped disk) is *short* until
-it is taken out of the ISR; it comes back only with a copy of what is committed. Where all of an ISR is short, or a
+A record is committed once all members of the ISR have it. It stays committed while some replica that has it can be
+elected, and none without it can. A member of the ISR that has lost unsynced data (power loss, wiped disk) is *short*
+until it is removed from the ISR; it rejoins only with all committed records. If all members of an ISR are short, or a
 leader is elected from outside of it, the promises are void.
 """
 
@@ -15,17 +15,17 @@ from milena.node.metadata.image import NO_LEADER, PartitionImage
 
 
 class Promises:
-    """Of all partitions, by key."""
+    """The promises of all partitions, by key."""
 
     def __init__(self) -> None:
         self._short: dict[PartitionKey, set[int]] = {}
         self._empty: dict[PartitionKey, set[int]] = {}
-        """Of the short ones those whose disks were wiped."""
+        """The short members whose disks were wiped."""
         self._front_lost: set[PartitionKey] = set()
 
     def has_front(self, key: PartitionKey) -> bool:
-        """Whether whoever leads has what was committed first: a power loss takes the ends of logs alone, while who was
-        wiped, or is elected from outside of the ISR, may begin anywhere."""
+        """Whether any possible leader has the first committed records: a power loss removes only the ends of logs,
+        while the log of a wiped replica, or of one elected from outside of the ISR, may start anywhere."""
         return key not in self._front_lost
 
     def is_short(self, key: PartitionKey, broker: int) -> bool:
@@ -34,7 +34,8 @@ class Promises:
     def disk_lost(
         self, broker: int, partitions: Iterable[tuple[PartitionKey, PartitionImage]], *, wiped: bool = False
     ) -> list[PartitionKey]:
-        """A broker has lost what it had not synced of these, or all; those whose promises are void now."""
+        """A broker has lost the unsynced data of these partitions, or everything; returns those whose promises are void
+        now."""
         return [key for key, image in partitions if broker in image.isr and self._shorten(key, broker, image, wiped)]
 
     def _shorten(self, key: PartitionKey, broker: int, image: PartitionImage, wiped: bool) -> bool:
@@ -44,7 +45,7 @@ class Promises:
         return self._all_short(key, image)
 
     def changed(self, key: PartitionKey, before: PartitionImage | None, now: PartitionImage) -> str | None:
-        """The registration has changed; why the promises are void, None where they hold."""
+        """The registration has changed; returns why the promises are void, None if they hold."""
         if before is not None and now.leader not in (NO_LEADER, before.leader):
             eligible = (*before.isr, *before.elr)
             moved = set(now.replicas) != set(before.replicas)  # the last step of a reassignment elects one that joined
@@ -66,5 +67,5 @@ class Promises:
             return False
         if self._empty.pop(key, None):
             self._front_lost.add(key)
-        del self._short[key]  # what they have left is the truth from now on
+        del self._short[key]  # their remaining records are the truth from now on
         return True

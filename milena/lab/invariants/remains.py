@@ -1,4 +1,4 @@
-"""What a replica still has of what is committed, told from its disk: promises for that no fault has ended."""
+"""Determines which committed records a replica still has on its disk: their promises still hold."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CRC_COVERS_FROM: Final = 21
 
 
 def remains(storage: Storage, name: str, ledger: Ledger) -> int:
-    """The offset before which the log called ``name`` has all that is committed: the same batches, whole. What lies
-    before its first segment was deleted, or is in the tier."""
+    """The offset before which the log ``name`` has all committed batches, whole and unchanged. Records below its first
+    segment were deleted, or are in the tier."""
     folders = [path for path in storage.folders if posixpath.basename(path) == name]
     segments = _segments(storage, folders[0]) if len(folders) == 1 else []
     if not segments:
@@ -33,14 +33,14 @@ def remains(storage: Storage, name: str, ledger: Ledger) -> int:
 
 
 def _segments(storage: Storage, folder: str) -> list[tuple[int, bytearray]]:
-    """Base offset and bytes of each, in order."""
+    """Base offset and bytes of each segment, in order."""
     named = (posixpath.splitext(path) for path in storage.files if posixpath.dirname(path) == folder)
     bases = [posixpath.basename(stem) for stem, suffix in named if suffix == LOG]
     return [(int(base), storage.files[f"{folder}/{base}{LOG}"].data) for base in sorted(bases) if base.isdigit()]
 
 
 def _whole(data: bytearray) -> Iterator[CommittedBatch]:
-    """The batches of a segment up to the first that is torn."""
+    """The batches of a segment up to the first torn one."""
     position = 0
     for batch in batches_in(data):
         content = bytes(data[position + _CRC_COVERS_FROM : position + batch.size])

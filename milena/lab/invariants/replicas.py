@@ -1,4 +1,4 @@
-"""Rules for single replicas: the order of a log's bounds, what never goes back, one leader in a leader epoch."""
+"""Rules for single replicas: the order of a log's bounds, values that never go back, one leader per leader epoch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from uuid import UUID
 from milena.lab.invariants.broken import demand
 
 PartitionKey: TypeAlias = tuple[UUID, int]
-"""Topic id and number: a topic created anew is another one."""
+"""Topic id and partition number: a topic that is created again has another id."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedReplica:
-    """One replica at one moment. ``run`` counts the processes of its broker."""
+    """The state of one replica at one moment. ``run`` counts the processes of its broker."""
 
     broker: int
     run: int
@@ -33,14 +33,14 @@ class ObservedReplica:
 
 
 class ReplicaRules:
-    """Compares each replica with what was seen of it, and of the others, before."""
+    """Compares each replica with its earlier states, and with the others."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, PartitionKey], ObservedReplica] = {}
         self._leaders: dict[tuple[PartitionKey, int], ObservedReplica] = {}
 
     def check(self, replica: ObservedReplica) -> bool:
-        """Whether it leads in a leader epoch in which it was not seen to lead before. Raises InvariantBroken."""
+        """Whether it leads in a leader epoch in which it was not seen leading before. Raises InvariantBroken."""
         one = replica
         demand(
             one.log_start <= one.local_start <= one.high_watermark <= one.log_end,

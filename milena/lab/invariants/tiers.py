@@ -1,7 +1,8 @@
-"""What a leader has in the tier: every committed record below its local log, as it was committed, once.
+"""Rules for the tier: it contains every committed record below the leader's local log, unchanged.
 
-A leader that is the registered one and has looked the tier up is held to it. What it says of the tier is its own
-metadata; what lies there is read from the simulated disk. Records go only where ``retention.*`` lets them.
+They apply to a leader that is registered as such and has looked up its log start in the tier. The segments are those of
+its own metadata; the objects are read from the simulated disk. Records may only be deleted according to
+``retention.*``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CHECKPOINT: Final = IndexType.LEADER_EPOCH.value
 
 
 class _Seen(NamedTuple):
-    """While it is the same, nothing about a leader's tier can have changed."""
+    """While this is the same, nothing about a leader's tier can have changed."""
 
     log: PartitionLog
     start: int
@@ -42,21 +43,23 @@ class _Seen(NamedTuple):
 
 
 class Freed:
-    """What people have let go: their requests count from the moment they are made, whether or not they succeed."""
+    """Records that administrators have released: requests count from the moment they are made, whether or not they
+    succeed."""
 
     def __init__(self) -> None:
         self.before: dict[tuple[str, int], int] = {}
-        """DeleteRecords: what lies before an offset, by topic and partition."""
+        """DeleteRecords: the offset before which records are released, by topic and partition."""
         self.switched_off: dict[str, None] = {}
-        """Topics whose tier was to be deleted once: their logs begin where their local logs did."""
+        """Topics whose tier was once to be deleted: their logs then begin at their local log starts."""
 
     def reaches(self, log: PartitionLog, start: int) -> bool:
         return log.topic in self.switched_off or start <= self.before.get((log.topic, log.partition), 0)
 
 
 class TierRules:
-    """``storage`` is the tier's disk. ``away`` has the paths of objects that a fault has taken for a while, ``lost``
-    of those that it has taken for good, ``freed`` what somebody has asked to delete, or to have in the tier no more."""
+    """``storage`` is the tier's disk. ``away`` has the paths of objects that a fault has removed for a while, ``lost``
+    of those removed for good, ``freed`` the records that administrators have asked to delete or to remove from the
+    tier."""
 
     def __init__(self, storage: Storage) -> None:
         self.away: dict[str, None] = {}
@@ -69,12 +72,12 @@ class TierRules:
         self._right: set[tuple[UUID, int, int]] = set()
 
     def forget(self) -> None:
-        """Look at everything anew."""
+        """Check everything again."""
         self._seen.clear()
         self._right.clear()
 
     def start_seen(self, where: object, key: PartitionKey, log: PartitionLog, ledger: Ledger) -> None:
-        """Where any leader's log starts. Raises InvariantBroken where records went that retention wants."""
+        """Check a leader's log start. Raises InvariantBroken if records were deleted that retention keeps."""
         before, start = self._starts.get(key, 0), log.log_start_offset
         if start <= before:
             return
@@ -87,11 +90,11 @@ class TierRules:
         demand(left >= limit, where, f"its log starts at {start}, {left} bytes before its end; retention wants {limit}")
 
     def front_lost(self, key: PartitionKey) -> None:
-        """A fault took more of a log than its end: it may start anywhere from now on."""
+        """A fault removed more of a log than its end: it may start anywhere from now on."""
         self._front_lost.add(key)
 
     def _is_unknown(self, key: PartitionKey, ledger: Ledger, limit: int) -> bool:
-        """Of what is void nobody knows how many bytes there were. But no power loss lets a log start later."""
+        """Whether the number of bytes is unknown because promises are void. But no power loss raises a log start."""
         return key in self._front_lost or (ledger.floor >= 0 and limit >= 0)
 
     def _may_go(self, key: PartitionKey, log: PartitionLog, ledger: Ledger, start: int) -> bool:
@@ -101,7 +104,7 @@ class TierRules:
         return 0 <= log.config.retention_bytes <= _left(log, ledger, start)
 
     def moved(self, hosted: Hosted, partition: Partition) -> bool:
-        """Whether something has, since it was asked last, for a replica that knows where its log starts in the tier."""
+        """Whether something changed since the last call, for a replica that knows its log start in the tier."""
         tier, log = hosted.broker.tier, partition.log
         role = None if tier is None else tier.role_of(partition)
         if tier is None or role is None or log is None or not tier.tier.metadata.is_ready(role.partition):
@@ -118,50 +121,52 @@ class TierRules:
         return True
 
     def look(self, where: object, hosted: Hosted, partition: Partition, ledger: Ledger) -> None:
-        """The tier serves all from the log start, or from where a leader said that it starts, to the local log: for a
-        replica that has ``moved``. Raises InvariantBroken."""
+        """Check that the tier serves all records from the log start (or from a start that a leader has announced) to
+        the local log, for a replica that has ``moved``. Raises InvariantBroken."""
         key = (partition.topic_id, partition.index)
         seen = self._seen[hosted.broker.node_id, key]
         log, cache = seen.log, seen.cache
         end = min(log.local_log_start_offset, log.high_watermark)
         at = first = max(log.log_start_offset, self._starts.get(key, 0))
         served = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
-        for one in served:
-            if one.last < first:
+        for served_segment in served:
+            if served_segment.last < first:
                 continue
-            if one.first > at and not (at == first and self._may_go(key, log, ledger, one.first)):
-                break  # else a former leader goes on to delete what expires: the log will start behind that
-            at = one.last + 1
-            self._check_objects(where, log, one, ledger)
+            if served_segment.first > at and not (at == first and self._may_go(key, log, ledger, served_segment.first)):
+                break  # else a former leader deletes expired segments: the log will start after them
+            at = served_segment.last + 1
+            self._check_objects(where, log, served_segment, ledger)
         demand(
             at >= end,
             where,
             f"its log starts at {log.log_start_offset} and locally at {end}, and {at} is not in the tier",
         )
 
-    def _check_objects(self, where: object, log: PartitionLog, one: ServedSegment, ledger: Ledger) -> None:
-        segment = one.segment
+    def _check_objects(self, where: object, log: PartitionLog, served: ServedSegment, ledger: Ledger) -> None:
+        segment = served.segment
         paths = {suffix: f"{FOLDER}/{object_path(segment, suffix)}" for suffix in sorted(REQUIRED)}
         if any(path in self.away for path in paths.values()):
             return
         lost = [path for path in paths.values() if path in self.lost]
         for path in paths.values():
             demand(path in self._storage.files or path in lost, where, f"{path}, which it needs, is not in the tier")
-        known = (segment.id, one.first, one.last)
+        known = (segment.id, served.first, served.last)
         if known in self._right:
             return
         if paths[_CHECKPOINT] not in lost:
             self._check_epochs(where, segment, bytes(self._storage.files[paths[_CHECKPOINT]].data))
         if paths[LOG_SUFFIX] not in lost:
-            self._check_records(where, log, one, ledger, paths[LOG_SUFFIX])
+            self._check_records(where, log, served, ledger, paths[LOG_SUFFIX])
         self._right.add(known)
 
-    def _check_records(self, where: object, log: PartitionLog, one: ServedSegment, ledger: Ledger, path: str) -> None:
-        data, size = self._storage.files[path].data, one.segment.size
+    def _check_records(
+        self, where: object, log: PartitionLog, served: ServedSegment, ledger: Ledger, path: str
+    ) -> None:
+        data, size = self._storage.files[path].data, served.segment.size
         demand(len(data) == size, where, f"{path} has {len(data)} of {size} bytes")
         epochs = log.epochs.entries
         for batch in batches_in(data):
-            if one.first <= batch.base and batch.last <= one.last:
+            if served.first <= batch.base and batch.last <= served.last:
                 committed = ledger.at(batch.base)
                 demand(committed in (None, batch), where, f"the tier has {batch}, and {committed} is committed")
                 index = epoch_at(Offset(batch.base), epochs)
@@ -183,8 +188,8 @@ class TierRules:
 
 
 def _left(log: PartitionLog, ledger: Ledger, start: int) -> int:
-    """Bytes from ``start`` on. What a leader counted beside is not committed yet: in the segments, one or more, that
-    do not end before what is committed does."""
-    following = [one.base_offset for one in log.segments][1:]
-    closed = sum(one.size for one, end in zip(log.segments, following, strict=False) if end > ledger.end)
+    """Bytes from ``start`` on. A leader also counts uncommitted bytes: those of the segments that end after the last
+    committed record."""
+    following = [segment.base_offset for segment in log.segments][1:]
+    closed = sum(segment.size for segment, end in zip(log.segments, following, strict=False) if end > ledger.end)
     return ledger.bytes_from(start) + closed + log.segments.active.size

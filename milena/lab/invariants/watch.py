@@ -1,8 +1,8 @@
-"""Looks at a simulated cluster after every event, at what the event touched, and at the end at everything.
+"""Checks a simulated cluster after every event for what the event touched, and everything at the end.
 
-The product knows nothing of it. A partition tells those who wait for it by ``changed`` and ``watermark_moved`` that
-something moved; these calls are heard here. What moves without them (a log that is cut) is found at one of the next
-looks, since one replica in turn is looked at after every few events. Images are looked at when their offsets moved.
+The product does not know of it. A partition announces changes to its waiters by ``changed`` and ``watermark_moved``; the
+watch hooks into these calls. Changes without such a call (a truncated log) are found by one of the next checks, since
+one replica in turn is checked after every few events. Images are checked when their offsets have changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from milena.node.metadata.image import MetadataImage
 
 
 class Watch:
-    """``after_event`` is to be called after every event; it raises InvariantBroken."""
+    """Call ``after_event`` after every event; it raises InvariantBroken."""
 
     def __init__(self, now: Callable[[], float], tier: Storage) -> None:
         """``tier`` is the disk of the tier that all brokers share."""
@@ -43,23 +43,23 @@ class Watch:
 
     @property
     def shaken(self) -> list[tuple[str, int]]:
-        """Partitions that may be without a leader for good."""
+        """Partitions that may stay without a leader."""
         return self._logs.shaken
 
     def tell(self, note: Callable[[str], object]) -> None:
-        """``note`` hears of promises that end, from now on."""
+        """``note`` is called for promises that end from now on."""
         self._logs.note = note
 
     def controller_starts(self, controller: Controller) -> None:
         self._controller = controller
 
     def broker_starts(self, number: int, broker: Broker, storage: Storage, alive: Callable[[], bool]) -> None:
-        """Before it has done anything."""
+        """Call it before the broker has done anything."""
         self._runs += 1
         self._hosts[number] = Hosted(broker, storage, self._runs, alive)
 
     def disk_lost(self, number: int, *, wiped: bool = False) -> None:
-        """A broker has lost what it had not synced, or everything it had."""
+        """A broker has lost its unsynced data, or everything."""
         self._logs.disk_lost(number, wiped=wiped)
 
     def after_event(self) -> None:
@@ -92,7 +92,7 @@ class Watch:
                 self._logs.registration_changed(change)
 
     def check_all(self) -> None:
-        """Everything from its beginning. Raises InvariantBroken."""
+        """Check everything from its start. Raises InvariantBroken."""
         self.after_event()
         self.tier.forget()
         for number, hosted in self._hosts.items():

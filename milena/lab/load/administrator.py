@@ -1,4 +1,4 @@
-"""A client that administers a simulated cluster: topics come and go, leaders and replicas move."""
+"""An administrator of a simulated cluster: it creates and deletes topics, and moves leaders and replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFERRED = 0
 
 
 class Administrator:
-    """Notes what became of topics; elections and reassignments must only leave everything right."""
+    """Records the outcomes of topic changes; elections and reassignments must not break any invariant."""
 
     def __init__(
         self, client: Cluster, history: list[Event], trace: Trace, random: Randomness, stopping: asyncio.Event
@@ -32,7 +32,7 @@ class Administrator:
         self._clock = client.runtime.clock
 
     async def change_topics(self, brokers: int) -> None:
-        """Make topics, each with a configuration of its own, and delete some of them again."""
+        """Create topics, each with its own configuration, and delete some of them again."""
         number = 0
         while not self._stopping.is_set():
             name = f"made-{number}"
@@ -47,7 +47,7 @@ class Administrator:
             await self._clock.sleep(self._random.uniform(0, 3))
 
     async def come_and_go(self, name: str, brokers: int) -> None:
-        """Make one topic, delete it, make it again."""
+        """Create one topic, delete it, create it again."""
         topic = admin.NewTopic(name, 1, min(2, brokers))
         while not self._stopping.is_set():
             await self._create(topic)
@@ -67,7 +67,7 @@ class Administrator:
         self._history.append(TopicChange(name, False, outcome, begun=begun))
 
     async def _change(self, name: str, change: Awaitable[admin.Results]) -> RequestOutcome:
-        """A refusal for lack of brokers or of a controller may hide a success whose answer was lost."""
+        """A rejection for lack of brokers or of a controller may follow a success whose answer was lost."""
         try:
             error = (await change)[name]
         except ChannelError:
@@ -80,7 +80,7 @@ class Administrator:
         return RequestOutcome.UNKNOWN
 
     async def move(self, partitions: Sequence[TopicPartition], brokers: Sequence[int], replicas: int) -> None:
-        """Ask for preferred leaders, and for other replicas, at random."""
+        """Request preferred leaders and other replicas, at random."""
         while not self._stopping.is_set():
             await self._clock.sleep(self._random.uniform(0, 8))
             topic, number = self._random.choice(partitions)
@@ -100,8 +100,8 @@ class Administrator:
             timeout_ms=5000,
         )
         for result in response.replica_election_results:
-            for one in result.partition_result:
-                self._trace.note(f"admin: election of {topic}-{number}: {ErrorCode(one.error_code).name}")
+            for partition in result.partition_result:
+                self._trace.note(f"admin: election of {topic}-{number}: {ErrorCode(partition.error_code).name}")
 
     async def _reassign(self, topic: str, number: int, replicas: Sequence[int]) -> None:
         response = await self._client.ask_any(
@@ -110,5 +110,5 @@ class Administrator:
             topics=[{"name": topic, "partitions": [{"partition_index": number, "replicas": list(replicas)}]}],
         )
         for result in response.responses:
-            for one in result.partitions:
-                self._trace.note(f"admin: {topic}-{number} to {list(replicas)}: {ErrorCode(one.error_code).name}")
+            for partition in result.partitions:
+                self._trace.note(f"admin: {topic}-{number} to {list(replicas)}: {ErrorCode(partition.error_code).name}")

@@ -1,14 +1,14 @@
-"""What a simulated cluster holds once everything is mended, as events that end a history.
+"""The final state of a simulated cluster after all faults, as events that end a history.
 
-What must hold then:
+It must hold then:
 
-- All brokers are there, and every partition has a leader. All replicas are in sync, but for followers that need an
-  object of the tier that is lost for good.
-- Leaders of tiered partitions have copied all of their closed segments below the high watermark.
-- Every record from the log start to the end is read, with its value, from wherever it lies. Refused is only what lost
-  objects alone held, and it is refused with an error (``lab.load.tier_losses``).
-- The group gets to the ends of its topic; topics and configurations are as they were acknowledged.
-- Of a topic that was deleted nothing is in the tier, unless the broker that led it then has ended since.
+- All brokers are there, and every partition has a leader. All replicas are in sync, except followers that need a lost
+  object of the tier.
+- Leaders of tiered partitions have copied all their closed segments below the high watermark.
+- Every record from the log start to the end is read, with its value, from local or remote segments. Only records whose
+  objects are lost may be missing, and reads of them fail with an error (``lab.load.tier_losses``).
+- The group reaches the ends of its topic; topics and configurations are as they were acknowledged.
+- The tier has no segment of a deleted topic, unless the responsible leader has ended since.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ class NotHealthy(AssertionError):
 
 
 UNCLEAN: Final = 1
-"""A type of election."""
+"""An election type."""
 TOPIC_VALUE: Final = 1
-"""The source of a configuration that was set for a topic."""
+"""The config source of a value that was set for a topic."""
 
 
 async def healthy(
     client: Cluster, brokers: int, lost: Collection[TopicPartition], losses: Losses, *, seconds: float
 ) -> ClusterView:
-    """The cluster, once all brokers are there, every partition has a leader and every replica is in sync, or excused.
+    """The cluster's metadata, once all brokers are there, every partition has a leader and every replica is in sync, or
+    excused.
 
-    Partitions that have ``lost`` records may be without a leader, as when the disk of the last in-sync replica was
-    replaced: for them somebody asks for an unclean election. Raises NotHealthy after ``seconds``."""
+    Partitions that have ``lost`` records may have no leader, for example if the disk of the last in-sync replica was
+    replaced: an unclean election is then requested. Raises NotHealthy after ``seconds``.
+    """
     missing = ["nobody answers"]
     try:
         async with asyncio.timeout(seconds):
@@ -63,7 +65,7 @@ async def healthy(
                     missing = [str(error)]
                 else:
                     missing = _missing(view, brokers, losses)
-                    await _elect_uncleanly(client, [one for one in lost if _is_leaderless(view, one)])
+                    await _elect_uncleanly(client, [partition for partition in lost if _is_leaderless(view, partition)])
     except TimeoutError:
         raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}") from None
     return view
@@ -97,8 +99,8 @@ def _missing(view: ClusterView, brokers: int, losses: Losses) -> list[str]:
 
 
 async def copied(cluster: SimulatedCluster, *, seconds: float) -> None:
-    """Every leader of a tiered partition has all of its closed segments in the tier, and nothing is there of topics
-    that were deleted. Raises NotHealthy after ``seconds``."""
+    """Wait until every leader of a tiered partition has copied all its closed segments, and the tier has nothing of
+    deleted topics. Raises NotHealthy after ``seconds``."""
     missing = _not_copied(cluster) + _not_erased(cluster)
     try:
         async with asyncio.timeout(seconds):
@@ -123,8 +125,10 @@ def _not_copied(cluster: SimulatedCluster) -> list[str]:
 
 
 def _closed(log: PartitionLog) -> int:
-    """Where the last segment begins that is behind all committed ones."""
-    return max((one.base_offset for one in log.segments if one.base_offset <= log.high_watermark), default=0)
+    """The base offset of the last segment after all committed closed ones."""
+    return max(
+        (segment.base_offset for segment in log.segments if segment.base_offset <= log.high_watermark), default=0
+    )
 
 
 def _not_erased(cluster: SimulatedCluster) -> list[str]:
@@ -174,8 +178,8 @@ async def _final_log(client: Cluster, topic: str, number: int, losses: Losses) -
 
 
 async def final_topics(client: Cluster, names: Collection[str]) -> list[Event]:
-    """Each with what was set for it. One that has gone since it was named is left out: a deletion was still on its way,
-    and the history tells whether there was one."""
+    """Each topic with its own configuration. A topic that was deleted meanwhile is left out: its deletion was still in
+    flight, and is in the history."""
     found: list[Event] = []
     for name in names:
         try:
@@ -184,12 +188,14 @@ async def final_topics(client: Cluster, names: Collection[str]) -> list[Event]:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             continue
-        found.append(FinalTopic(name, {one.name: one.value or "" for one in entries if one.source == TOPIC_VALUE}))
+        found.append(
+            FinalTopic(name, {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_VALUE})
+        )
     return found
 
 
 async def final_commits(client: Cluster, partitions: Collection[TopicPartition]) -> list[Event]:
-    """What the group has for each of these."""
+    """The group's committed offset of each partition."""
     clock = client.runtime.clock
     begun = clock.monotonic()
     offsets = await admin.group_offsets(client, GROUP)

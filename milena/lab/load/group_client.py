@@ -1,4 +1,4 @@
-"""Requests of consumer groups, one at a time, to the coordinator that was last found; each is noted in the history."""
+"""Requests of consumer groups, one at a time, to the last known coordinator; each is recorded in the history."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ UNSURE: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Said of a write that was not committed in time, too, which may be committed yet."""
+"""Error codes that are also returned for a write that was not committed in time, which may still be committed."""
 PATIENCE: Final = 4.0
-"""Seconds beyond those in which a rebalance ends."""
+"""Seconds in addition to the rebalance time-out."""
 WITH_RETENTION: Final = 4
 WITHOUT_TOPIC_IDS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """As what a member speaks."""
+    """The identity that a member's requests carry."""
 
     member: str = ""
     generation: int = -1
@@ -64,7 +64,7 @@ class MemberIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``body`` is None where nothing came; then ``code`` is NONE. ``silent``: over a connection that held."""
+    """``body`` is None if no answer came; then ``code`` is NONE. ``silent``: the connection did not break."""
 
     node: str
     begun: float
@@ -82,7 +82,7 @@ class Answer:
 
 
 class GroupClient:
-    """With a connection of its own. Every method gives None, or no partition, where the request could not be sent."""
+    """Has a connection of its own. Every method returns None, or no partition, if the request could not be sent."""
 
     def __init__(
         self, cluster: Cluster, group: str, note: Callable[[Event], object], *, rebalance_ms: int, session_ms: int
@@ -96,7 +96,7 @@ class GroupClient:
         self._channel: Channel | None = None
 
     async def join(self, who: MemberIdentity, topics: Sequence[str]) -> tuple[ErrorCode, Join] | None:
-        """``member`` of what comes back is the id to go on with."""
+        """``member`` of the result is the id to continue with."""
         answer = await self._ask(
             ApiKey.JOIN_GROUP,
             timeout=self._rebalance_ms / 1000 + PATIENCE,
@@ -115,7 +115,9 @@ class GroupClient:
         head = answer.head(self.group, code)
         join = Join(*head, who.member, -1, who.instance, silent=answer.silent)
         if body is not None:
-            members = tuple((one.member_id, messages.get(one, "group_instance_id", None) or "") for one in body.members)
+            members = tuple(
+                (member.member_id, messages.get(member, "group_instance_id", None) or "") for member in body.members
+            )
             generation, leader = int(body.generation_id), body.leader
             join = Join(*head, body.member_id, generation, who.instance, leader=leader, members=members)
         self._note(join)
@@ -167,7 +169,7 @@ class GroupClient:
         *,
         retention: float | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """``retention``: seconds, in a version that has them."""
+        """``retention``: seconds, in a version that supports it."""
         who = MemberIdentity() if who is None else who
         topics = [
             {
@@ -199,7 +201,7 @@ class GroupClient:
         return codes
 
     async def fetch(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int] | None:
-        """None where there was no answer."""
+        """None if there was no answer."""
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
         answer = await self._ask(
             ApiKey.OFFSET_FETCH,
@@ -215,11 +217,11 @@ class GroupClient:
             return None
         found = {}
         for topic in body.topics:
-            for one in topic.partitions:
-                partition = (topic.name, int(one.partition_index))
-                offset = found[partition] = int(one.committed_offset)
-                metadata = one.metadata or "" if offset != NO_OFFSET else ""
-                self._note(OffsetFetch(*answer.head(self.group, one.error_code), partition, offset, metadata))
+            for described in topic.partitions:
+                partition = (topic.name, int(described.partition_index))
+                offset = found[partition] = int(described.committed_offset)
+                metadata = described.metadata or "" if offset != NO_OFFSET else ""
+                self._note(OffsetFetch(*answer.head(self.group, described.error_code), partition, offset, metadata))
         return found
 
     async def delete_offset(self, partition: TopicPartition) -> None:
@@ -234,7 +236,7 @@ class GroupClient:
         self._judge(answer, code)
 
     async def delete_group(self) -> RequestOutcome:
-        """FAILED also where it could not be sent."""
+        """FAILED also if it could not be sent."""
         answer = await self._ask(ApiKey.DELETE_GROUPS, groups_names=[self.group])
         if answer is None:
             return RequestOutcome.FAILED
@@ -250,7 +252,7 @@ class GroupClient:
             self._channel = None
 
     def _judge(self, answer: Answer, *codes: int) -> None:
-        """Who does not coordinate, or does not answer, is asked no more."""
+        """Forget a coordinator that is not one any more, or does not answer."""
         moved = UNSURE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         if answer.body is None or any(ErrorCode(code) in moved for code in codes):
             self.close()
@@ -290,8 +292,8 @@ class GroupClient:
 
 
 def _codes(topics: Sequence[Any]) -> dict[TopicPartition, ErrorCode]:
-    pairs = ((topic.name, one) for topic in topics for one in topic.partitions)
-    return {(name, int(one.partition_index)): ErrorCode(one.error_code) for name, one in pairs}
+    pairs = ((topic.name, partition) for topic in topics for partition in topic.partitions)
+    return {(name, int(partition.partition_index)): ErrorCode(partition.error_code) for name, partition in pairs}
 
 
 def _encoded(share: Share) -> bytes:

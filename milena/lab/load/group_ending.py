@@ -1,4 +1,4 @@
-"""Groups once everything is mended: everybody works for a while where nothing fails, then their coordinators change."""
+"""The final phase of groups: they work for a while without faults, then their coordinators are changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milena.node.client.cluster import Cluster, ClusterView
 
 CALM_SECONDS: Final = 5.0
 LAST_ANSWERS: Final = 2.0
-"""Seconds in which what was on its way has arrived, and brokers know who leads."""
+"""Seconds after which requests in flight have arrived, and brokers know the leaders."""
 
 
 async def end_groups(
@@ -27,7 +27,8 @@ async def end_groups(
     trace: Trace,
     healthy: Callable[[], Awaitable[ClusterView]],
 ) -> None:
-    """What coordinators show, before and after each is killed, is one truth. ``healthy`` waits for the cluster."""
+    """Check that coordinators return the same state before and after each is killed. ``healthy`` waits for the
+    cluster."""
     await healthy()
     await asyncio.sleep(LAST_ANSWERS)
     note(Settled(client.runtime.clock.monotonic()))
@@ -40,7 +41,7 @@ async def end_groups(
         work.stopping.set()
     await work.look()
     topic = (await client.metadata([OFFSETS_TOPIC])).topics.get(OFFSETS_TOPIC)
-    leaders = {} if topic is None else {one.leader: None for one in topic.partitions.values()}
+    leaders = {} if topic is None else {partition.leader: None for partition in topic.partitions.values()}
     for broker in leaders:
         trace.note(f"{host_of(broker)}, which coordinates groups, is taken away")
         await cluster.kill(host_of(broker))

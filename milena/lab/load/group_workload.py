@@ -1,14 +1,14 @@
-"""Consumer groups at work: members come, go, die and speak on afterwards; offsets and groups are deleted meanwhile.
+"""A workload of consumer groups: members join, leave, die and send requests afterwards; offsets and groups are deleted.
 
-Each request is an event of the history, on a simulated cluster as on a real one. Names of groups change when nobody
-knows if the last one was deleted, since that explains whatever is missing later.
+Each request is an event of the history, on a simulated cluster as on a real one. Group names change if it is unknown
+whether the last group was deleted, since that would explain any missing offset.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from milena.lab.histories.events import Event, RequestOutcome
 from milena.lab.histories.group_events import Join, Share, TopicPartition
@@ -23,11 +23,11 @@ MEMBERS: Final = 2
 INSTANCE: Final = "static"
 RUSHING: Final = 3
 EXPIRING: Final = (1.0, 4.0)
-"""Seconds for which some commits are kept."""
+"""Retention in seconds of some commits."""
 
 
 class GroupName:
-    """A name that may change: ``team-0``, ``team-1`` and so on."""
+    """A group name that may change: ``team-0``, ``team-1`` and so on."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -44,7 +44,8 @@ class GroupName:
 
 
 class GroupWorkload:
-    """``stopping`` ends all. ``partitions``: of which offsets are committed; their topics may come and go."""
+    """``stopping`` ends the workload. ``partitions``: those whose offsets are committed; their topics may be
+    deleted."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class GroupWorkload:
         expires: bool = False,
         pace: float = 1.0,
     ) -> None:
-        """``expires``: some commits are kept for a short time. ``pace`` multiplies pauses."""
+        """``expires``: some commits have a short retention. ``pace`` multiplies pauses."""
         self.stopping = asyncio.Event()
         self._cluster = cluster
         self._note = note
@@ -69,14 +70,14 @@ class GroupWorkload:
         self._number = 0
         self._team, self._solo, self._rush = GroupName("team"), GroupName("solo"), GroupName("rush")
 
-    def all(self) -> list[Coroutine[Any, Any, None]]:
-        """Everybody's work."""
+    def all(self) -> list[Coroutine[object, object, None]]:
+        """All coroutines of the workload."""
         dynamic = [self._members("") for _ in range(MEMBERS)]
         static = [self._members(INSTANCE) for _ in range(2)]
         return [*dynamic, *static, self._erase(), self._commit_alone(), self._rush_in()]
 
     async def look(self, also: Sequence[str] = ()) -> None:
-        """Fetch all offsets of all groups, of others too, until each coordinator has told them."""
+        """Fetch all offsets of all groups, and of the groups in ``also``, until each coordinator has returned them."""
         for name in (*self._team.names, *self._solo.names, *self._rush.names, *also):
             client = self._client(name)
             while await client.fetch(self._partitions) is None:
@@ -90,14 +91,14 @@ class GroupWorkload:
         await self._clock.sleep(self._random.uniform(least, longest) * self._pace)
 
     def _chosen(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, str]]:
-        """An offset for one of these that nobody else commits."""
+        """An offset for one of these partitions that no other client commits."""
         self._number += 1
         return {self._random.choice(partitions): (self._random.below(1000), f"commit {self._number}")}
 
     # -- members of a team
 
     async def _members(self, instance: str) -> None:
-        """One after the other. A static one comes back under its instance and without its id."""
+        """Members one after the other. A static member returns with its instance id and without its member id."""
         while not self.stopping.is_set():
             name = self._team.name
             client = self._client(name)
@@ -105,14 +106,14 @@ class GroupWorkload:
             if who.generation >= 0 and not instance and self._random.below(2):
                 await client.leave(who)
             elif who.generation >= 0 and self._random.below(2):
-                # it was paused, and does not know that the others have gone on
+                # it was paused, and does not know that the others have continued
                 await self._sleep(4)
                 await self._speak(client, who, self._partitions)
             client.close()
             await self._sleep(3)
 
     async def _live(self, client: GroupClient, name: str, who: MemberIdentity) -> MemberIdentity:
-        """As who it was there at last."""
+        """Returns the member's last identity."""
         until = self._clock.monotonic() + self._random.uniform(2, 12) * self._pace
         while not self.stopping.is_set() and self._clock.monotonic() < until and name == self._team.name:
             entered = await self._enter(client, who)
@@ -128,7 +129,7 @@ class GroupWorkload:
         return who
 
     async def _enter(self, client: GroupClient, who: MemberIdentity) -> tuple[MemberIdentity, Share] | None:
-        """Join and sync: as who, and with what. None where it has to begin anew."""
+        """Join and sync; returns the identity and the assignment. None if it has to start again."""
         found = await client.join(who, self._topics)
         if found is not None and found[0] is ErrorCode.MEMBER_ID_REQUIRED:
             found = await client.join(MemberIdentity(found[1].member), self._topics)
@@ -142,17 +143,17 @@ class GroupWorkload:
         return (who, sync.share) if sync is not None and sync.outcome is RequestOutcome.OK else None
 
     def _shared_out(self, join: Join) -> Mapping[str, Share] | None:
-        """What a leader gives to each, at random; somebody else gives nothing."""
+        """A leader's random assignments for each member; None if another member leads."""
         if join.leader != join.member or not join.members:
             return None
         names = self._random.shuffled([member for member, _ in join.members])
         return {
-            member: tuple(one for at, one in enumerate(self._partitions) if at % len(names) == number)
+            member: tuple(partition for at, partition in enumerate(self._partitions) if at % len(names) == number)
             for number, member in enumerate(names)
         }
 
     async def _speak(self, client: GroupClient, who: MemberIdentity, share: Sequence[TopicPartition]) -> bool:
-        """One of the requests of a member. Whether it goes on in its generation."""
+        """Send one of a member's requests. Returns whether it stays in its generation."""
         does = self._random.below(4)
         if does == 0 or not share:
             return await client.heartbeat(who) in (ErrorCode.NONE, None)
@@ -165,7 +166,7 @@ class GroupWorkload:
     # -- those who delete
 
     async def _erase(self) -> None:
-        """Deletes the team, which is refused while it has members, and single offsets of it."""
+        """Delete the team, which is rejected while it has members, and single offsets of it."""
         while not self.stopping.is_set():
             await self._sleep(2)
             client = self._client(self._team.name)
@@ -176,7 +177,7 @@ class GroupWorkload:
             client.close()
 
     async def _commit_alone(self) -> None:
-        """Commits without membership, and deletions, at once; then all look at what is left."""
+        """Commit without membership, and delete, concurrently; then fetch all remaining offsets."""
         while not self.stopping.is_set():
             name = self._solo.name
             clients = [self._client(name) for _ in range(3)]
@@ -187,7 +188,7 @@ class GroupWorkload:
             for client in clients:
                 client.close()
 
-    async def _at_random(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _at_random(self, work: Coroutine[object, object, None]) -> None:
         await self._clock.sleep(self._random.uniform(0, 0.01))
         await work
 
@@ -204,7 +205,7 @@ class GroupWorkload:
             await client.commit(self._chosen(self._partitions), retention=retention)
 
     async def _rush_in(self) -> None:
-        """Members come all at once, while the group is deleted."""
+        """Members join all at once, while the group is deleted."""
         while not self.stopping.is_set():
             name = self._rush.name
             clients = [self._client(name) for _ in range(RUSHING)]

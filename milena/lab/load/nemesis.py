@@ -1,4 +1,5 @@
-"""Faults at random: nodes are killed, stopped and lose power, links are cut, disks fail; all comes back in the end."""
+"""Random faults: nodes are killed, stopped and lose power, links are cut, disks fail; all faults end before the run
+does."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ LONGEST_CUT: Final = 12.0
 DISK_OPERATIONS: Final = ("append", "sync", "open", "rename", "write", "")
 START_ATTEMPTS: Final = 5
 LONGEST_DELAY: Final = 1.5
-"""Seconds on a slow link: less than clients wait, more than is good for anybody."""
+"""Seconds of delay on a slow link: less than clients' time-outs, but disturbing."""
 OF_LINKS: Final = ("links", "halfopen", "slow", "isolate")
 WEIGHTS: Final = {
     "kill": 6,
@@ -33,25 +34,25 @@ WEIGHTS: Final = {
     "blackout": 1,
     "controller": 4,
 }
-"""How often the faults of nodes come."""
+"""The weights of node faults."""
 KINDS: Final = (*WEIGHTS, *OF_LINKS, *OF_TIER)
-"""What ``--faults`` can name."""
+"""The kinds that ``--faults`` accepts."""
 
 
 class UnknownFault(ValueError):
-    """The message names it."""
+    """The message names the fault."""
 
 
 def checked(kinds: Collection[str]) -> tuple[str, ...]:
-    """In the order of ``KINDS``. Raises UnknownFault."""
+    """The kinds in the order of ``KINDS``. Raises UnknownFault."""
     for kind in kinds:
         if kind not in KINDS:
-            raise UnknownFault(f"no fault {kind!r}; there are {', '.join(KINDS)}")
+            raise UnknownFault(f"unknown fault {kind!r}; use {', '.join(KINDS)}")
     return tuple(kind for kind in KINDS if kind in kinds)
 
 
 class Nemesis:
-    """One fault of nodes and one of links at a time, of the ``kinds`` that are wanted."""
+    """Causes one node fault and one link fault at a time, of the given ``kinds``."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class Nemesis:
             "isolate": self._isolate,
         }
         self.troubles: list[Trouble] = []
-        """Which brokers, or whose links, were in trouble, and when."""
+        """The brokers that had a fault, or whose links had one, and when."""
         self._of_nodes = [kind for kind in kinds if kind in WEIGHTS for _ in range(WEIGHTS[kind])]
         self._of_links = [kind for kind in kinds if kind in OF_LINKS]
 
@@ -108,7 +109,7 @@ class Nemesis:
         await asyncio.sleep(self._random.uniform(0, longest))
 
     def _choose_link(self) -> tuple[str, str]:
-        """Of a broker, either end first."""
+        """A broker's link, with either end first."""
         broker = self._random.choice(self._brokers)
         others = [CONTROLLER, "client", *(host_of(number) for number in self._brokers if number != broker)]
         one, other = self._random.shuffled([host_of(broker), self._random.choice(others)])
@@ -134,7 +135,8 @@ class Nemesis:
             await self._heal(one, [other])
 
     async def _isolate(self) -> None:
-        """A broker that nobody reaches, or only clients: it may go on to lead without knowing of its end."""
+        """Isolate a broker from everybody, or from everybody but clients: it may continue to lead without knowing that
+        it was replaced."""
         broker = self._random.choice(self._brokers)
         others = [CONTROLLER, *(host_of(number) for number in self._brokers if number != broker)]
         await self._cut(host_of(broker), others + ["client"] * self._random.below(2))
@@ -168,7 +170,7 @@ class Nemesis:
             await self._bring_back(broker)
 
     async def _cut_all_power(self) -> None:
-        """Of the brokers. They come back in any order."""
+        """All brokers lose power. They restart in any order."""
         self._trace.note("all brokers lose power")
         with self._trouble(*map(host_of, self._brokers)):
             for broker in self._brokers:
@@ -188,13 +190,14 @@ class Nemesis:
             await self._bring_back(broker)
 
     def _alone_knows_the_tier(self, broker: int) -> bool:
-        """It is the last of an ISR of the metadata topic: without it a tier is to be restored, not to be read."""
+        """Whether it is the last of an ISR of the metadata topic: without it the tier could only be restored, not
+        read."""
         assert self._cluster.controller is not None
         topic = self._cluster.controller.state.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
-        return topic is not None and any(set(one.isr) == {broker} for one in topic.partitions.values())
+        return topic is not None and any(set(partition.isr) == {broker} for partition in topic.partitions.values())
 
     async def _pause_broker(self) -> None:
-        """For longer than a session, often. It may believe that it leads when it goes on."""
+        """Often for longer than a session. It may believe that it still leads when it continues."""
         broker = self._random.choice(self._brokers)
         self._trace.note(f"{host_of(broker)} is paused")
         with self._trouble(host_of(broker)):
@@ -214,7 +217,7 @@ class Nemesis:
             await self._bring_back(broker)
 
     async def _fail_disk(self) -> None:
-        """One directory fails, now and then all; in the end the disk is mended, and the broker starts again."""
+        """One directory fails, sometimes all; at the end the disk is repaired, and the broker restarts."""
         broker = self._random.choice(self._brokers)
         number = self._random.choice((errno.EIO, errno.ENOSPC))
         operation = self._random.choice(DISK_OPERATIONS)

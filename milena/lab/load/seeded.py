@@ -1,11 +1,11 @@
-"""A controller and three to five brokers under load and faults, from one seed: what happens, and if it was right."""
+"""A seeded run: a controller and three to five brokers under load and faults; the trace and the violations."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.histories.checker import check
@@ -32,7 +32,7 @@ BROKERS: Final = (3, 3, 3, 4, 5)
 """One of these, at random."""
 REPLICAS: Final = 3
 SHARED: Final = "shared"
-"""What the group reads; every append is synced before it is answered."""
+"""The topic that the group reads; every append is synced before it is answered."""
 TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
     "firm": {"min.insync.replicas": "2", "internal.segment.bytes": "5000"},
     "loose": {"unclean.leader.election.enable": "true", "internal.segment.bytes": "20000"},
@@ -42,14 +42,14 @@ WRITERS: Final = (("firm", 0, -1), ("firm", 1, -1), ("loose", 0, -1), ("loose", 
 """Topic, partition, acks."""
 PARTITIONS: Final = list(dict.fromkeys((topic, number) for topic, number, _ in WRITERS))
 PASSING_TOPIC: Final = "made-again"
-"""Groups commit offsets of it, and it comes and goes."""
-COMMITTED: Final = [*(one for one in PARTITIONS if one[0] in ("firm", SHARED)), (PASSING_TOPIC, 0)]
-"""Of which the groups with members of their own commit offsets, without reading them."""
+"""Groups commit offsets of this topic, which is deleted and created again."""
+COMMITTED: Final = [*(partition for partition in PARTITIONS if partition[0] in ("firm", SHARED)), (PASSING_TOPIC, 0)]
+"""Topics whose offsets are committed by the groups' own members, without reading them."""
 INTERNAL: Final = "__"
-"""How topics begin that the cluster makes for itself."""
+"""Prefixes of the topics that the cluster creates for itself."""
 DISKS: Final = ("/data-1", "/data-2")
 METADATA_DISK: Final = "/metadata"
-"""Of the brokers. Without it a broker ends; it lives on with one of the others."""
+"""The brokers' log directories. A broker without the metadata one ends; it survives without one of the others."""
 SETTINGS: Final[dict[str, object]] = {
     "broker_session_timeout_ms": 3000,
     "broker_heartbeat_interval_ms": 500,
@@ -62,27 +62,27 @@ SETTINGS: Final[dict[str, object]] = {
 }
 EXPIRY: Final[dict[str, object]] = {"offsets_retention_check_interval_ms": 2000}
 STEPS: Final = 5
-"""Faults of nodes in one run; those of links come on top."""
+"""Number of node faults in one run; link faults are added."""
 LONGEST_RUN: Final = 900.0
 LONGEST_STEP: Final = 30.0
 RECOVERY_SECONDS: Final = 120.0
-"""Virtual time in which everything must work again after the last fault."""
+"""Virtual seconds within which everything must work again after the last fault."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """One run. ``digest`` is of all that was delivered and noted: equal for equal seeds."""
+    """The result of one run. ``digest`` covers everything delivered and traced: equal for equal seeds."""
 
     digest: str
     violations: list[str]
     trace: list[str]
     history: list[Event]
     seconds: float
-    """Of virtual time."""
+    """Virtual time."""
 
 
 def has_groups(seed: int) -> bool:
-    """Whether there are members that commit and groups that are deleted, beside the one group of readers."""
+    """Whether the run has members that commit and groups that are deleted, beside the one group of readers."""
     return seed // 2 % 2 == 0
 
 
@@ -95,11 +95,12 @@ def run_seed(
     groups: bool | None = None,
     listener: Callable[[str], object] | None = None,
 ) -> Report:
-    """Run one seed to its end. ``tier``: whether some topics are tiered; None: in odd seeds. ``groups``: as
-    ``has_groups`` says; None: in two seeds of four, of which one has a tier.
+    """Run one seed to its end. ``tier``: whether some topics are tiered; None: in odd seeds. ``groups``: as returned by
+    ``has_groups``; None: in two seeds of four, one of them with a tier.
 
-    Raises InvariantBroken, and what else stops a node that should not stop; what the history's checker finds is in the
-    report."""
+    Raises InvariantBroken, and any error that ends a node unexpectedly; violations found in the history are in the
+    report.
+    """
 
     async def run(world: World) -> Report:
         async with asyncio.timeout(LONGEST_RUN + LONGEST_STEP * steps):
@@ -145,7 +146,7 @@ class _Run:
         assert cluster.watch is not None
         cluster.watch.check_all()
         self._history += cluster.watch.voids
-        found = [str(one) for one in check(self._history)]
+        found = [str(violation) for violation in check(self._history)]
         for text in found:
             self._trace.note(f"WRONG: {text}")
         for broker in cluster.brokers:
@@ -156,7 +157,7 @@ class _Run:
         return Report(digest, found, self._trace.lines, self._history, self._world.loop.time())
 
     async def _work(self, cluster: SimulatedCluster, client: Cluster, steps: int, faults: Collection[str]) -> None:
-        """Clients work while faults come; then they work a little longer, on what is mended, and all is read."""
+        """Clients work while faults occur; then they work a little longer without faults, and everything is read."""
         losses = Losses(cluster)
         workload = Workload(client, self._history, self._trace, self._random, losses.hole_at)
         administrator = Administrator(client, self._history, self._trace, self._random, workload.stopping)
@@ -166,9 +167,9 @@ class _Run:
         tier = TierTroubles(self._world.tier, rules.away, rules.lost, self._trace, self._random, faults)
         brokers = list(cluster.brokers)
         of_them = [(name, number) for name, number in PARTITIONS if name in self._tiered]
-        retained = [one for one in of_them if self._topics[one[0]]["retention.bytes"] != UNLIMITED]
-        self._history += [AllowedDeletion(one, None, "retention.bytes") for one in retained]
-        working: list[Coroutine[Any, Any, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
+        retained = [partition for partition in of_them if self._topics[partition[0]]["retention.bytes"] != UNLIMITED]
+        self._history += [AllowedDeletion(partition, None, "retention.bytes") for partition in retained]
+        working: list[Coroutine[object, object, None]] = [workload.write(*writer, pause=0.6) for writer in WRITERS]
         working += [workload.share(SHARED), workload.share(SHARED), administrator.change_topics(REPLICAS)]
         working += [administrator.move(PARTITIONS, brokers, REPLICAS)]
         of_tier = TierAdministrator(
@@ -214,7 +215,7 @@ class _Run:
         losses: Losses,
         work: GroupWorkload,
     ) -> None:
-        """What the cluster holds now; the readers come to the end of it."""
+        """Record the final state of the cluster; the readers reach its end."""
         watch = cluster.watch
         assert watch is not None
 
@@ -238,10 +239,10 @@ class _Run:
         await self._drain_group(client, workload, {key: end for key, end in workload.ends.items() if key[0] == SHARED})
         others = [name for name in view.topics if name not in self._topics and not name.startswith(INTERNAL)]
         self._history += await final_topics(client, others)
-        self._history += await final_commits(client, [one for one in PARTITIONS if one[0] == SHARED])
+        self._history += await final_commits(client, [partition for partition in PARTITIONS if partition[0] == SHARED])
 
     async def _drain_group(self, client: Cluster, workload: Workload, ends: Mapping[tuple[str, int], int]) -> None:
-        """The group gets to the end of its topic. In a log that has lost everything there is nothing to commit."""
+        """The group reaches the end of its topic. In a log that has lost everything there is nothing to commit."""
         member = workload.member(SHARED)
         while not set(ends.items()) <= (await workload.committed()).items():
             await workload.poll_and_commit(member)
@@ -249,7 +250,7 @@ class _Run:
         await member.close()
 
     def _check_failures(self, cluster: SimulatedCluster) -> None:
-        """Nodes end by themselves only where all of their disks have failed."""
+        """Nodes may end by themselves only if all their disks have failed."""
         for name, machine in cluster.world.machines.items():
             for text, error in machine.failures:
                 if not isinstance(error, OSError):

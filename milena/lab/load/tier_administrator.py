@@ -1,5 +1,5 @@
-"""Somebody who administers what is in the tier: topics come and go, records are deleted, copying and the tier itself
-are switched off and on again. In the end all is on."""
+"""An administrator of tiered topics: it creates and deletes topics, deletes records, and disables and enables copying
+and the tier. At the end everything is enabled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from milena.protocol.errors import KafkaError
 from milena.runtime.randomness import Randomness
 
 PASSING: Final = "passing-"
-"""How the topics begin that come and go."""
+"""Prefix of the topics that are created and deleted."""
 PASSING_CONFIG: Final[Mapping[str, str]] = {
     TIERED: "true",
     "internal.segment.bytes": "1000",
@@ -36,8 +36,8 @@ DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
 
 
 class TierAdministrator:
-    """``topics`` are the tiered ones with their configurations, ``partitions`` theirs. ``freed`` hears of
-    all that it lets go."""
+    """``topics`` are the tiered ones with their configurations, ``partitions`` theirs. ``freed`` is told of everything
+    that may be deleted."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TierAdministrator:
         self._switched: list[str] = []
 
     async def delete_records(self) -> None:
-        """Some of the first half of a partition, now and then everything."""
+        """Delete some of the first half of a partition, sometimes everything."""
         while not self._stopping.is_set():
             await self._clock.sleep(self._random.uniform(0, 15))
             topic, number = self._random.choice(self._partitions)
@@ -79,7 +79,7 @@ class TierAdministrator:
                 self._trace.note(f"admin: records of {topic}-{number}: {error}")
 
     async def switch(self) -> None:
-        """Copying, or the tier with all that is in it: off, and on again."""
+        """Disable copying, or the tier with deletion of its segments, and enable it again."""
         while not self._stopping.is_set():
             await self._clock.sleep(self._random.uniform(0, 20))
             topic = self._random.choice(list(self._topics))
@@ -93,14 +93,16 @@ class TierAdministrator:
             else:
                 self._freed.switched_off[topic] = None
                 self._history += [
-                    AllowedDeletion(one, None, DELETE_ON_DISABLE) for one in self._partitions if one[0] == topic
+                    AllowedDeletion(partition, None, DELETE_ON_DISABLE)
+                    for partition in self._partitions
+                    if partition[0] == topic
                 ]
                 await self._change(topic, {TIERED: "false", DELETE_ON_DISABLE: "true"})
                 await self._clock.sleep(self._random.uniform(0, 8))
                 await self._insist(topic, {TIERED: "true", DELETE_ON_DISABLE: "false"})
 
     async def settle(self) -> None:
-        """All is on again, and stays so: requests that were given up may still be on their way."""
+        """Enable everything, and check that it stays so: requests that were given up may still be in flight."""
         for topic in dict.fromkeys(self._switched):
             on = {TIERED: "true", DELETE_ON_DISABLE: "false", COPY_DISABLE: "false"}
             on[LOCAL_BYTES] = self._topics[topic][LOCAL_BYTES]
@@ -113,7 +115,7 @@ class TierAdministrator:
             entries = await admin.describe_configs(self._client, TOPIC_RESOURCE, topic)
         except (KafkaError, ChannelError):
             return False
-        found = {one.name: one.value for one in entries}
+        found = {entry.name: entry.value for entry in entries}
         return all(found.get(key) == value for key, value in values.items())
 
     async def _insist(self, topic: str, values: Mapping[str, str]) -> None:
@@ -131,7 +133,7 @@ class TierAdministrator:
         return True
 
     async def change_topics(self, replicas: int) -> None:
-        """Make topics whose records go to the tier, and delete most of them again."""
+        """Create topics whose records go to the tier, and delete most of them again."""
         number = 0
         while not self._stopping.is_set():
             await self._clock.sleep(self._random.uniform(0, 10))
@@ -147,7 +149,7 @@ class TierAdministrator:
                     self._history.append(TopicChange(name, False, await self._ask(name)))
 
     async def _ask(self, name: str, *, creates: admin.NewTopic | None = None) -> RequestOutcome:
-        """Make a topic, or delete it."""
+        """Create a topic, or delete it."""
         try:
             if creates is not None:
                 error = (await admin.create_topics(self._client, [creates]))[name]

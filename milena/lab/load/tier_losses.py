@@ -1,12 +1,12 @@
-"""What a cluster can no longer do once objects of its tier are lost for good, object by object, and nothing else.
+"""The consequences of objects that are lost from the tier for good: exactly these are permitted.
 
-- ``.log``, lost or cut: a leader refuses with an error the records that are in no other segment of its lineage and not
-  in its local log: a *hole*. Nobody passes over them without an error, or reads others in their place.
-- ``.leader_epoch_checkpoint``, ``.snapshot``: a follower that has to begin behind that segment tries again and again,
-  and stays out of the ISR. Likewise ``.log``, where the producers are told from its batches.
-- ``.index``, ``.timeindex``: nothing but time.
+- ``.log``, lost or truncated: a leader rejects with an error reads of the records that are in no other segment of its
+  lineage and not in its local log: a *hole*. No reader skips them without an error, or reads others in their place.
+- ``.leader_epoch_checkpoint``, ``.snapshot``: a follower that has to start after that segment retries forever, and
+  stays out of the ISR. Likewise ``.log``, if the producers are rebuilt from its batches.
+- ``.index``, ``.timeindex``: only slower reads.
 
-Leaders go on in all cases: they serve, copy and delete. Whatever else must hold at the end holds with losses too.
+Leaders continue in all cases: they serve, copy and delete. All other final checks hold with losses, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHECKPOINT: Final = IndexType.LEADER_EPOCH.value
 
 
 class Losses:
-    """Told from what the present leaders know."""
+    """Determined from the state of the present leaders."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         assert cluster.watch is not None
@@ -40,7 +40,7 @@ class Losses:
         self._lost = cluster.watch.tier.lost
 
     def hole_at(self, partition: TopicPartition, offset: int) -> tuple[int, int] | None:
-        """First and last offset of what is lost from ``offset`` on; None where that is in the tier or local."""
+        """First and last offset of the hole at ``offset``; None if the record is in the tier or local."""
         if not self._lost:
             return None
         found = self._leader(partition)
@@ -53,13 +53,13 @@ class Losses:
         return (offset, end - 1) if end > offset else None
 
     def excuse(self, partition: TopicPartition, broker: int) -> bool:
-        """Whether a follower needs a lost object before it can fetch what its leader has on its disk."""
+        """Whether a follower needs a lost object before it can fetch its leader's local records."""
         state = self._cluster.brokers[broker].fetchers.describe_partition(*partition)
         found = self._leader(partition) if self._lost and state is not None and state["state"] == BUILDING else None
         return found is not None and any(self._has_lost(*needed) for needed in _needed(*found))
 
     def _leader(self, partition: TopicPartition) -> tuple[PartitionLog, RemoteLogMetadataCache] | None:
-        """The log of the leader, and what that knows of the tier; None where nobody leads, or knows that."""
+        """The leader's log and its metadata cache; None if there is no leader, or the cache is not ready."""
         for broker in self._cluster.brokers.values():
             replica = broker.partitions.find(*partition)
             if replica is not None and replica.is_leader and self._is_registered(replica, broker.node_id):
@@ -77,7 +77,7 @@ class Losses:
 
     def _is_lost(self, log: PartitionLog, cache: RemoteLogMetadataCache, offset: Offset) -> bool:
         segments = _holding(log, cache, offset)
-        return bool(segments) and all(self._has_lost(one, LOG_SUFFIX) for one in segments)
+        return bool(segments) and all(self._has_lost(segment, LOG_SUFFIX) for segment in segments)
 
     def _has_lost(self, segment: RemoteLogSegmentMetadata, suffix: str) -> bool:
         return f"{FOLDER}/{object_path(segment, suffix)}" in self._lost
@@ -90,13 +90,13 @@ def _holding(log: PartitionLog, cache: RemoteLogMetadataCache, offset: Offset) -
 
 
 def _needed(log: PartitionLog, cache: RemoteLogMetadataCache) -> Iterator[tuple[RemoteLogSegmentMetadata, str]]:
-    """What a follower reads that begins at the start of the local log: segments, and the suffixes of objects."""
+    """The objects that a follower reads which starts at the local log start: segments, and suffixes of objects."""
     at = log.local_log_start_offset
     for segment in _holding(log, cache, at) or _holding(log, cache, Offset(at - 1)):
         yield segment, _CHECKPOINT
     while at > log.log_start_offset:
         holding = _holding(log, cache, Offset(at - 1))
-        ending = [one for one in holding if one.end_offset == at - 1]
+        ending = [segment for segment in holding if segment.end_offset == at - 1]
         yield from ((segment, _SNAPSHOT) for segment in ending)
         if ending or not holding:
             return

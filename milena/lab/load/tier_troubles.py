@@ -1,4 +1,5 @@
-"""Faults of the tier: its disk fails, is full or slow, and single objects are away or cut, for a while or for good."""
+"""Faults of the tier: its disk fails, is full or slow, and single objects are missing or truncated, for a while or for
+good."""
 
 from __future__ import annotations
 
@@ -18,21 +19,21 @@ LONGEST: Final = 8.0
 """Seconds."""
 LONGEST_PAUSE: Final = 4.0
 SLOWEST: Final = 2.0
-"""Seconds that a piece of work on a slow tier takes at most."""
+"""Maximum seconds of one work item on a slow tier."""
 OPERATIONS: Final = ("open", "append", "sync", "rename", "read", "list", "remove", "write", "")
-"""A copy writes beside its place (open, append, sync), then moves its objects there (rename, sync)."""
+"""The steps of a copy: it writes beside its final folder (open, append, sync), then moves its objects there (rename,
+sync)."""
 ERRORS: Final = (errno.EIO, errno.EACCES, errno.ENOSPC)
 WRITING: Final = ("append", "rename", "remove", "write")
-"""What a read-only folder refuses, beside opening new files."""
+"""The operations that a read-only folder rejects, beside opening new files."""
 OF_TIER: Final = ("tier", "tierfull", "tierslow", "tierloss", "tierlost")
 LOSABLE: Final = (".log", ".log", ".leader_epoch_checkpoint", ".snapshot", ".index", ".timeindex")
-"""One of these, at random, is lost for good."""
+"""The suffix of an object that is lost for good is one of these, at random."""
 
 
 class TierTroubles:
-    """One fault at a time, of the ``kinds`` that are wanted. ``away`` has the paths of objects that cannot be read now:
-    they come back, so that nothing committed may be lost by it. Those in ``lost`` never do
-    (``lab.load.tier_losses``)."""
+    """Causes one fault at a time, of the given ``kinds``. ``away`` has the paths of objects that cannot be read now:
+    they return, so no committed record may be lost by it. Those in ``lost`` never return (``lab.load.tier_losses``)."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class TierTroubles:
         self._storage.heal()
 
     async def _refuse_writes(self) -> None:
-        """It is full, at once or soon, or read-only."""
+        """The tier is full, immediately or soon, or read-only."""
         if self._random.below(2):
             self._trace.note("the tier is read-only")
             for operation in WRITING:
@@ -97,7 +98,8 @@ class TierTroubles:
         self._storage.offload_seconds = usual
 
     async def _lose_objects(self) -> None:
-        """Some are not there, others are cut, as on a store that has gone back in time; then they are whole again."""
+        """Some objects are missing, others truncated, like a store that was reset to an earlier time; then they are
+        restored."""
         chosen = self._random.shuffled(self._objects(""))[: 1 + self._random.below(6)]
         mending = [self._cut(path) if self._random.below(2) else self._take(path) for path in chosen]
         if not chosen:
@@ -110,13 +112,13 @@ class TierTroubles:
         self._trace.note(f"{len(chosen)} objects in the tier are whole again")
 
     async def _lose_for_good(self) -> None:
-        """One object of a segment that is in the tier, an old one or the newest, on which followers depend."""
+        """Lose one object of a segment in the tier, an old one or the newest, on which followers depend."""
         suffix = self._random.choice(LOSABLE)
         every = [path for path in self._objects(suffix) if f"{_segment(path)}.log" in self._storage.files]
         if every:
             path = self._random.choice(every)
             if self._random.below(2):
-                path = max(one for one in every if posixpath.dirname(one) == posixpath.dirname(path))
+                path = max(other for other in every if posixpath.dirname(other) == posixpath.dirname(path))
             self._lost[path] = None
             self._trace.note("for good:")
             if self._random.below(2) and self._storage.files[path].data:
@@ -125,7 +127,7 @@ class TierTroubles:
                 self._take(path)
 
     def _objects(self, suffix: str) -> list[str]:
-        """The paths of all that is in the tier with this suffix."""
+        """The paths of all objects in the tier with this suffix."""
         return [path for path in self._storage.files if path.startswith(f"{FOLDER}/{ROOT}/") and path.endswith(suffix)]
 
     def _cut(self, path: str) -> Callable[[], None]:
@@ -146,7 +148,7 @@ class TierTroubles:
         segment = _segment(path)
 
         def mend() -> None:
-            """Unless the segment was deleted meanwhile."""
+            """Restore the object, unless the segment was deleted meanwhile."""
             if any(other.startswith(segment) for other in self._storage.files):
                 self._storage.files.setdefault(path, inode)
 
@@ -154,5 +156,5 @@ class TierTroubles:
 
 
 def _segment(path: str) -> str:
-    """What the paths of a segment's objects have in common."""
+    """The common part of the paths of a segment's objects."""
     return path.rpartition(".")[0]

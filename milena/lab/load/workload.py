@@ -1,7 +1,7 @@
-"""Clients at work on a simulated cluster: writers, a reader, a group, somebody who administers.
+"""Client workload on a simulated cluster: writers, a reader, a group, an administrator.
 
-Each works until it is told to stop, and notes in the history what it did and what became of it. Errors that a fault
-brings are part of the history, never the end of a client.
+Each client works until it is told to stop, and records its operations and their outcomes in the history. Errors caused
+by faults are part of the history and never end a client.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ GROUP: Final = "readers"
 POLL_SECONDS: Final = 0.5
 CODECS: Final = (Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY, Codec.GZIP)
 PADDING: Final = b" "
-"""What follows it is no part of a record's name."""
+"""The separator between a record's name and its padding."""
 
 
 class Workload:
-    """What all clients share. ``stopping`` is set to end them; ``ends`` then says how far the reader has to come.
+    """The state shared by all clients. ``stopping`` ends them; ``ends`` then has the offsets that the reader must
+    reach.
 
-    ``hole_at``: what is lost for good at an offset of a partition, if anything is: who is refused it may pass it by.
+    ``hole_at``: the range that is lost for good at an offset of a partition, if there is one: a client whose read is
+    rejected there may skip it.
     """
 
     def __init__(
@@ -113,13 +115,13 @@ class Workload:
         self._history.append(Send(partition, value, begun, ended, outcome, offset, acks, lane, once))
 
     def _note_refusal(self, lane: str, value: str, error: KafkaError) -> None:
-        """Once for a row of records."""
+        """Once for several consecutive records."""
         if self._refused.get(lane) is not error.code:
             self._refused[lane] = error.code
             self._trace.note(f"client: from {value} on: {error.code.name}")
 
     async def read(self, partitions: list[TopicPartition]) -> None:
-        """A reader of everything from the start, until it has come to the ends."""
+        """A reader of everything from the start until it has reached the ends."""
         consumer = Consumer(self._client)
         consumer.assign(dict.fromkeys(partitions))
         reached = dict.fromkeys(partitions, 0)
@@ -135,15 +137,15 @@ class Workload:
                         reached[topic, number] = behind
                         sessions[topic, number] = f"reader from {behind}"
                 continue
-            self._note_polls(lambda one: sessions[one], records)
+            self._note_polls(lambda partition: sessions[partition], records)
             for record in records:
                 reached[record.topic, record.partition] = record.offset + 1
         now = self._clock.monotonic()
-        self._history += [Poll(one, sessions[one], now, ()) for one in self.ends]
+        self._history += [Poll(partition, sessions[partition], now, ()) for partition in self.ends]
         await consumer.close()
 
     def _pass_by(self, consumer: Consumer | GroupConsumer, topic: str, number: int) -> int | None:
-        """Where a consumer goes on that stands before something lost; None where it does not."""
+        """The offset at which a consumer continues whose position is in a hole; None if it is not."""
         at = consumer.position(topic, number)
         hole = None if at is None else self._hole_at((topic, number), at)
         if hole is None:
@@ -154,7 +156,7 @@ class Workload:
         return hole[1] + 1
 
     async def read_again(self, partitions: Sequence[TopicPartition], random: Randomness) -> None:
-        """A reader that begins with the first record of one partition, for a while, and then of another."""
+        """A reader that starts at the first record of one partition, reads for a while, and continues with another."""
         number = 0
         while not self.stopping.is_set():
             await self._clock.sleep(random.uniform(0, 6))
@@ -180,7 +182,7 @@ class Workload:
         self._history += [Poll(partition, session(partition), now, tuple(pairs)) for partition, pairs in found.items()]
 
     async def share(self, topic: str) -> None:
-        """A member of the group, which commits what it has read, and comes anew from time to time."""
+        """A member of the group, which commits what it has read, and is replaced from time to time."""
         while not self.stopping.is_set():
             member = self.member(topic)
             leaves_at = self._clock.monotonic() + self._random.uniform(3, 15)
@@ -189,7 +191,7 @@ class Workload:
             await member.close()
 
     def member(self, topic: str) -> GroupConsumer:
-        """A new member of the group, which does not commit by itself."""
+        """A new member of the group, without auto-commit."""
 
         def assigned(_: list[TopicPartition]) -> None:
             self._sessions += 1
@@ -215,7 +217,7 @@ class Workload:
         await self._commit(member, {(record.topic, record.partition): record.offset + 1 for record in records})
 
     async def _commit(self, member: GroupConsumer, offsets: Mapping[TopicPartition, int]) -> None:
-        """The client tries again where it can: after an error, too, the commit may take effect."""
+        """The client retries if possible: even after an error the commit may take effect."""
         if not offsets:
             return
         begun, outcome = self._clock.monotonic(), RequestOutcome.OK
@@ -234,7 +236,7 @@ class Workload:
         ]
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """What the group has; nothing where that cannot be said now."""
+        """The group's committed offsets; empty if they are not available now."""
         try:
             return await admin.group_offsets(self._client, GROUP)
         except ChannelError as error:
@@ -242,7 +244,7 @@ class Workload:
             return {}
 
     async def commit_behind_holes(self, member: GroupConsumer) -> None:
-        """Let a member that is refused something lost go on behind it."""
+        """Let a member whose read is rejected because of a hole continue after it."""
         for topic, number in member.assignment:
             behind = self._pass_by(member, topic, number)
             if behind is None:
@@ -252,6 +254,6 @@ class Workload:
 
 
 def name_of(record: ConsumedRecord) -> str:
-    """What the history calls a record."""
+    """The record's value in the history."""
     assert record.value is not None
     return record.value.partition(PADDING)[0].decode()

@@ -1,4 +1,4 @@
-"""The simulated disk: files in memory that know what a power loss would leave of them."""
+"""The simulated disk: in-memory files with a record of what a power loss would leave."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from milena.runtime.randomness import Randomness
 
 UNLIMITED = 1 << 40
 OFFLOAD_SECONDS = (0.0001, 0.002)
-"""How long offloaded work takes on a disk that nothing slows down."""
+"""Duration of offloaded work on a disk that is not slowed down."""
 
 
 class Storage:
-    """What outlives the process: names, bytes, faults."""
+    """The state that outlives the process: names, bytes, faults."""
 
     def __init__(self, random: Randomness, *, capacity: int | None = None) -> None:
         self.files: dict[str, Inode] = {}
@@ -26,16 +26,16 @@ class Storage:
         self.journal = DirectoryJournal(self.files, self.folders)
         self.locks: dict[str, Life] = {}
         self.capacity = capacity
-        """Bytes that fit on the disk; None is no limit."""
+        """Capacity of the disk in bytes; None for no limit."""
         self.offload_seconds = OFFLOAD_SECONDS
-        """How long offloaded work takes, at random (from, to)."""
+        """Duration of offloaded work, at random (from, to)."""
         self.before: Callable[[str, str], object] = lambda _operation, _path: None
         """Called before each operation; may end the process or raise."""
         self._random = random
         self._faults: list[tuple[str, str, int]] = []
 
     def fail(self, prefix: str, number: int, *, operation: str = "") -> None:
-        """From now on operations (one, or all) below ``prefix`` raise OSError with this errno."""
+        """From now on operations (one kind, or all) below ``prefix`` raise OSError with this errno."""
         self._faults.append((prefix, operation, number))
 
     def heal(self) -> None:
@@ -48,7 +48,7 @@ class Storage:
                 raise OSError(number, os.strerror(number), path)
 
     def wipe(self) -> None:
-        """A new disk in the place of the old one."""
+        """Replace the disk with a new one."""
         self.files.clear()
         self.folders.clear()
         self.folders["/"] = None
@@ -63,11 +63,11 @@ class Storage:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def corrupt(self, path: str, position: int) -> None:
-        """One bit of a file turns over on the disk, and nothing tells."""
+        """Flip one bit of a file on the disk, silently."""
         self.files[path].data[position] ^= 1
 
     def lose_power(self) -> None:
-        """What is not synced is lost, or torn: ``lab.world.power`` says how."""
+        """Unsynced data is lost, or torn, as described in ``lab.world.power``."""
         self.journal.lose_power(self._random)
         for path in sorted(self.files):
             tear(self.files[path], self._random)
@@ -161,7 +161,7 @@ class SimulatedFile:
         return self.handle().fileno()
 
     def handle(self) -> SimulatedHandle:
-        """Touches no disk: a fault of reading shows when the handle is read."""
+        """Does not access the disk: a read fault appears when the handle is read."""
         if self._closed:
             raise _closed(self._path)
         return SimulatedHandle(self._disk, self._path, self._inode)

@@ -1,4 +1,4 @@
-"""Whether a simulated node's process is alive: its ports fall silent when it is not."""
+"""Whether a simulated node's process is alive: the ports of a dead process do nothing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Life:
         self.name = name
         self.alive = True
         self.paused = False
-        """As by SIGSTOP: it does nothing, and does not know of it."""
+        """As by SIGSTOP: it does nothing, and is not aware of it."""
         self._waiting: list[Callable[[], object]] = []
 
     def later(self, callback: Callable[[], object]) -> None:
-        """When the process goes on."""
+        """Call back when the process continues."""
         self._waiting.append(callback)
 
     def resume(self) -> None:
@@ -43,7 +43,7 @@ class Life:
             await resumed.wait()
 
     def check(self) -> None:
-        """Raises OSError for what a dead process still tries to do while its tasks unwind."""
+        """Raises OSError for operations of a dead process whose tasks are still unwinding."""
         if not self.alive:
             raise OSError(errno.EIO, f"{self.name} is dead")
 

@@ -1,4 +1,4 @@
-"""An asyncio loop whose time is virtual: it jumps to the next timer as soon as nothing is ready."""
+"""An asyncio loop with virtual time: it jumps to the next timer as soon as no callback is ready."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, NoReturn
 
 
 class Stalled(RuntimeError):
-    """Nothing is ready, no timer is set, and the main task still waits: it would wait for ever."""
+    """No callback is ready, no timer is set, and the main task still waits: it would wait forever."""
 
 
 class _TimeJump:
-    """Stands where asyncio's loop expects a selector: waiting for I/O becomes a step of the clock."""
+    """Takes the place of the selector in asyncio's loop: waiting for I/O advances the clock."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
 
-    def select(self, timeout: float | None) -> list[Any]:
+    def select(self, timeout: float | None) -> list[object]:
         if timeout is None:
             raise Stalled("the simulation has nothing left to do")
         self._loop.advance(timeout)
@@ -25,7 +25,7 @@ class _TimeJump:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Runs tasks, futures and timeouts unchanged; ready call-backs in order, timers by their time."""
+    """Runs tasks, futures and timeouts unchanged; ready callbacks in order, timers by their time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,9 +33,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self._selector = _TimeJump(self)
         self.errors: list[dict[str, Any]] = []
-        """What call-backs and forgotten futures raised."""
+        """The exceptions of callbacks and unretrieved futures."""
         self.after_event: Callable[[], None] | None = None
-        """Called whenever what was ready has run. What it raises ends the run."""
+        """Called after all ready callbacks have run. An exception from it ends the run."""
         self.set_exception_handler(lambda _loop, context: self.errors.append(context))
 
     def time(self) -> float:
@@ -49,11 +49,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self.after_event is not None:
             self.after_event()
 
-    def _process_events(self, event_list: list[Any]) -> None:
+    def _process_events(self, event_list: list[object]) -> None:
         """There is no I/O."""
 
     def _write_to_self(self) -> None:
-        """Nothing sleeps, so nothing has to be woken."""
+        """The loop never sleeps, so it need not be woken."""
 
-    def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> NoReturn:  # type: ignore[override]
-        raise RuntimeError("threads have no place in the simulation: use Disk.offload")
+    def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:
+        raise RuntimeError("threads are not available in the simulation: use Disk.offload")

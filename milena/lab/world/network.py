@@ -15,7 +15,7 @@ from milena.runtime.network import Connection, ConnectionHandler, Framer, Listen
 from milena.runtime.randomness import Randomness
 
 LATENCY = (0.00005, 0.0005)
-"""Seconds on the way, at random."""
+"""Latency in seconds, at random."""
 FIRST_FREE_PORT = 30_000
 OWN_NAMES = ("", "0.0.0.0", "::", "localhost", "127.0.0.1", "::1")
 
@@ -23,7 +23,7 @@ Accept = Callable[[], tuple[Framer, ConnectionHandler]]
 
 
 class Fabric:
-    """All machines' network. A machine's name is its host name."""
+    """The network of all machines. A machine's name is its host name."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, random: Randomness) -> None:
         self.loop = loop
@@ -31,10 +31,10 @@ class Fabric:
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.connections: dict[SimulatedConnection, None] = {}
         self.digest = hashlib.sha256()
-        """Of everything that was delivered: equal for equal seeds."""
+        """Digest of everything that was delivered: equal for equal seeds."""
         self._machines: dict[str, bool] = {}
         self._cuts: dict[tuple[str, str], None] = {}
-        """From one machine to another."""
+        """Cut links, from one machine to another."""
         self._delays: dict[tuple[str, str], float] = {}
         self._next_port = FIRST_FREE_PORT
 
@@ -57,14 +57,14 @@ class Fabric:
         return self.random.uniform(*LATENCY)
 
     def cut(self, one: str, other: str, *, one_way: bool = False) -> None:
-        """What is on the way between the two waits from now on; connecting times out. ``one_way``: only what ``one``
+        """Data in flight between the two waits from now on; connecting times out. ``one_way``: only data that ``one``
         sends, as through a firewall that has forgotten a connection."""
         self._cuts[one, other] = None
         if not one_way:
             self._cuts[other, one] = None
 
     def slow(self, one: str, other: str, seconds: float) -> None:
-        """What travels between the two takes so much longer from now on, until the link is healed."""
+        """Add this latency between the two from now on, until the link is healed."""
         self._delays[one, other] = self._delays[other, one] = seconds
 
     def heal(self, one: str, other: str) -> None:
@@ -78,16 +78,16 @@ class Fabric:
         return (sender, receiver) in self._cuts
 
     def delay(self, sender: str, receiver: str) -> float:
-        """Seconds on the way."""
+        """Latency in seconds."""
         seconds = self.latency()
         return seconds + self._delays[sender, receiver] if (sender, receiver) in self._delays else seconds
 
     def end_process(self, life: Life) -> None:
-        """The process is gone and its machine lives: peers see their connections end."""
+        """The process ends and its machine stays up: peers see their connections closed."""
         self._drop(life, SimulatedConnection.vanish_with_reset)
 
     def lose_power(self, life: Life) -> None:
-        """The machine is gone: peers hear nothing, until it is back and refuses what they send."""
+        """The machine is down: peers receive nothing until it is up again and resets their connections."""
         self._machines[life.name] = False
         self._drop(life, SimulatedConnection.vanish)
 
@@ -126,7 +126,7 @@ class SimulatedNetwork:
         self.fabric = fabric
         self.life = life
         self.deferred: list[SimulatedConnection] | None = None
-        """The connections to be flushed at the end of the read being handled; None outside of one."""
+        """The connections to flush at the end of the read that is being handled; None outside of one."""
 
     async def listen(self, host: str, port: int, accept: Accept, *, for_nodes: bool = False) -> Listener:
         self.life.check()
@@ -146,7 +146,7 @@ class SimulatedNetwork:
         self.life.check()
         fabric = self.fabric
         if not 0 <= port <= LAST_PORT:
-            raise OSError(errno.EADDRNOTAVAIL, f"{port} is no port")
+            raise OSError(errno.EADDRNOTAVAIL, f"{port} is not a port")
         fault = fault_of(host)
         machine = None if fault else fabric.machine_of(host, self.life.name)
         if machine is None:

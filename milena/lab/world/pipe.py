@@ -1,4 +1,4 @@
-"""One simulated connection's end: what it sends travels to the other end in order, through buffers of bounded size."""
+"""One end of a simulated connection: it delivers data to the other end in order, through bounded buffers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from milena.lab.world.network import SimulatedNetwork
 
 WINDOW = 256 * 1024
-"""Bytes that the kernels of both sides hold between sending and reading."""
+"""Bytes that the kernels of both sides buffer between sending and reading."""
 
 
 class SimulatedConnection:
@@ -97,22 +97,22 @@ class SimulatedConnection:
         self._end(None)
 
     def vanish(self) -> None:
-        """Power is lost: nobody is told."""
+        """Power is lost: peers are not notified."""
         self._open = False
         self.network.fabric.connections.pop(self, None)
 
     def vanish_with_reset(self) -> None:
-        """The process is gone; its kernel ends the connection."""
+        """The process has ended; its kernel resets the connection."""
         self.vanish()
         self._transmit(None)
 
     def resume_arrivals(self) -> None:
-        """A cut is healed: what waited in it arrives now."""
+        """A cut is healed: waiting data arrives now."""
         for _ in range(len(self._travelling)):
             self._schedule_arrival()
 
     def _flush(self) -> None:
-        """Hand over to the kernel what fits, in one piece."""
+        """Pass as many bytes to the kernel as fit, in one piece."""
         if not self._open or self.life.paused:
             return
         pieces = []
@@ -139,7 +139,7 @@ class SimulatedConnection:
             self._handler.writable()
 
     def _take(self, room: int) -> bytes:
-        """The next bytes, at most ``room``. Raises OSError for a file that is too short."""
+        """The next bytes, at most ``room``. Raises OSError if a file is too short."""
         part = self._queue[0]
         start = self._sent_of_first
         if isinstance(part, FileRange):
@@ -158,7 +158,7 @@ class SimulatedConnection:
         return data
 
     def _transmit(self, data: bytes | None) -> None:
-        """Send on the way; None is the end of the stream."""
+        """Send to the other end; None is the end of the stream."""
         self._travelling.append(data)
         self._schedule_arrival()
 
@@ -178,7 +178,7 @@ class SimulatedConnection:
             other._arrived.append(data)
             other._read_soon()
         elif self._open and data is not None and fabric.is_up(other.life.name):
-            # A machine without power does not answer: the sender's own timeouts must notice.
+            # A machine without power does not answer: the sender must notice by its own time-outs.
             self._end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     def _read_soon(self) -> None:
@@ -187,7 +187,7 @@ class SimulatedConnection:
             self.network.fabric.loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """One wake-up: one read, all frames of it, then the sends it caused."""
+        """One wake-up: one read, all its frames, then the sends that it caused."""
         if self.life.paused:
             self.life.later(self._read)
             return

@@ -1,15 +1,16 @@
-"""What a loss of power leaves of a disk: torn bytes, and folders as they were synced.
+"""The effect of a power loss on a disk: torn files, and folders in their synced state.
 
-A file keeps its synced bytes. Of the rest there may be a part up to any byte, a part that ends in zeros (the length
-was written, the bytes were not), or pages here and there with zeros in between.
+A file keeps its synced bytes. Of the unsynced ones there may remain a part up to any byte, a part that ends in zeros
+(the length was written, the bytes were not), or some pages with zeros in between.
 
-A folder keeps what was made, renamed or removed in it before it was synced, and of later changes the first few, as a
-journal on the disk has them; folders do so independently of each other.
+A folder keeps the creations, renames and removals that were synced, and the first few of the later ones, as with a
+journaling file system; folders are independent of each other.
 """
 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -20,7 +21,7 @@ PAGE: Final = 4096
 
 
 class Inode:
-    """The bytes of a file, whatever its name, and how many of them are synced."""
+    """The bytes of a file, independent of its name, and the number of synced ones."""
 
     __slots__ = ("data", "modified_ms", "synced")
 
@@ -31,7 +32,7 @@ class Inode:
 
 
 def tear(inode: Inode, random: Randomness) -> None:
-    """Lose a random part of what is not synced."""
+    """Lose a random part of the unsynced bytes."""
     data, synced = inode.data, inode.synced
     if len(data) <= synced:
         return
@@ -57,8 +58,8 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class DirectoryChange:
-    """One change of a folder's entries that is not synced. ``path`` is of the entry before, ``new`` after a renaming;
-    ``inode`` what was removed or replaced, None for folders and for nothing."""
+    """One unsynced change of a folder's entries. ``path`` is that of the entry before, ``new`` after a rename;
+    ``inode`` is the removed or replaced one, None for folders and if there was none."""
 
     kind: Kind
     folder: str
@@ -67,7 +68,7 @@ class DirectoryChange:
     inode: Inode | None = None
 
     def rebase(self, old: str, new: str) -> None:
-        """A folder above is called otherwise now."""
+        """A parent folder was renamed."""
         self.path = rebased(self.path, old, new)
         self.new = rebased(self.new, old, new)
         if self.folder == old:
@@ -77,7 +78,7 @@ class DirectoryChange:
 
 
 class DirectoryJournal:
-    """The changes of all folders since their last syncs, over the names that ``files`` and ``folders`` hold now."""
+    """The changes of all folders since they were last synced; ``files`` and ``folders`` have the present names."""
 
     def __init__(self, files: dict[str, Inode], folders: dict[str, None]) -> None:
         self._files = files
@@ -88,7 +89,7 @@ class DirectoryJournal:
         self._changes.append(DirectoryChange(Kind.MADE, posixpath.dirname(path), path))
 
     def renamed(self, old: str, new: str, replaced: Inode | None) -> None:
-        """It belongs to the folder of the new name: a renaming takes place whole or not at all."""
+        """It belongs to the folder of the new name: a rename happens entirely or not at all."""
         for change in self._changes:
             change.rebase(old, new)
         self._changes.append(DirectoryChange(Kind.RENAMED, posixpath.dirname(new), old, new, replaced))
@@ -103,7 +104,7 @@ class DirectoryJournal:
         self._changes.clear()
 
     def lose_power(self, random: Randomness) -> None:
-        """Take back what was not synced, but for a random number of each folder's first changes."""
+        """Undo the unsynced changes, except a random number of each folder's first ones."""
         in_folder: dict[str, list[DirectoryChange]] = {}
         for change in self._changes:
             in_folder.setdefault(change.folder, []).append(change)
@@ -127,7 +128,7 @@ class DirectoryJournal:
             case Kind.RENAMED if posixpath.dirname(change.path) in self._folders:
                 self._rename_back(change)
             case _:
-                """The folder has gone, and all in it."""
+                """The folder and everything in it is gone."""
 
     def _rename_back(self, change: DirectoryChange) -> None:
         for names in (self._files, self._folders):
@@ -139,22 +140,22 @@ class DirectoryJournal:
 
 
 def rebased(path: str, old: str, new: str) -> str:
-    """``path`` where it lies below ``old``, which is called ``new`` now."""
+    """``path`` if it is below ``old``, after that was renamed to ``new``."""
     return new + path[len(old) :] if path.startswith(old + "/") else path
 
 
-def below(names: dict[str, Any], folder: str) -> list[str]:
-    """An entry and all below it."""
+def below(names: Mapping[str, object], folder: str) -> list[str]:
+    """An entry and everything below it."""
     return [name for name in names if name == folder or name.startswith(folder + "/")]
 
 
 def move(names: dict[str, Any], old: str, new: str) -> None:
-    """Rename an entry, with all below it."""
+    """Rename an entry, with everything below it."""
     for name in below(names, old):
         names[new + name[len(old) :]] = names.pop(name)
 
 
 def drop(names: dict[str, Any], path: str) -> None:
-    """Remove an entry, with all below it."""
+    """Remove an entry, with everything below it."""
     for name in below(names, path):
         del names[name]

@@ -1,4 +1,4 @@
-"""The tier of a seeded cluster: how brokers are set up for it, and which topics lie in it."""
+"""The tier of a seeded cluster: the brokers' configuration, and the tiered topics."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SETTINGS: Final[Mapping[str, object]] = {
 }
 SEGMENT_BYTES: Final = (3000, 6000)
 LOCAL_BYTES: Final = ("1", "1", "6000")
-"""One of these, at random, as ``local.retention.bytes``."""
+"""Values of ``local.retention.bytes``, chosen at random."""
 UNLIMITED: Final = "-1"
 RETAINED_BYTES: Final = (UNLIMITED, UNLIMITED, "20000")
-"""One of these as ``retention.bytes``."""
+"""Values of ``retention.bytes``."""
 
 
 def metadata_topic(replicas: int) -> admin.NewTopic:
-    """As brokers make it, for any number of replicas."""
+    """The metadata topic as brokers create it, for any number of replicas."""
     configs = {"min.insync.replicas": "2", "retention.ms": "-1"}
     return admin.NewTopic(REMOTE_LOG_METADATA_TOPIC, METADATA_PARTITIONS, replicas, configs=configs)
 
 
 def with_tier(topics: Mapping[str, Mapping[str, str]], random: Randomness) -> dict[str, Mapping[str, str]]:
-    """The configurations of topics, some of which are tiered now: at least one."""
+    """The configurations of topics with the tier enabled for some: at least one."""
     sure = random.choice(list(topics))
     found: dict[str, Mapping[str, str]] = {}
     for name, configs in topics.items():

@@ -1,11 +1,11 @@
-"""What happens in a simulated run, line by line, with the virtual time; and what the nodes log of it."""
+"""The trace of a simulated run, line by line with virtual time; and the nodes' logs."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -14,7 +14,7 @@ CRITICAL: Final = 50
 
 
 class Trace:
-    """Lines of one run. ``listener`` gets each as it comes."""
+    """The lines of one run. ``listener`` is called with each line."""
 
     def __init__(self, listener: Callable[[str], object] | None = None) -> None:
         self.lines: list[str] = []
@@ -31,12 +31,12 @@ class Trace:
 
 
 def show_logs(write: Callable[[str], object]) -> None:
-    """The logs of all nodes of this process go to ``write`` from now on, under the virtual time."""
+    """Write the logs of all nodes of this process to ``write`` from now on, with virtual time."""
     _configure(write, INFO)
 
 
 def quiet_logs() -> None:
-    """The nodes of this process say no more than what ends them."""
+    """Log only critical events of the nodes of this process."""
     _configure(lambda line: None, CRITICAL)
 
 
@@ -50,13 +50,13 @@ def _configure(write: Callable[[str], object], level: int) -> None:
 
 
 class _Writer:
-    """What structlog calls with a finished line, under the name of the level."""
+    """The object that structlog calls with a finished line, by the name of the level."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.debug = self.info = self.warning = self.error = self.critical = self.msg = write
 
 
-def _render(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+def _render(_logger: object, _method: str, event: MutableMapping[str, object]) -> str:
     level, component, text = (event.pop(key, "") for key in ("level", "component", "event"))
     trace = event.pop("exception", None)
     pairs = "".join(f" {key}={value}" for key, value in event.items())

@@ -1,11 +1,11 @@
-"""A whole cluster's surroundings in one process: machines with disks, a network, one clock, one seed."""
+"""The environment of a simulated cluster in one process: machines with disks, a network, one clock, one seed."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from milena.lab.world.disk import SimulatedDisk, Storage
 from milena.lab.world.life import Life, SimulatedClock
@@ -19,17 +19,17 @@ from milena.runtime.task_scope import TaskScope
 T = TypeVar("T")
 
 _RARE_COLLECTIONS: Final = (100_000, 20, 100)
-"""Thresholds of the garbage collector: it finds little here, and with the usual ones takes a sixth of the time."""
+"""Thresholds of the garbage collector: it finds little here, and with the default ones takes a sixth of the time."""
 
 
 class Machine:
-    """A host with a disk, on which one node's process runs at a time."""
+    """A host with a disk, which runs one node's process at a time."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
         self.storage = Storage(world.random)
         self.failures: list[tuple[str, BaseException | None]] = []
-        """What ended its processes by itself: broken invariants."""
+        """The errors that ended its processes: broken invariants."""
         self._world = world
         self._life: Life | None = None
         self._scopes: list[TaskScope] = []
@@ -71,11 +71,11 @@ class Machine:
         )
 
     def kill(self) -> None:
-        """End the process as by SIGKILL: what it has written stays, peers see its connections end."""
+        """End the process as by SIGKILL: written data is kept, peers see its connections closed."""
         self._end(self._world.fabric.end_process)
 
     def pause(self) -> None:
-        """Stop the process as by SIGSTOP: its kernel goes on to take what is sent to it."""
+        """Stop the process as by SIGSTOP: its kernel still accepts data."""
         assert self._life is not None
         self._life.paused = True
 
@@ -85,7 +85,7 @@ class Machine:
         self._life.resume()
 
     def power_off(self) -> None:
-        """Cut the power: unsynced bytes are lost, peers hear nothing."""
+        """Cut the power: unsynced bytes are lost, peers receive nothing."""
         self._end(self._world.fabric.lose_power)
         self.storage.lose_power()
 
@@ -93,19 +93,19 @@ class Machine:
         if self._life is None or not self._life.alive:
             return
         self._life.alive = False
-        self._life.resume()  # it does not matter any more what it would do
+        self._life.resume()  # the process is dead, so its pending work has no effect
         leave_network(self._life)
         for scope in self._scopes:
             scope.cancel()
 
     async def wait_ended(self) -> None:
-        """Until the tasks of the process that was ended have unwound."""
+        """Wait until the tasks of the ended process have unwound."""
         for scope in self._scopes:
             await scope.stop()
 
 
 class World:
-    """Made by ``simulate``."""
+    """Created by ``simulate``."""
 
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self.loop = loop
@@ -113,22 +113,22 @@ class World:
         self.fabric = Fabric(loop, self.random)
         self.machines: dict[str, Machine] = {}
         self.tier = Storage(self.random)
-        """The disk of the tier, which all machines reach. It loses no power."""
+        """The disk of the tier, which all machines share. It loses no power."""
 
     def machine(self, name: str) -> Machine:
-        """The machine of this name, made on first use."""
+        """The machine with this name, created on first use."""
         if name not in self.machines:
             self.machines[name] = Machine(self, name)
             self.fabric.power_on(name)
         return self.machines[name]
 
     def digest(self) -> str:
-        """Of all that was delivered, and when: a seed's fingerprint."""
+        """A digest of everything delivered, with times: a seed's fingerprint."""
         return self.fabric.digest.hexdigest()
 
 
-def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], *, seed: int) -> T:
-    """Run a scenario to its end in virtual time. Raises what it raises, what a call-back raised, and ``Stalled``."""
+def simulate(scenario: Callable[[World], Coroutine[object, object, T]], *, seed: int) -> T:
+    """Run a scenario to its end in virtual time. Raises its exceptions, those of callbacks, and ``Stalled``."""
     loop = SimulatedLoop()
     world = World(loop, seed)
     thresholds = gc.get_threshold()
@@ -139,7 +139,7 @@ def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], *, seed: int) 
             result = loop.run_until_complete(task)
         finally:
             loop.after_event = None
-            if not task.done():  # an event has broken an invariant
+            if not task.done():  # an event has violated an invariant
                 task.cancel()
                 loop.run_until_complete(asyncio.wait((task,)))
             loop.run_until_complete(_end(world))

@@ -8,5 +8,5 @@ from milena.node.api import RequestContext
 from milena.node.apis.describe_acls import REFUSAL
 
 
-def handle(node: object, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(node: object, ctx: RequestContext, request: Any) -> dict[str, object]:
     return {"results": [REFUSAL] * len(request.creations)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
@@ -13,5 +13,5 @@ REFUSAL: Final = {
 }
 
 
-def handle(node: object, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(node: object, ctx: RequestContext, request: object) -> dict[str, object]:
     return {**REFUSAL, "resources": []}

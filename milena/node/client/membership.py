@@ -151,7 +151,7 @@ class Membership:
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"group {self.group!r}")
         self.member_id, generation = response.member_id, int(response.generation_id)
-        shares: list[dict[str, Any]] = []
+        shares: list[dict[str, object]] = []
         if response.leader == response.member_id:
             shares = await self._assign(response.members)
         answer = await self._ask(
@@ -174,7 +174,7 @@ class Membership:
             for number in part.partitions
         ]
 
-    async def _assign(self, members: Sequence[Any]) -> list[dict[str, Any]]:
+    async def _assign(self, members: Sequence[Any]) -> list[dict[str, object]]:
         """As the group's leader: assign the partitions of all subscribed topics."""
         wanted = {member.member_id: decode_subscription(member.metadata).topics for member in members}
         names = sorted({topic for topics in wanted.values() for topic in topics})

@@ -143,9 +143,13 @@ async def list_brokers(cluster: Cluster) -> list[RegisteredBroker]:
     _raise(response)
     return [
         RegisteredBroker(
-            int(one.broker_id), one.host, int(one.port), one.rack, bool(messages.get(one, "is_fenced", False))
+            int(broker.broker_id),
+            broker.host,
+            int(broker.port),
+            broker.rack,
+            bool(messages.get(broker, "is_fenced", False)),
         )
-        for one in response.brokers
+        for broker in response.brokers
     ]
 
 

@@ -56,7 +56,7 @@ class Links:
 
     # -- verbs
 
-    def cut(self, peer: str | int, direction: str = "both") -> list[dict[str, Any]]:
+    def cut(self, peer: str | int, direction: str = "both") -> list[dict[str, object]]:
         """peer (node id or prefix of a client id), direction=both (in, out): let nothing through"""
         if direction.upper() not in Direction.__members__ or direction == "none":
             raise ValueError(f"unknown direction {direction!r}: use in, out or both")
@@ -64,7 +64,7 @@ class Links:
         self._renew()
         return self.links()
 
-    def heal(self, peer: str | int | None = None) -> list[dict[str, Any]]:
+    def heal(self, peer: str | int | None = None) -> list[dict[str, object]]:
         """peer (default: all): deliver what waits, and everything after it"""
         if peer is None:
             self._cuts.clear()
@@ -74,13 +74,13 @@ class Links:
         self._renew()
         return self.links()
 
-    def links(self) -> list[dict[str, Any]]:
+    def links(self) -> list[dict[str, object]]:
         """the links that are cut, and the number of frames that wait in them"""
         return [
             {
                 "peer": peer,
                 "direction": str(direction.name).lower(),
-                "connections": sum(one.is_of(peer) for one in self._connections),
+                "connections": sum(connection.is_of(peer) for connection in self._connections),
             }
             for peer, direction in self._cuts.items()
         ]

@@ -92,7 +92,7 @@ def _check_match(component: Any) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A name goes with an exact match, and an exact match needs it.")
 
 
-def describe_scram(image: MetadataImage, users: Sequence[str]) -> list[dict[str, Any]]:
+def describe_scram(image: MetadataImage, users: Sequence[str]) -> list[dict[str, object]]:
     """The results of DescribeUserScramCredentials: of ``users``, or of all users if none is named."""
     known: dict[str, list[dict[str, int]]] = {}
     for what, record in _kept(image, OF_SCRAM):
@@ -104,7 +104,7 @@ def describe_scram(image: MetadataImage, users: Sequence[str]) -> list[dict[str,
     return [_credentials(user, known, times.get(user, 1)) for user in times or known]
 
 
-def _credentials(user: str, known: Mapping[str, list[dict[str, int]]], times: int) -> dict[str, Any]:
+def _credentials(user: str, known: Mapping[str, list[dict[str, int]]], times: int) -> dict[str, object]:
     error, message = ErrorCode.NONE, None
     if times > 1:
         error, message = ErrorCode.DUPLICATE_RESOURCE, f"The user {user} is given twice."
@@ -118,14 +118,14 @@ def _credentials(user: str, known: Mapping[str, list[dict[str, int]]], times: in
     }
 
 
-def failed_entries(request: Any, error: KafkaError) -> dict[str, Any]:
+def failed_entries(request: Any, error: KafkaError) -> dict[str, object]:
     """The response to an AlterClientQuotas that failed as a whole."""
     return {
         "entries": [
             {
                 "error_code": int(error.code),
                 "error_message": error.text,
-                "entity": [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in entry.entity],
+                "entity": [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity],
             }
             for entry in request.entries
         ]

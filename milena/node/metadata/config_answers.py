@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from milena.config.node_config import NodeConfig
-from milena.node.metadata.config_views import ConfigView, all_results
+from milena.node.metadata.config_views import ConfigResult, ConfigView, DescribedConfig, all_results
 from milena.node.metadata.image import MetadataImage
 from milena.node.serving.repeats import Repeats
 from milena.node.serving.slices import in_slices
@@ -22,14 +22,14 @@ LEAST: Final = 30
 
 async def describe_configs(
     clock: Clock, config: Callable[[], NodeConfig], image: Callable[[], MetadataImage], request: Any
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The response's fields. Each resource is described as it is when its slice runs.
 
     Raises KafkaError INVALID_REQUEST if the same resources are named too often.
     """
     repeats = Repeats()
 
-    def describe(resource: Any) -> dict[str, Any]:
+    def describe(resource: Any) -> ConfigResult:
         told = _describe(config(), image(), request, resource)
         repeats.note((resource.resource_type, resource.resource_name), max(LEAST, len(told["configs"])))
         return told
@@ -37,7 +37,7 @@ async def describe_configs(
     return {"results": all_results(await in_slices(clock, request.resources, describe, SLICE))}
 
 
-def _describe(config: NodeConfig, image: MetadataImage, request: Any, resource: Any) -> dict[str, Any]:
+def _describe(config: NodeConfig, image: MetadataImage, request: Any, resource: Any) -> ConfigResult:
     view = ConfigView(
         config,
         image,
@@ -45,7 +45,7 @@ def _describe(config: NodeConfig, image: MetadataImage, request: Any, resource: 
         synonyms=bool(messages.get(request, "include_synonyms", False)),
         documentation=bool(messages.get(request, "include_documentation", False)),
     )
-    error, message, configs = ErrorCode.NONE, "", list[dict[str, Any]]()
+    error, message, configs = ErrorCode.NONE, "", list[DescribedConfig]()
     try:
         configs = view.describe(resource.resource_type, resource.resource_name)
     except KafkaError as failure:

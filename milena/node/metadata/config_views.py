@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TypedDict, TypeVar
 
 from milena.config.broker_config import DYNAMIC_KEYS, INTERNAL, KEYS, SYNONYMS, defaults
 from milena.config.definitions import Key, Mode, Required
@@ -31,6 +31,7 @@ from milena.protocol.topic_names import topic_name_problem
 from milena.runtime.log_levels import current_levels
 from milena.runtime.numbers import whole
 
+T = TypeVar("T")
 CONFIGURED = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
@@ -51,6 +52,37 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
+class ConfigSynonym(TypedDict):
+    """DescribeConfigsSynonym. ``source`` is a ConfigSource."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class DescribedConfig(TypedDict):
+    """DescribeConfigsResourceResult: one entry. ``config_type`` is Kafka's ConfigType."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: int
+    is_sensitive: bool
+    synonyms: list[ConfigSynonym]
+    config_type: int
+    documentation: str | None
+
+
+class ConfigResult(TypedDict):
+    """DescribeConfigsResult: one resource."""
+
+    error_code: int
+    error_message: str
+    resource_type: int
+    resource_name: str
+    configs: list[DescribedConfig]
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigView:
     """The options of one request. ``keys`` None selects all."""
@@ -61,7 +93,7 @@ class ConfigView:
     synonyms: bool
     documentation: bool
 
-    def describe(self, resource_type: int, name: str) -> list[dict[str, Any]]:
+    def describe(self, resource_type: int, name: str) -> list[DescribedConfig]:
         """The entries of one resource. Raises KafkaError if it does not exist or another node must describe it."""
         if resource_type == TOPIC_RESOURCE:
             return self._topic(name)
@@ -78,17 +110,17 @@ class ConfigView:
         own = self.image.config(resource_type, name)
         return self._group(own) if resource_type == GROUP_RESOURCE else self._metrics(own)
 
-    def _group(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _group(self, own: Mapping[str, str]) -> list[DescribedConfig]:
         entries = []
-        for name, one in self._wanted(GROUP_KEYS.items()):
-            default, value = _kept(one.key, own)
-            synonyms = [_synonym(one.synonym or name, default, ConfigSource.DEFAULT)]
+        for name, group_key in self._wanted(GROUP_KEYS.items()):
+            default, value = _kept(group_key.key, own)
+            synonyms = [_synonym(group_key.synonym or name, default, ConfigSource.DEFAULT)]
             if name in own:
                 synonyms.insert(0, _synonym(name, value, ConfigSource.GROUP))
-            entries.append(self._entry(name, one.key, value, synonyms, read_only=False))
+            entries.append(self._entry(name, group_key.key, value, synonyms, read_only=False))
         return entries
 
-    def _metrics(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _metrics(self, own: Mapping[str, str]) -> list[DescribedConfig]:
         entries = []
         for name, key in self._wanted(METRICS_KEYS.items()):
             _, value = _kept(key, own)
@@ -96,7 +128,7 @@ class ConfigView:
             entries.append(self._entry(name, key, value, synonyms, read_only=False))
         return entries
 
-    def _topic(self, name: str) -> list[dict[str, Any]]:
+    def _topic(self, name: str) -> list[DescribedConfig]:
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -104,7 +136,7 @@ class ConfigView:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.topic_entries(self.image.config(TOPIC_RESOURCE, name))
 
-    def topic_entries(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+    def topic_entries(self, own: Mapping[str, str]) -> list[DescribedConfig]:
         """The entries of a topic with the configuration ``own``; the topic need not exist."""
         entries = []
         for key_name, key in self._wanted(TOPIC_KEYS.items()):
@@ -118,14 +150,18 @@ class ConfigView:
             entries.append(self._entry(key_name, key, value, synonyms, read_only=False))
         return entries
 
-    def _broker(self, name: str) -> list[dict[str, Any]]:
+    def _broker(self, name: str) -> list[DescribedConfig]:
         if not name:
             return [
                 self._entry(
                     key_name,
                     DYNAMIC_KEYS.get(key_name),
                     value,
-                    [one for one in self._synonyms(key_name) if one["source"] == ConfigSource.DYNAMIC_DEFAULT_BROKER],
+                    [
+                        synonym
+                        for synonym in self._synonyms(key_name)
+                        if synonym["source"] == ConfigSource.DYNAMIC_DEFAULT_BROKER
+                    ],
                     read_only=not _is_dynamic(key_name),
                 )
                 for key_name, value in self._wanted(self.config.dynamic_default.items())
@@ -157,10 +193,11 @@ class ConfigView:
                 f"Unexpected broker id, expected {mine}{otherwise}, but received {name}",
             )
 
-    def _wanted(self, items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-        return sorted(item for item in items if self.keys is None or item[0] in self.keys)
+    def _wanted(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+        wanted = (item for item in items if self.keys is None or item[0] in self.keys)
+        return sorted(wanted, key=lambda item: item[0])
 
-    def _synonyms(self, name: str) -> list[dict[str, Any]]:
+    def _synonyms(self, name: str) -> list[ConfigSynonym]:
         """A broker key's values in order of precedence, starting with its own name."""
         names = _family(name)
         config = self.config
@@ -180,8 +217,8 @@ class ConfigView:
         return found[first:]
 
     def _entry(
-        self, name: str, key: Key | None, value: str | None, synonyms: list[dict[str, Any]], *, read_only: bool
-    ) -> dict[str, Any]:
+        self, name: str, key: Key | None, value: str | None, synonyms: list[ConfigSynonym], *, read_only: bool
+    ) -> DescribedConfig:
         sensitive = key is None or key.sensitive
         return {
             "name": name,
@@ -206,11 +243,11 @@ def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
         return default, own[key.name]
 
 
-def _synonym(name: str, value: str | None, source: ConfigSource) -> dict[str, Any]:
+def _synonym(name: str, value: str | None, source: ConfigSource) -> ConfigSynonym:
     return {"name": name, "value": value, "source": int(source)}
 
 
-def _plain(name: str, value: str, source: ConfigSource) -> dict[str, Any]:
+def _plain(name: str, value: str, source: ConfigSource) -> DescribedConfig:
     """An entry without a default."""
     return {
         "name": name,
@@ -243,10 +280,19 @@ def _is_sensitive(name: str) -> bool:
     return key is None or key.sensitive
 
 
-def all_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def all_results(results: list[ConfigResult]) -> list[ConfigResult]:
     """The results of one request. As in Kafka's ConfigHelper, a type without configuration fails all of them."""
-    strange = next((one["resource_type"] for one in results if one["resource_type"] not in CONFIGURED), None)
+    strange = next((result["resource_type"] for result in results if result["resource_type"] not in CONFIGURED), None)
     if strange is None:
         return results
-    refusal = {"error_code": int(ErrorCode.INVALID_REQUEST), "error_message": f"Unsupported resource type: {strange}"}
-    return [{**one, **refusal, "configs": []} for one in results]
+    code, message = int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {strange}"
+    return [
+        ConfigResult(
+            error_code=code,
+            error_message=message,
+            resource_type=result["resource_type"],
+            resource_name=result["resource_name"],
+            configs=[],
+        )
+        for result in results
+    ]

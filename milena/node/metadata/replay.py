@@ -46,13 +46,13 @@ class Replayer:
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self._delta = Delta()
-        self._transaction: list[Any] | None = None
+        self._transaction: list[object] | None = None
 
     @property
     def in_transaction(self) -> bool:
         return self._transaction is not None
 
-    def replay(self, record: Any, *, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
+    def replay(self, record: object, *, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
         """Replay the record at ``offset``. Raises ReplayError."""
         match record:
             case records.BeginTransactionRecord():
@@ -83,7 +83,7 @@ class Replayer:
         delta, self._delta = self._delta, Delta()
         return delta
 
-    def _end(self, offset: Offset) -> list[Any]:
+    def _end(self, offset: Offset) -> list[object]:
         held, self._transaction = self._transaction, None
         if held is None:
             raise ReplayError(f"a transaction ends at offset {offset} that never began")
@@ -259,7 +259,7 @@ def _set_producer_ids(image: MetadataImage, delta: Delta, record: records.Produc
     delta.producer_ids = True
 
 
-def _nothing(image: MetadataImage, delta: Delta, record: Any) -> None:
+def _nothing(image: MetadataImage, delta: Delta, record: object) -> None:
     """NoOp, and records that only ZooKeeper's migration used."""
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from milena.node.serving.turns import SLICE, Turns
 from milena.runtime.context import Runtime
@@ -34,7 +34,7 @@ def metrics_page(render: Callable[[], str]) -> Page:
     return lambda: (200, METRICS_TYPE, render())
 
 
-def health_page(health: Callable[[], Mapping[str, Any]]) -> Page:
+def health_page(health: Callable[[], Mapping[str, object]]) -> Page:
     """``health()["ready"]`` decides between 200 and 503."""
 
     def page() -> tuple[int, str, str]:

@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from milena.config.listeners import ip_overrides
 from milena.config.node_config import NodeConfig
@@ -80,7 +80,7 @@ class Server:
     def __init__(
         self,
         runtime: Runtime,
-        node: Any,
+        node: object,
         *,
         node_id: int,
         role: Role,
@@ -200,8 +200,10 @@ class Server:
         if connection.caller.listener_name not in self._for_nodes:
             return False
         nodes = self._for_nodes
-        clients = (one for one in self._connections if not one.closed and one.caller.listener_name not in nodes)
-        silent = min(clients, key=lambda one: one.last_active, default=None)
+        clients = (
+            client for client in self._connections if not client.closed and client.caller.listener_name not in nodes
+        )
+        silent = min(clients, key=lambda client: client.last_active, default=None)
         if silent is None:
             return False
         self.note_close(silent, "max.connections is reached, and a broker needs the place")

@@ -118,11 +118,11 @@ class Verbs:
         held = len(self._rules.get(rule).held)
         return {"hits": self._rules.release(rule).hits, "released": held}
 
-    def _all_rules(self) -> list[dict[str, Any]]:
+    def _all_rules(self) -> list[dict[str, object]]:
         """all rules, with their hits and what they hold"""
         return [rule.describe() for rule in self._rules.all()]
 
-    def _traced(self, rule: int) -> list[dict[str, Any]]:
+    def _traced(self, rule: int) -> list[dict[str, object]]:
         """rule: the requests that a trace has recorded, with their answers"""
         return [exchange.told() for exchange in self._rules.get(rule).exchanges]
 
@@ -130,7 +130,7 @@ class Verbs:
         """release all rules"""
         return {"released": sum(self._release(rule.number)["released"] for rule in self._rules.all())}
 
-    async def _wait(self, rule: int, hits: int = 1, seconds: float = DEFAULT_WAIT) -> dict[str, Any]:
+    async def _wait(self, rule: int, hits: int = 1, seconds: float = DEFAULT_WAIT) -> dict[str, object]:
         """rule, hits=1, seconds=30: wait until the rule has this many hits"""
         return (await self._rules.wait(rule, hits, seconds)).describe()
 

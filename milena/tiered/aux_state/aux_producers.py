@@ -45,7 +45,7 @@ async def producers_at(
     snapshot = encode_snapshot(ProducerState())
     while at > log_start:
         holding = _holding(cache, Offset(at - 1), epochs)
-        ending = [one for one in holding if one.end_offset == at - 1]
+        ending = [segment for segment in holding if segment.end_offset == at - 1]
         if ending:
             snapshot = await _snapshot_of(storage, ending[0])
             break
@@ -62,7 +62,7 @@ def _holding(
     """The segments that contain the offset, latest start first: they require the least reading."""
     index = epoch_at(offset, epochs)
     found = [] if index is None else cache.find(epochs[index].epoch, offset)
-    return sorted(found, key=lambda one: (one.start_offset, one.id.int), reverse=True)
+    return sorted(found, key=lambda segment: (segment.start_offset, segment.id.int), reverse=True)
 
 
 async def _snapshot_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> bytes:

@@ -79,7 +79,7 @@ def newest(
     ``ending_at`` if there is one, else the one with the most epochs."""
     return max(
         segments,
-        key=lambda one: (one.end_offset == ending_at, one.epochs[-1], one.end_offset, one.id.int),
+        key=lambda segment: (segment.end_offset == ending_at, segment.epochs[-1], segment.end_offset, segment.id.int),
         default=None,
     )
 

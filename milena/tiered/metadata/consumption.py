@@ -60,12 +60,14 @@ class Consumption:
     async def save(self) -> None:
         """Write the snapshots that are out of date."""
         for source in list(self._by_number.values()):
-            for one in list(source.followed.values()):
-                if one.next is None or not one.ready or source.skipped or not one.outdated:
+            for followed in list(source.followed.values()):
+                if followed.next is None or not followed.ready or source.skipped or not followed.outdated:
                     continue
-                taken = Snapshot(source.topic_id, one.next, one.cache.segments(), one.cache.highest_offsets())
-                one.saved()
-                await self._snapshots.save(one.partition, taken)
+                taken = Snapshot(
+                    source.topic_id, followed.next, followed.cache.segments(), followed.cache.highest_offsets()
+                )
+                followed.saved()
+                await self._snapshots.save(followed.partition, taken)
 
     # -- where to begin
 
@@ -76,7 +78,7 @@ class Consumption:
             self._changed.clear()
             self._asking.forget_topic(REMOTE_LOG_METADATA_TOPIC)
             failed = False
-            for source in [one for one in self._by_number.values() if one.unlocated]:
+            for source in [partition for partition in self._by_number.values() if partition.unlocated]:
                 try:
                     await self._locate(source)
                 except (KafkaError, ChannelError) as error:
@@ -98,20 +100,20 @@ class Consumption:
         if source.topic_id not in (None, topic_id):
             source.forget()
         source.topic_id = topic_id
-        for one in [followed for followed in source.followed.values() if followed.next is None]:
-            kept = await self._snapshots.load(one.partition)
-            if one.gone or one.next is not None:
+        for partition in [followed for followed in source.followed.values() if followed.next is None]:
+            kept = await self._snapshots.load(partition.partition)
+            if partition.gone or partition.next is not None:
                 continue
             if kept is not None and kept.topic_id == topic_id and begin <= kept.next_offset <= end:
-                one.begin(kept.cache(), kept.next_offset, Offset(end))
+                partition.begin(kept.cache(), kept.next_offset, Offset(end))
             else:
-                one.begin(RemoteLogMetadataCache(), Offset(begin), Offset(end))
+                partition.begin(RemoteLogMetadataCache(), Offset(begin), Offset(end))
 
     def _steer(self) -> None:
         """Assign the followed metadata partitions to the consumer, each at the first offset that is needed."""
         offsets: dict[tuple[str, int], int | None] = {}
         for number, source in self._by_number.items():
-            if all(one.next is None for one in source.followed.values()):
+            if all(followed.next is None for followed in source.followed.values()):
                 source.assigned = False
                 continue
             at = self._consumer.position(REMOTE_LOG_METADATA_TOPIC, number) if source.assigned else None
@@ -138,7 +140,7 @@ class Consumption:
                     failures += 1
                     continue
                 failures = 0
-                if not (self._is_same() and all(self._take(one) for one in records) and self._advance()):
+                if not (self._is_same() and all(self._take(record) for record in records) and self._advance()):
                     self._begin_anew()
                 await self._cluster.runtime.clock.sleep(0)
         finally:
@@ -147,7 +149,7 @@ class Consumption:
     def _is_same(self) -> bool:
         """Whether the topic that is read is the one that was found."""
         seen = self._cluster.remembered(REMOTE_LOG_METADATA_TOPIC)
-        return seen is None or all(one.topic_id in (None, seen.id) for one in self._by_number.values())
+        return seen is None or all(partition.topic_id in (None, seen.id) for partition in self._by_number.values())
 
     def _take(self, record: ConsumedRecord) -> bool:
         """Apply a record. False if its offset was read before: the log is not the one that was read."""

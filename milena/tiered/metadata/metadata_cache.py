@@ -166,7 +166,7 @@ class RemoteLogMetadataCache:
         """The first segment that serves ``offset`` or a later one and has aborted transactions
         (docs/kafka-semantics.md: Aborted transactions)."""
         every = self.served(offset, leader_epochs=leader_epochs, log_end=log_end)
-        return next((one for one in every if not one.segment.txn_index_empty), None)
+        return next((served for served in every if not served.segment.txn_index_empty), None)
 
     def with_timestamp(
         self, timestamp: int, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
@@ -174,7 +174,7 @@ class RemoteLogMetadataCache:
         """The segments that serve ``offset`` or a later one and have a record with ``timestamp`` (ms) or later
         (docs/kafka-semantics.md: Special timestamps)."""
         every = self.served(offset, leader_epochs=leader_epochs, log_end=log_end)
-        return (one for one in every if one.segment.max_timestamp_ms >= timestamp)
+        return (served for served in every if served.segment.max_timestamp_ms >= timestamp)
 
     def _next_served(self, offset: Offset, leader_epochs: Sequence[EpochEntry], log_end: Offset) -> Offset | None:
         """The first offset above ``offset`` that some segment contains in the leader's epoch of that offset."""

@@ -111,12 +111,12 @@ class MetadataPartition:
     @property
     def unlocated(self) -> bool:
         """Whether some followed partition has no start offset yet."""
-        return any(one.next is None for one in self.followed.values())
+        return any(partition.next is None for partition in self.followed.values())
 
     @property
     def beginning(self) -> Offset:
         """The lowest offset that some followed partition has not read."""
-        return min(one.next for one in self.followed.values() if one.next is not None)
+        return min(partition.next for partition in self.followed.values() if partition.next is not None)
 
     def advance(self, position: Offset) -> None:
         if position != self.position:

@@ -23,7 +23,7 @@ _POOL: Final = "kafka_log_remote_remotestoragethreadpool"
 class RemoteReadWaiter(Protocol):
     """A caller that waits for a read."""
 
-    def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
+    def read_done(self, key: Hashable, result: object, error: Exception | None) -> None:
         """Called with the result or the error. Must not raise."""
         ...
 
@@ -57,7 +57,7 @@ class ReaderPool:
 
     @property
     def waiting(self) -> int:
-        return sum(not one.started for one in self._readings.values())
+        return sum(not reading.started for reading in self._readings.values())
 
     def submit(self, key: Hashable, work: Callable[[], Awaitable[Any]], reader: RemoteReadWaiter) -> None:
         """Run ``work``, or join a running read with the same ``key``, and call ``reader`` with the result, never before
@@ -94,7 +94,7 @@ class ReaderPool:
         self._readings.clear()
 
     async def _run(self, key: Hashable, reading: _Reading, work: Callable[[], Awaitable[Any]]) -> None:
-        result: Any = None
+        result: object = None
         failure: Exception | None = None
         async with self._places:
             reading.started = True

@@ -114,11 +114,11 @@ async def write_broker(
             for batch in batches.get(number, ()):
                 log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=FIRST_EPOCH)
             log.set_high_watermark(log.log_end_offset)
-        ids = [one.directory_id for one in manager.online_dirs]
+        ids = [directory.directory_id for directory in manager.online_dirs]
         await manager.stop(broker_epoch)
     finally:
         manager.unlock()
-    return [one for one in ids if one is not None]
+    return [directory_id for directory_id in ids if directory_id is not None]
 
 
 def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator[tuple[int, PartitionLog]]:

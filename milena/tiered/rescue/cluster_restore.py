@@ -89,8 +89,8 @@ async def plan(
     if history is not None:
         result.notes += _unread(history)
     stored: dict[TopicIdPartition, list[StoredSegment]] = {}
-    for one in await storage.segments():
-        stored.setdefault(one.segment_id.partition, []).append(one)
+    for segment in await storage.segments():
+        stored.setdefault(segment.segment_id.partition, []).append(segment)
     known = stored.keys() | (history.caches.keys() if history is not None else set())
     for name, topic_id in _chosen(known, wishes).items():
         partitions = sorted((one for one in known if one.topic_id == topic_id), key=lambda one: one.partition)
@@ -115,7 +115,7 @@ async def plan(
 
 def _unread(history: MetadataHistory) -> Iterator[str]:
     """The unreadable parts of the metadata topic, which may have concerned any segment."""
-    for number, found in groupby(history.unreadable, key=lambda one: one.number):
+    for number, found in groupby(history.unreadable, key=lambda part: part.number):
         first, *others = found
         more = f", and {len(others)} more there" if others else ""
         yield f"of partition {number} of the metadata topic not all can be read: {first.why}{more}"
@@ -124,8 +124,8 @@ def _unread(history: MetadataHistory) -> Iterator[str]:
 def _chosen(known: set[TopicIdPartition], wishes: Wishes) -> dict[str, UUID]:
     """One topic id for each name."""
     ids: dict[str, set[UUID]] = {}
-    for one in known:
-        ids.setdefault(one.topic, set()).add(one.topic_id)
+    for partition in known:
+        ids.setdefault(partition.topic, set()).add(partition.topic_id)
     for name, topic_id in wishes.topics.items():
         if name not in ids or (topic_id is not None and topic_id not in ids[name]):
             what = name if topic_id is None else f"{name} with the id {to_text(topic_id)}"

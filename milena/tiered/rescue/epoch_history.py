@@ -46,13 +46,13 @@ class Lineage:
 
 
 def readable(segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-    return [one for one in segments if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED]
+    return [segment for segment in segments if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED]
 
 
 def served_runs(lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata]) -> list[tuple[Offset, Offset]]:
     """The ranges of offsets (inclusive, ascending) that ``segments`` serve together."""
     runs = sorted(
-        run for one in segments for run in servable(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+        run for segment in segments for run in servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
     )
     merged: list[tuple[Offset, Offset]] = []
     for first, last in runs:
@@ -68,11 +68,11 @@ def lineage_of_replicas(disk: Disk, log_dirs: Sequence[str], partition: TopicIdP
 
     Blocks. Raises OSError.
     """
-    folders = [(one, f"{one}/{partition_folder(partition.topic, partition.partition)}") for one in log_dirs]
+    folders = [(log_dir, f"{log_dir}/{partition_folder(partition.topic, partition.partition)}") for log_dir in log_dirs]
     there = [(log_dir, folder) for log_dir, folder in folders if disk.exists(folder)]
     found = [_if_there(disk, log_dir, folder, partition) for log_dir, folder in there]
-    known = [one for one in found if one is not None]
-    return max(known, key=lambda one: (one.epochs[-1].epoch, one.log_end), default=None)
+    known = [lineage for lineage in found if lineage is not None]
+    return max(known, key=lambda lineage: (lineage.epochs[-1].epoch, lineage.log_end), default=None)
 
 
 def _if_there(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:
@@ -136,7 +136,9 @@ async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSe
     The epochs come from its own checkpoint; if that is lost, from the segments before it as far as possible. Raises
     RemoteStorageError.
     """
-    newest = sorted(readable(segments), key=lambda one: (one.epochs[-1].epoch, one.end_offset, one.id.int))
+    newest = sorted(
+        readable(segments), key=lambda segment: (segment.epochs[-1].epoch, segment.end_offset, segment.id.int)
+    )
     if not newest:
         return None
     log_end = Offset(newest[-1].end_offset + 1)

@@ -62,9 +62,9 @@ class MetadataHistory:
         """The segments that were in the tier until their deletion was announced."""
         found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
         for segment_id, events in self.events.items():
-            states = {one.event.state for one in events if one.accepted}
+            states = {logged.event.state for logged in events if logged.accepted}
             if RemoteLogSegmentState.DELETE_SEGMENT_STARTED in states and _COPIED in states:
-                begun = next(one.event for one in events if isinstance(one.event, RemoteLogSegmentMetadata))
+                begun = next(logged.event for logged in events if isinstance(logged.event, RemoteLogSegmentMetadata))
                 found.setdefault(segment_id.partition, []).append(begun)
         return found
 

@@ -73,7 +73,7 @@ async def restorable(
 ) -> Restorable:
     """Examine ``stored``, which is everything in the tier for ``partition``. Raises RemoteStorageError."""
     found = Restorable()
-    there = {one.segment_id.id: one for one in stored}
+    there = {segment.segment_id.id: segment for segment in stored}
     if history is None:
         found.segments = await whole_segments(storage, stored, found)
         found.lineage = furthest(of_replicas, await lineage_of_tier(storage, found.segments))
@@ -81,7 +81,7 @@ async def restorable(
         await _told(storage, history, partition, there, found)
         await _beside(storage, history, partition, there, of_replicas, found)
     found.segments.sort(key=_place)
-    found.notes += _lost_objects([there[one.id] for one in readable(found.segments) if one.id in there])
+    found.notes += _lost_objects([there[segment.id] for segment in readable(found.segments) if segment.id in there])
     if of_replicas is not None and found.lineage is not None and found.lineage.log_end > of_replicas.log_end:
         found.notes.append(
             f"the old replicas' log ended at {of_replicas.log_end - 1} in leader epoch {of_replicas.epochs[-1].epoch}, "
@@ -120,24 +120,28 @@ async def _beside(
 ) -> None:
     """Add segments that the metadata does not mention, or only as started, if the log lacks their offsets. Sets the
     lineage."""
-    listed = {one.id: one for one in found.segments}
-    known = {one.id for one in history.segments(partition)}
+    listed = {segment.id: segment for segment in found.segments}
+    known = {segment.id for segment in history.segments(partition)}
     begun = {key: one for key, one in listed.items() if one.state is _STATE.COPY_SEGMENT_STARTED}
     deleted = {key for key in there if _was_deleted(history, RemoteLogSegmentId(partition, key))}
     untold = [one for key, one in there.items() if key not in known | deleted]
     unended = [there[key] for key in begun if key in there and LOG_SUFFIX in there[key].objects]
     whole = await whole_segments(storage, [*untold, *unended], found)
-    candidates = [one for one in (ended(begun.get(one.id), one, found) for one in whole) if one is not None]
+    candidates = [
+        segment
+        for segment in (ended(begun.get(segment.id), segment, found) for segment in whole)
+        if segment is not None
+    ]
     found.lineage = furthest(of_replicas, await lineage_of_tier(storage, [*found.segments, *candidates]))
     taken = [] if found.lineage is None else list(lacking(found.lineage, found.segments, candidates))
-    ids = {one.id for one in taken}
-    found.segments = [one for one in found.segments if one.id not in ids] + taken
+    ids = {segment.id for segment in taken}
+    found.segments = [segment for segment in found.segments if segment.id not in ids] + taken
     if found.lineage is not None:
-        of_begun = [one for one in taken if one.id in begun]
-        of_untold = [one for one in taken if one.id not in begun]
+        of_begun = [segment for segment in taken if segment.id in begun]
+        of_untold = [segment for segment in taken if segment.id not in begun]
         found.notes += _told_taken(found.lineage, of_untold, "the metadata does not tell of")
         found.notes += _told_taken(found.lineage, of_begun, "the metadata tells only of the beginning of the copy of")
-    passed = [one for one in candidates if one.id not in ids and one.id not in begun]
+    passed = [segment for segment in candidates if segment.id not in ids and segment.id not in begun]
     if passed:
         found.notes.append(
             f"the metadata does not tell of {_named(passed)}, which has no offsets that the others lack: left in the "
@@ -151,7 +155,7 @@ async def _beside(
 
 def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
     """Whether the metadata announces its deletion, even if that is all it says of the segment."""
-    return any(one.event.state in _DELETIONS for one in history.events.get(segment, ()))
+    return any(logged.event.state in _DELETIONS for logged in history.events.get(segment, ()))
 
 
 async def whole_segments(
@@ -159,11 +163,11 @@ async def whole_segments(
 ) -> list[RemoteLogSegmentMetadata]:
     """Rebuilt metadata of the sets of files with a whole log; the others are recorded in ``found``."""
     whole = []
-    for one in stored:
+    for candidate in stored:
         try:
-            segment, contents = await rebuilt(storage, one)
+            segment, contents = await rebuilt(storage, candidate)
         except NotASegment as error:
-            found.leave_out(one.segment_id.id, str(error))
+            found.leave_out(candidate.segment_id.id, str(error))
             continue
         damage = [*(f"{where} has a wrong checksum" for where in contents.bad_checksums), *contents.damage]
         if damage:
@@ -196,35 +200,35 @@ def lacking(
     """The ``candidates`` that serve offsets which neither ``segments`` nor earlier candidates do; of several with the
     same offsets, one entirely on the lineage."""
 
-    def runs_of(one: RemoteLogSegmentMetadata) -> list[_Run]:
+    def runs_of(segment: RemoteLogSegmentMetadata) -> list[_Run]:
         return [
             (max(first, lineage.log_start or first), last)
-            for first, last in servable(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+            for first, last in servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
             if last >= (lineage.log_start or 0)
         ]
 
-    def rank(one: RemoteLogSegmentMetadata) -> tuple[bool, Offset, int, int]:
-        whole = is_within_leader_epochs(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
-        return not whole, one.start_offset, -one.end_offset, one.id.int
+    def rank(segment: RemoteLogSegmentMetadata) -> tuple[bool, Offset, int, int]:
+        whole = is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+        return not whole, segment.start_offset, -segment.end_offset, segment.id.int
 
     covered = served_runs(lineage, readable(segments))
-    for one in sorted(candidates, key=rank):
-        lacking = [run for run in runs_of(one) if not _is_covered(covered, run)]
+    for candidate in sorted(candidates, key=rank):
+        lacking = [run for run in runs_of(candidate) if not _is_covered(covered, run)]
         for run in lacking:
             _cover(covered, run)
         if lacking:
-            yield one
+            yield candidate
 
 
 def _is_covered(covered: Sequence[_Run], run: _Run) -> bool:
     """``covered``: ascending, with a gap between two runs."""
-    index = bisect_right(covered, run[0], key=lambda one: one[0]) - 1
+    index = bisect_right(covered, run[0], key=lambda covered_run: covered_run[0]) - 1
     return index >= 0 and covered[index][1] >= run[1]
 
 
 def _cover(covered: list[_Run], run: _Run) -> None:
-    begin = bisect_left(covered, run[0] - 1, key=lambda one: one[1])
-    end = bisect_right(covered, run[1] + 1, key=lambda one: one[0])
+    begin = bisect_left(covered, run[0] - 1, key=lambda covered_run: covered_run[1])
+    end = bisect_right(covered, run[1] + 1, key=lambda covered_run: covered_run[0])
     joined = [run, *covered[begin:end]]
     covered[begin:end] = [(min(first for first, _ in joined), max(last for _, last in joined))]
 
@@ -243,7 +247,7 @@ def _named(segments: Sequence[RemoteLogSegmentMetadata]) -> str:
 def _lost_objects(taken: Collection[StoredSegment]) -> Iterator[str]:
     """The consequences of missing objects of the segments that are used."""
     for suffix, meaning in MEANINGS.items():
-        lacking = [to_text(one.segment_id.id) for one in taken if suffix not in one.objects]
+        lacking = [to_text(segment.segment_id.id) for segment in taken if suffix not in segment.objects]
         if lacking:
             more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
             yield f"there is no {suffix} of segment {lacking[0]}{more}: {meaning}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from milena.protocol.types import Offset
@@ -70,14 +70,14 @@ class Finding:
         name = f"{self.partition.topic}-{self.partition.partition}"
         return name if self.segment is None else f"{name} {to_text(self.segment)}"
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """For JSON."""
-        one = self.partition
+        partition = self.partition
         return {
             "kind": self.kind,
-            "topic": one.topic if one else None,
-            "topic_id": to_text(one.topic_id) if one else None,
-            "partition": one.partition if one else None,
+            "topic": partition.topic if partition else None,
+            "topic_id": to_text(partition.topic_id) if partition else None,
+            "partition": partition.partition if partition else None,
             "segment": to_text(self.segment) if self.segment else None,
             "what": self.what,
         }
@@ -111,8 +111,8 @@ async def verify(
     """
     result = Verification()
     stored: dict[TopicIdPartition, dict[UUID, StoredSegment]] = {}
-    for one in await storage.segments():
-        stored.setdefault(one.segment_id.partition, {})[one.segment_id.id] = one
+    for segment in await storage.segments():
+        stored.setdefault(segment.segment_id.partition, {})[segment.segment_id.id] = segment
     found = [Finding(FOREIGN, path) for path in await storage.foreign()]
     known = set(history.caches) if history is not None else set()
     chosen = choose(known | stored.keys())
@@ -122,7 +122,7 @@ async def verify(
     for partition in chosen:
         objects = stored.get(partition, {})
         result.segments += len(objects)
-        result.size += sum(sum(one.objects.values()) for one in objects.values())
+        result.size += sum(sum(segment.objects.values()) for segment in objects.values())
         of_files, listed = (
             await _files_alone(storage, partition, objects)
             if history is None
@@ -132,14 +132,14 @@ async def verify(
         result.partitions += bool(objects or listed)  # all of it may have been deleted
         why = not_tiered(partition) if objects or listed else None
         if why is not None:
-            count = len(objects.keys() | {one.id for one in listed})
+            count = len(objects.keys() | {metadata.id for metadata in listed})
             segments = f"{count} segment{' is' if count == 1 else 's are'}"
             found.append(Finding(LEFTOVER, f"{why}, {segments} left of it", partition))
         lineage = await lineage_of(partition, listed)
         if lineage is not None:
             found += _check_lineage(partition, listed, lineage, deleted.get(partition, ()))
-    result.findings = [one for one in found if not one.harmless]
-    result.notes = [one for one in found if one.harmless]
+    result.findings = [finding for finding in found if not finding.harmless]
+    result.notes = [finding for finding in found if finding.harmless]
     return result
 
 
@@ -151,10 +151,10 @@ async def confirmed(look: Callable[[Set[TopicIdPartition] | None], Awaitable[Ver
     for _ in range(LOOKS):
         if not before:
             break
-        again = await look({one.partition for one in before if one.partition is not None})
-        known = {(one.kind, one.partition, one.segment) for one in before}
+        again = await look({finding.partition for finding in before if finding.partition is not None})
+        known = {(finding.kind, finding.partition, finding.segment) for finding in before}
         before = again.findings
-        if all((one.kind, one.partition, one.segment) in known for one in before):
+        if all((finding.kind, finding.partition, finding.segment) in known for finding in before):
             break
     result.findings = before
     return result
@@ -235,7 +235,7 @@ async def _files_alone(
             listed.append(segment)
             found = await check_objects(storage, segment, stored, contents)
             findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
-    return findings, sorted(listed, key=lambda one: (one.start_offset, one.end_offset, one.id.int))
+    return findings, sorted(listed, key=lambda segment: (segment.start_offset, segment.end_offset, segment.id.int))
 
 
 def _check_lineage(
@@ -261,10 +261,12 @@ def _check_lineage(
     for (_, last), (first, _) in pairwise(runs):
         yield Finding(GAP, f"offsets {last + 1} to {first - 1} are in no segment", partition)
     whole = [
-        one for one in serving if is_within_leader_epochs(one, log_end=lineage.log_end, leader_epochs=lineage.epochs)
+        segment
+        for segment in serving
+        if is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
     ]
     reach: RemoteLogSegmentMetadata | None = None
-    for segment in sorted(whole, key=lambda one: (one.start_offset, one.end_offset, one.id.int)):
+    for segment in sorted(whole, key=lambda metadata: (metadata.start_offset, metadata.end_offset, metadata.id.int)):
         if reach is not None and segment.start_offset <= reach.end_offset:
             last = Offset(min(segment.end_offset, reach.end_offset))
             what = f"offsets {segment.start_offset} to {last} are in {to_text(reach.id)} too"

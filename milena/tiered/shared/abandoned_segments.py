@@ -30,7 +30,7 @@ class GivenUp:
 
     def prune(self, partition: TopicIdPartition, cache: RemoteLogMetadataCache) -> None:
         """Remove those that are not listed any more in ``cache``, which must be ready."""
-        left = {one for one in self._segments.get(partition, ()) if cache.get(one) is not None}
+        left = {segment for segment in self._segments.get(partition, ()) if cache.get(segment) is not None}
         if left:
             self._segments[partition] = left
         else:

@@ -180,10 +180,13 @@ class FsspecTier:
         if partition is None:
             entries = await self._do(f"cannot list {root}", list_folder, root)
             found = (tier_names.parse_folder(name) for name, _ in entries)
-            partitions = sorted((one for one in found if one is not None), key=tier_names.partition_folder)
+            partitions = sorted(
+                (found_partition for found_partition in found if found_partition is not None),
+                key=tier_names.partition_folder,
+            )
         else:
             partitions = [partition]
-        return [segment for one in partitions for segment in await self._segments(one)]
+        return [segment for found_partition in partitions for segment in await self._segments(found_partition)]
 
     async def foreign(self) -> list[str]:
         await self._connected()

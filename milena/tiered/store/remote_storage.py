@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from milena.runtime.network import FileRange
@@ -102,7 +102,7 @@ class RemoteRange:
     position: int
     length: int
     file: FileRange | None
-    reader: Callable[[], Coroutine[Any, Any, bytes]]
+    reader: Callable[[], Coroutine[object, object, bytes]]
 
     async def read(self) -> bytes:
         """Exactly ``length`` bytes. Raises RemoteStorageError, also if the object turns out to be truncated."""

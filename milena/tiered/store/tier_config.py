@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from milena import install_hint
 from milena.config.values import ConfigError
@@ -91,7 +91,7 @@ def _number(settings: Mapping[str, str], key: str, default: int, *, at_least: in
     return value
 
 
-def _options(text: str) -> dict[str, Any]:
+def _options(text: str) -> dict[str, object]:
     try:
         options = json.loads(text or "{}")
     except ValueError as error:

@@ -28,10 +28,10 @@ class Claim:
     place."""
 
     def check(self, place: str, found: bytes | None, *, is_there: bool) -> bytes | None:
-        """What to write, None where the tier is this cluster's. ``found`` is the file, ``is_there``: whether Kafka's
-        part is there, or has anything.
+        """The content to write to the file, None if the tier is this cluster's. ``found`` is the present content;
+        ``is_there``: whether Kafka's part exists and, in a store without folders, is not empty.
 
-        Raises RemoteStorageError where it is another cluster's, RetriableRemoteStorageError where it is not there."""
+        Raises RemoteStorageError if it is another cluster's, RetriableRemoteStorageError if there is no tier."""
         own = self.cluster_id()
         if own is None:
             raise RetriableRemoteStorageError(f"{place}: the cluster's id is not known yet")

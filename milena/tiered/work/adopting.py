@@ -55,10 +55,10 @@ def _is_lacking(role: ReplicaRole, cache: RemoteLogMetadataCache, log: Partition
     if role.started_log is log:
         earliest, first = log.epochs.earliest, first_served(cache, log)
         return first not in (None, at) and earliest is not None and earliest.start <= at
-    for one in cache.served(at, leader_epochs=log.epochs.entries, log_end=end):
-        if one.first > at:
+    for served in cache.served(at, leader_epochs=log.epochs.entries, log_end=end):
+        if served.first > at:
             return True
-        at = Offset(one.last + 1)
+        at = Offset(served.last + 1)
     return at < end
 
 
@@ -93,7 +93,7 @@ async def _unknown(tier: Tier, role: ReplicaRole, log: PartitionLog) -> Sequence
 
 def _settled(cache: RemoteLogMetadataCache) -> set[UUID]:
     """Known segments in a later state than COPY_SEGMENT_STARTED."""
-    return {one.id for one in cache.segments() if one.state is not _STARTED}
+    return {segment.id for segment in cache.segments() if segment.state is not _STARTED}
 
 
 async def _tell(tier: Tier, role: ReplicaRole, segment: RemoteLogSegmentMetadata) -> None:

@@ -164,7 +164,7 @@ def _find_log_start(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
 def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:
     """Whether the tier has records before ``offset``. A segment may begin before the log start at the time of its
     copy."""
-    return any(one.end_offset < offset or one.epochs[0].start < offset for one in cache.segments())
+    return any(segment.end_offset < offset or segment.epochs[0].start < offset for segment in cache.segments())
 
 
 def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | None:

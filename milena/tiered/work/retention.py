@@ -168,7 +168,7 @@ class _Pass:
         limit = self._log.retention_bytes
         if limit < 0:
             return 0
-        total = self._log.local_only_size + sum(one.size for one in self._listed if one.state is _FINISHED)
+        total = self._log.local_only_size + sum(segment.size for segment in self._listed if segment.state is _FINISHED)
         if total <= limit:
             self._verdict.retained_size = total
             return 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from milena.protocol.uuids import to_text
 from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
 from milena.tiered.shared.tier import HostedReplica
 from milena.tiered.work.tier_manager import RemoteLogManager
 
 
-async def described_segments(manager: RemoteLogManager, replica: HostedReplica) -> list[dict[str, Any]]:
+async def described_segments(manager: RemoteLogManager, replica: HostedReplica) -> list[dict[str, object]]:
     """Plain data, by start offset; empty if the replica is not tiered. ``on_lineage`` is null without a log.
 
     Raises MetadataNotReady.

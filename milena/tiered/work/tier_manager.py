@@ -120,9 +120,9 @@ class RemoteLogManager:
         """Whether the metadata of all tiered partitions here is known, and lists no copied segment."""
         metadata, started = self.tier.metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED
         return all(
-            metadata.is_ready(one.partition)
-            and all(segment.state is started for segment in metadata.cache(one.partition).segments())
-            for one in self
+            metadata.is_ready(role.partition)
+            and all(segment.state is started for segment in metadata.cache(role.partition).segments())
+            for role in self
         )
 
     # -- roles
@@ -207,7 +207,9 @@ class RemoteLogManager:
         leads = role.replica.is_leader
         metadata = self.tier.metadata
         if metadata.is_ready(role.partition):
-            self.tier.given_up.add(role.partition, [one.id for one in metadata.cache(role.partition).segments()])
+            self.tier.given_up.add(
+                role.partition, [segment.id for segment in metadata.cache(role.partition).segments()]
+            )
         log.set_copied(Offset(-1))
         if leads:
             self._begin_with_local(role.replica, log)

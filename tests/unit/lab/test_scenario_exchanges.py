@@ -91,7 +91,7 @@ def test_a_trace_has_as_many_exchanges_as_expected() -> None:
     assert len(differences([{"version": 4}, {}], [FOUND])) == 1
 
 
-def test_each_exchange_that_differs_is_told() -> None:
+def test_each_differing_exchange_is_reported() -> None:
     assert [
         text.split(":")[0] for text in differences([{"version": 3}, {"version": 4}, {"version": 5}], [FOUND] * 3)
     ] == [

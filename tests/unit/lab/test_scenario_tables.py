@@ -25,7 +25,7 @@ def test_what_an_expectation_does_not_name_is_not_checked() -> None:
     assert Table.parse({"committed": 1}).differences(DOCUMENT) == []
 
 
-def test_each_field_that_differs_is_told() -> None:
+def test_each_differing_field_is_reported() -> None:
     found = Table.parse({"log": {0: ["A:0", 1]}, "epochs": {1: 0}, "committed": 0, "stopped": True})
     assert [text.split(":")[0] for text in DOCUMENT.differences(found)] == [
         "log",

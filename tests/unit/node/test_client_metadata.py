@@ -32,7 +32,7 @@ def test_partitions_that_are_known_stay_where_a_node_has_not_heard_of_them() -> 
     assert newest_of(topic((1, 0), (2, 0)), topic((3, 1))) == topic((3, 1), (2, 0))
 
 
-def test_a_topic_that_was_made_again_begins_anew() -> None:
+def test_a_topic_created_again_starts_with_new_leader_epochs() -> None:
     again = topic((1, 0), topic_id=OTHER_ID)
     assert newest_of(topic((2, 3)), again) == again
 

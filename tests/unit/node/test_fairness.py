@@ -212,7 +212,7 @@ async def test_everything_that_was_asked_is_answered_in_the_end() -> None:
     assert site.server.buffers.budget.used == 0
 
 
-async def test_a_request_that_comes_alone_is_handled_at_once_however_many_there_were() -> None:
+async def test_a_request_that_arrives_alone_is_handled_at_once() -> None:
     site = Site()
     peer = Peer(site, "a")
     for _ in range(1000):
@@ -248,7 +248,7 @@ async def test_a_client_that_does_not_read_is_not_worked_for() -> None:
 
 
 @pytest.mark.parametrize("deaf", [4, 40])
-async def test_answers_that_nobody_takes_are_bounded_over_all_connections(deaf: int) -> None:
+async def test_unread_answers_are_bounded_over_all_connections(deaf: int) -> None:
     limit = 3 * (2 * HIGH_WATER + FRAMING)
     site = Site(ServerLimits(unsent_bytes=limit))
     site.answer = bytes(2 * HIGH_WATER)
@@ -276,7 +276,7 @@ async def test_requests_that_wait_are_bounded_together_with_unfinished_ones(
     assert "connection cut" in capsys.readouterr().err
 
 
-async def test_a_request_that_does_not_get_on_is_cut_with_a_warning_and_one_that_we_hold_up_is_not(
+async def test_a_request_without_progress_is_cut_with_a_warning_unless_the_node_delays_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     site = Site(ServerLimits(idle_ms=-1))
@@ -299,7 +299,7 @@ async def test_a_request_that_does_not_get_on_is_cut_with_a_warning_and_one_that
     assert not held_up.gone, "its minute begins when it is read again"
 
 
-async def test_a_request_that_fails_in_its_turn_ends_its_connection_and_holds_up_nobody(
+async def test_a_request_that_fails_in_its_turn_ends_only_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     site = Site()
@@ -317,7 +317,7 @@ async def test_a_request_that_fails_in_its_turn_ends_its_connection_and_holds_up
     assert site.server.buffers.budget.used == 0
 
 
-async def test_what_waits_for_a_client_hears_that_it_has_gone() -> None:
+async def test_pending_operations_are_told_that_their_client_disconnected() -> None:
     site = Site()
     forgotten: list[int] = []
 

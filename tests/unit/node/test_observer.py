@@ -127,7 +127,7 @@ async def test_a_transaction_shows_at_its_end(world: World) -> None:
 
 
 @in_simulation
-async def test_after_a_restart_it_goes_on_where_it_was(world: World) -> None:
+async def test_after_a_restart_it_continues_at_its_last_offset(world: World) -> None:
     leader, _ = await a_cluster(world)
     leader.append(topic("t", 1))
     await asyncio.sleep(0.5)
@@ -244,7 +244,7 @@ async def test_answers_of_a_replaced_leader_do_not_count(world: World) -> None:
 
 
 @in_simulation
-async def test_with_several_addresses_a_dead_one_is_passed_by(world: World) -> None:
+async def test_with_several_addresses_a_dead_one_is_skipped(world: World) -> None:
     leader = Leader(3)
     leader.begin()
     leader.append(feature("a"))
@@ -355,7 +355,7 @@ async def test_it_takes_snapshots_of_its_own_and_starts_from_them(world: World) 
 
 
 @in_simulation
-async def test_a_damaged_snapshot_is_set_aside_and_the_metadata_fetched_anew(world: World) -> None:
+async def test_a_damaged_snapshot_is_set_aside_and_the_metadata_fetched_again(world: World) -> None:
     leader = Leader(1)
     leader.begin()
     leader.append(topic("old", 9))
@@ -387,7 +387,7 @@ async def test_none_is_taken_inside_of_a_transaction(world: World) -> None:
 
 
 @in_simulation
-async def test_a_half_fetched_snapshot_is_fetched_anew(world: World) -> None:
+async def test_a_half_fetched_snapshot_is_fetched_again(world: World) -> None:
     leader = Leader(1, piece_bytes=20)
     leader.begin()
     records = [feature("metadata.version", 30), *(topic(f"t{number}", number + 1) for number in range(50))]

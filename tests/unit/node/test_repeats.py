@@ -12,13 +12,13 @@ from milena.node.serving.slices import in_slices
 from milena.protocol.errors import ErrorCode, KafkaError
 
 
-def test_what_is_told_once_is_not_bounded() -> None:
+def test_elements_mentioned_once_are_not_bounded() -> None:
     repeats = Repeats(limit=10)
     for name in range(1_000):
         repeats.note(name, 1_000)
 
 
-def test_what_is_told_again_is() -> None:
+def test_repeated_elements_are_bounded() -> None:
     repeats = Repeats(limit=10)
     repeats.note("group", 4)
     repeats.note("group", 4)

@@ -109,7 +109,7 @@ class TestTopics:
         assert [topic.name for topic in delta.deleted_topics] == ["t"]
         assert delta.configs == {(TOPIC_RESOURCE, "t")}
 
-    def test_a_topic_made_anew_is_both_deleted_and_changed(self) -> None:
+    def test_a_topic_created_again_is_both_deleted_and_changed(self) -> None:
         image = image_of(*topic_records())
         delta = Delta()
         apply(image, delta, r.RemoveTopicRecord(topic_id=TOPIC))

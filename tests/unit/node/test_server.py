@@ -256,7 +256,7 @@ class TestErrors:
             assert await client.closed()
             await client.close()
 
-    async def test_an_error_that_cannot_be_told_later_closes_the_connection(
+    async def test_a_late_error_that_cannot_be_encoded_closes_the_connection(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with running() as r:

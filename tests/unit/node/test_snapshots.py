@@ -99,7 +99,7 @@ def test_a_damaged_snapshot_is_refused_by_name(store: SnapshotStore, damage: str
         load_image(store, image_id(image))
 
 
-def test_what_was_never_finished_is_gone_at_the_next_start(store: SnapshotStore, tmp_path: Path) -> None:
+def test_an_unfinished_snapshot_is_removed_at_the_next_start(store: SnapshotStore, tmp_path: Path) -> None:
     partial = store.create(MetadataSnapshotId(Offset(7), LeaderEpoch(1)))
     partial.append(b"half")
     assert partial.size == 4

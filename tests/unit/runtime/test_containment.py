@@ -35,7 +35,7 @@ def test_a_place_is_logged_once_in_a_while_and_counted_always(capsys: pytest.Cap
     assert '"others_since": 4' in lines[2]
 
 
-def test_a_kept_task_begins_anew_after_growing_pauses_and_ends_when_it_returns() -> None:
+def test_a_kept_task_restarts_after_growing_pauses_and_ends_when_it_returns() -> None:
     async def run(world: World) -> None:
         contained, began = of(world), list[float]()
 

@@ -84,7 +84,7 @@ def test_the_system_may_append_less_at_a_time_than_is_asked_for(
 
 @pytest.mark.parametrize("after", [0, 1], ids=["at once", "halfway"])
 @pytest.mark.parametrize("number", sorted(NOT_BY_SENDFILE), ids=errno.errorcode.get)
-def test_where_the_system_cannot_append_from_a_file_it_is_read_and_written(
+def test_if_the_system_cannot_append_from_a_file_it_is_read_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, after: int
 ) -> None:
     source, target = from_and_to(tmp_path)

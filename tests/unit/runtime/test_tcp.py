@@ -62,7 +62,7 @@ async def test_connecting_gives_up_after_its_timeout() -> None:
             sock.close()
 
 
-async def test_a_peer_that_shuts_down_its_sending_side_is_gone() -> None:
+async def test_a_peer_that_shuts_down_its_sending_side_is_disconnected() -> None:
     server = Peer()
     listener = await TcpNetwork(SystemClock()).listen("127.0.0.1", 0, lambda: (server.framer, server))
     with closing(socket.create_connection(("127.0.0.1", listener.port))) as client:

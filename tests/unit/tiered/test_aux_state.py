@@ -235,7 +235,7 @@ def test_a_damaged_snapshot_of_the_producers_is_refused(change: Callable[[bytes]
 
 
 @pytest.mark.parametrize("suffix", [".leader_epoch_checkpoint", ".snapshot"])
-def test_an_object_that_is_gone_is_an_error(suffix: str) -> None:
+def test_a_missing_object_is_an_error(suffix: str) -> None:
     async def scenario(bench: Bench) -> None:
         leader = Leader(written(bench, [0] * 4, [3]))
         await carry(bench, leader.log)

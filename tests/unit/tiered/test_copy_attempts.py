@@ -40,7 +40,7 @@ def test_many_partitions_try_no_more_often() -> None:
     assert Store().tries_in(10, rounds=0.01) == 5
 
 
-def test_one_is_tried_at_a_time_until_one_succeeds() -> None:
+def test_one_attempt_is_made_at_a_time_until_one_succeeds() -> None:
     store = Store()
     store.fail()
     store.clock.advance(INTERVAL)

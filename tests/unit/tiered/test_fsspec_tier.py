@@ -154,7 +154,7 @@ def test_a_deleted_segment_is_not_served_from_memory(tmp_path: Path) -> None:
     really(body, tmp_path)
 
 
-def test_a_store_that_hangs_holds_up_no_other_work(tmp_path: Path) -> None:
+def test_a_hanging_store_delays_no_other_work(tmp_path: Path) -> None:
     """Its calls run in the tier's threads, not in those of the logs."""
 
     async def body(it: Surroundings) -> None:

@@ -122,7 +122,7 @@ class TickingClock:
         await self._clock.sleep(seconds)
 
 
-def test_the_time_that_it_takes_to_look_for_expired_segments_is_told_in_milliseconds() -> None:
+def test_the_duration_of_the_search_for_expired_segments_is_in_milliseconds() -> None:
     async def scenario(bench: Bench, gauges: TierGauges) -> None:
         role = bench.role()
         gauges.show(role)
@@ -136,7 +136,7 @@ def test_the_time_that_it_takes_to_look_for_expired_segments_is_told_in_millisec
     on_gauges(scenario)
 
 
-def test_sizes_are_told_in_percent_of_what_is_kept() -> None:
+def test_sizes_are_in_percent_of_the_retention() -> None:
     async def scenario(bench: Bench, gauges: TierGauges) -> None:
         role = bench.role()
         gauges.show(role)

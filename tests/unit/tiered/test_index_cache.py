@@ -156,7 +156,7 @@ async def test_files_have_kafkas_names(bench: Bench) -> None:
 
 
 @in_simulation
-async def test_who_asks_at_the_same_time_shares_a_fetch_and_who_gives_up_spoils_it_for_nobody(bench: Bench) -> None:
+async def test_concurrent_callers_share_a_fetch_and_a_cancelled_one_does_not_end_it(bench: Bench) -> None:
     cache = await bench.open()
     bench.store.release = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -219,7 +219,7 @@ async def test_a_set_that_is_larger_than_the_cache_is_of_use_all_the_same(bench:
 
 
 @in_simulation
-async def test_a_set_that_leaves_and_comes_back_at_once_is_whole(bench: Bench) -> None:
+async def test_a_set_that_is_evicted_and_fetched_again_at_once_is_whole(bench: Bench) -> None:
     cache = await bench.open()
     for _ in range(30):
         await cache.get(indexed(1))
@@ -371,7 +371,7 @@ def test_what_a_power_loss_leaves_answers_as_before_or_is_fetched_again(seed: in
 
 
 @in_simulation
-async def test_a_full_log_directory_is_told_and_passes(bench: Bench) -> None:
+async def test_a_full_log_directory_is_reported_and_recovers(bench: Bench) -> None:
     cache = await bench.open()
     disk = bench.runtime.disk
     assert isinstance(disk, SimulatedDisk)

@@ -127,7 +127,7 @@ def test_a_range_is_cut_where_the_epoch_ends_in_the_log_and_goes_on_behind_what_
     assert serving_range(one, Offset(7), log_end=Offset(8), leader_epochs=leader) == (6, 7)
 
 
-def test_what_begins_where_the_log_ends_is_served_not_at_all() -> None:
+def test_a_segment_from_the_log_end_on_is_not_served() -> None:
     one = segment(1, 5, 9, {1: 5})
     assert servable(one, log_end=Offset(5), leader_epochs=epochs({1: 5})) == []
     assert servable(one, log_end=Offset(6), leader_epochs=epochs({1: 5})) == [(5, 5)]
@@ -203,7 +203,7 @@ def epoch_by_offset(starts: Starts, first: int, last: int) -> dict[int, int]:
 
 
 @given(drawn_segments(), lineages(distinct=True), st.integers(0, 6))
-def test_what_is_served_is_what_both_hold_in_one_epoch(
+def test_offsets_that_both_have_in_the_same_epoch_are_served(
     drawn: tuple[int, int, dict[int, int]], leader: dict[int, int], more: int
 ) -> None:
     start, end, starts = drawn

@@ -111,7 +111,7 @@ async def test_a_sweep_leaves_copies_that_go_on_alone_whosever_they_are(world: W
 
 
 @in_simulation
-async def test_what_a_broker_that_is_gone_left_is_swept_after_a_day(world: World) -> None:
+async def test_remains_of_a_removed_broker_are_swept_after_a_day(world: World) -> None:
     runtime = world.machine("broker").start()
     disk = runtime.tier_disk
     tier = LocalTier(runtime, FOLDER, "1")

@@ -73,7 +73,7 @@ def test_a_segment_is_listed_from_the_start_of_its_copy_and_read_once_that_is_fi
     assert (numbers(cache.segments()), found(cache, 0, 12), found(cache, 2, 15)) == ([1], [1], [1])
 
 
-def test_a_segment_that_is_being_deleted_is_listed_and_not_read_and_then_it_is_gone() -> None:
+def test_a_segment_being_deleted_is_listed_and_not_read_until_it_is_deleted() -> None:
     one = segment(1, 10, 20, {0: 10, 2: 15})
     cache = copied(one)
     assert cache.apply(update(one, DELETING))
@@ -103,7 +103,7 @@ def test_what_must_not_follow_changes_nothing(states: tuple[RemoteLogSegmentStat
     assert known is not None and known.state is (states[-2] if len(states) > 1 else STARTED)
 
 
-def test_an_update_of_a_segment_that_nobody_knows_changes_nothing() -> None:
+def test_an_update_of_an_unknown_segment_changes_nothing() -> None:
     cache = RemoteLogMetadataCache()
     assert not cache.apply(update(segment(1, 10, 20, {0: 10}), FINISHED))
     assert len(cache) == 0

@@ -51,7 +51,7 @@ async def test_of_several_replicas_the_longest_log_counts(tier: WholeTier) -> No
 
 
 @on_a_tier
-async def test_what_is_damaged_is_told_and_the_rest_is_read(tier: WholeTier) -> None:
+async def test_damage_is_reported_and_the_rest_is_read(tier: WholeTier) -> None:
     disk = tier.runtime.disk
     damaged = bytearray(batch(2, base=1))
     damaged[-1] ^= 1

@@ -43,7 +43,7 @@ def test_before_its_beginning_is_known_nothing_is_taken() -> None:
     assert followed.take(Offset(3), ONE) and len(followed.cache) == 0
 
 
-def test_what_must_not_follow_is_told() -> None:
+def test_an_invalid_state_transition_is_reported() -> None:
     assert not begun(0, 0).take(Offset(0), FINISHED)
 
 
@@ -68,7 +68,7 @@ def test_a_snapshot_is_due_after_a_change_and_after_many_records_of_others() -> 
     assert due == [False, True, False, False, True]
 
 
-def test_a_partition_that_must_be_read_anew_is_not_ready() -> None:
+def test_a_partition_that_must_be_read_again_is_not_ready() -> None:
     source = MetadataPartition(4)
     source.followed[PARTITION] = followed = begun(0, 0)
     before = (followed.ready, source.unlocated)

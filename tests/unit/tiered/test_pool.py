@@ -67,7 +67,7 @@ def test_who_gives_up_waiting_leaves_its_turn_to_the_next() -> None:
     asyncio.run(scenario())
 
 
-def test_a_turn_that_comes_too_late_is_passed_on() -> None:
+def test_a_place_given_to_a_cancelled_waiter_is_passed_on() -> None:
     async def scenario() -> None:
         workers = Workers(Pool(lambda: 1))
         await workers.begin(1, 2, 3)

@@ -21,7 +21,7 @@ from tests.unit.tiered.tiered_log import Bench, on_bench
 POOL = "kafka_log_remote_remotestoragethreadpool_remotelogreader"
 
 
-async def test_an_error_that_nobody_foresaw_is_told_and_ends_no_node() -> None:
+async def test_an_unexpected_error_is_reported_and_ends_no_node() -> None:
     contained = Containment(HandClock())
     ended: list[str] = []
     failed = lambda what, _: ended.append(what)  # noqa: E731
@@ -114,7 +114,7 @@ def test_the_same_read_is_done_once_for_all_who_ask() -> None:
     with_pool(scenario)
 
 
-def test_a_read_that_nobody_waits_for_is_not_begun_but_one_that_was_goes_on() -> None:
+def test_a_queued_read_without_waiters_is_dropped_and_a_started_one_continues() -> None:
     async def scenario(pool: ReaderPool, store: Store, bench: Bench) -> None:
         waiter, later = Waiter(), Waiter()
         for name in "abc":
@@ -131,7 +131,7 @@ def test_a_read_that_nobody_waits_for_is_not_begun_but_one_that_was_goes_on() ->
     with_pool(scenario)
 
 
-def test_what_fails_is_told_and_leaves_its_place() -> None:
+def test_a_failed_read_is_reported_and_frees_its_place() -> None:
     async def scenario(pool: ReaderPool, store: Store, bench: Bench) -> None:
         waiter, failure = Waiter(), RemoteStorageError("away")
         store.gate.set()

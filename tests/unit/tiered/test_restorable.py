@@ -59,7 +59,7 @@ async def test_a_partition_of_which_the_metadata_tells_nothing_is_taken_from_its
 
 
 @on_a_tier
-async def test_metadata_that_is_older_than_the_tier_is_gone_on_with_by_the_files(tier: WholeTier) -> None:
+async def test_metadata_older_than_the_tier_is_completed_from_the_files(tier: WholeTier) -> None:
     """The replicas beside it are as old."""
     tier.put(1, 0, 3, {0: 0})
     tier.put(2, 4, 7, {0: 4}, checkpoint={0: 0}, told=False)
@@ -73,7 +73,7 @@ async def test_metadata_that_is_older_than_the_tier_is_gone_on_with_by_the_files
 
 
 @on_a_tier
-async def test_a_copy_of_whose_end_nothing_was_told_counts_where_all_of_it_is_there(tier: WholeTier) -> None:
+async def test_a_copy_without_a_finished_record_counts_if_it_is_whole(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
     whole = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, told=False)
     begun(tier, whole)
@@ -90,7 +90,7 @@ async def test_a_copy_of_whose_end_nothing_was_told_counts_where_all_of_it_is_th
 
 
 @on_a_tier
-async def test_a_copy_that_is_not_what_its_beginning_told_is_left_out(tier: WholeTier) -> None:
+async def test_a_copy_that_contradicts_its_announcement_is_left_out(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
     other = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, told=False)
     begun(tier, replace(other, end_offset=Offset(24), size=other.size + 500))
@@ -103,7 +103,7 @@ async def test_a_copy_that_is_not_what_its_beginning_told_is_left_out(tier: Whol
 
 
 @pytest.mark.parametrize("lost", ["beginning", "all"])
-def test_a_gap_in_what_is_told_is_filled(lost: str) -> None:
+def test_a_gap_in_the_metadata_is_filled(lost: str) -> None:
     @on_a_tier
     async def scenario(tier: WholeTier) -> None:
         tier.put(1, 0, 9, {0: 0})
@@ -147,7 +147,7 @@ def test_what_was_deleted_does_not_come_back(told: Sequence[RemoteLogSegmentStat
 
 
 @on_a_tier
-async def test_files_that_add_nothing_stay_where_they_are(tier: WholeTier) -> None:
+async def test_files_that_add_nothing_are_left_in_the_tier(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
     again = tier.put(2, 0, 9, {0: 0}, told=False)
     dead = tier.put(3, 5, 9, {0: 5, 1: 7}, checkpoint={0: 0, 1: 7}, told=False)
@@ -191,7 +191,7 @@ async def test_a_second_copy_of_all_there_is_is_not_taken(tier: WholeTier) -> No
 
 
 @on_a_tier
-async def test_files_below_the_old_start_of_the_log_stay_where_they_are(tier: WholeTier) -> None:
+async def test_files_below_the_old_log_start_are_left_in_the_tier(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0}, told=False)
     tier.put(2, 20, 29, {0: 20}, checkpoint={0: 0})
     for log_start in (15, 20):
@@ -217,7 +217,7 @@ async def test_gaps_below_the_start_of_the_log_are_none_and_a_lost_beginning_is_
 
 
 @on_a_tier
-async def test_damaged_files_of_which_nothing_is_told_are_named_with_the_gap(tier: WholeTier) -> None:
+async def test_damaged_files_without_metadata_are_named_with_the_gap(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
     middle = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, told=False)
     tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0})
@@ -230,7 +230,7 @@ async def test_damaged_files_of_which_nothing_is_told_are_named_with_the_gap(tie
 
 
 @on_a_tier
-async def test_what_of_the_metadata_cannot_be_read_is_told(tier: WholeTier) -> None:
+async def test_unreadable_metadata_is_reported(tier: WholeTier) -> None:
     tier.values += [b"\x01\x09\x00", b"\x01\x00\x00\xff"]
     tier.put(1, 0, 9, {0: 0})
     [note] = (await restored(tier, with_metadata=True)).notes

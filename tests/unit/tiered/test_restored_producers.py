@@ -70,7 +70,7 @@ async def test_kip405_3_where_the_log_parts_within_a_segment_its_batches_are_rea
 
 
 @on_a_tier
-async def test_where_they_cannot_be_known_nobody_is_and_a_note_says_so(tier: WholeTier) -> None:
+async def test_unknown_producers_are_left_out_with_a_note(tier: WholeTier) -> None:
     first = put(tier, 1, 0, {0: 0}, 1, 2)
     last = put(tier, 2, 2, {0: 2}, 3, 4)
     tier.write(last, ".leader_epoch_checkpoint", tier.read(first, ".leader_epoch_checkpoint"))

@@ -84,7 +84,7 @@ async def test_a_log_begins_and_ends_where_its_tier_does(tier: WholeTier) -> Non
 
 
 @on_a_tier
-async def test_where_the_checkpoints_are_lost_the_batches_tell_the_epochs(tier: WholeTier) -> None:
+async def test_if_the_checkpoints_are_lost_the_epochs_come_from_the_batches(tier: WholeTier) -> None:
     for segment in two_epochs(tier):
         tier.write(segment, ".leader_epoch_checkpoint", b"")
     log = await log_of(tier)
@@ -158,7 +158,7 @@ async def test_offsets_that_are_in_no_segment_are_not_passed_over_unasked(tier: 
 
 
 @on_a_tier
-async def test_where_damage_is_the_reason_of_a_gap_it_is_told(tier: WholeTier) -> None:
+async def test_damage_is_reported_as_the_reason_of_a_gap(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
     cut = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0})
     tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0})
@@ -203,7 +203,7 @@ async def test_a_topic_may_have_more_partitions_than_the_tier_shows_and_not_fewe
 
 
 @on_a_tier
-async def test_of_two_topics_with_one_name_somebody_chooses(tier: WholeTier) -> None:
+async def test_the_user_chooses_between_two_topics_with_one_name(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
     tier.put(2, 0, 4, {0: 0}, partition=replace(PARTITION, topic_id=UUID(int=5)))
     tier.put(3, 0, 4, {0: 0}, partition=TopicIdPartition(UUID(int=6), "other", 0))
@@ -225,7 +225,7 @@ async def test_of_an_empty_tier_nothing_can_be_made(tier: WholeTier) -> None:
 
 
 @on_a_tier
-async def test_a_lost_state_of_producers_is_told(tier: WholeTier) -> None:
+async def test_a_lost_producer_state_is_reported(tier: WholeTier) -> None:
     tier.write(two_epochs(tier)[-1], ".snapshot", b"?")
     assert [note for note in (await restored(tier)).notes if "the state of its producers is lost" in note]
 

@@ -144,7 +144,7 @@ def test_a_log_without_epochs_lets_nothing_go() -> None:
     assert expire(*TENS, log=view({}, retention_ms=1)) == ([], None, [])
 
 
-def test_an_unfinished_copy_is_given_up_if_it_is_old_and_another_one_has_taken_its_place() -> None:
+def test_an_old_unfinished_copy_is_abandoned_once_another_has_replaced_it() -> None:
     """``segment`` begins to be copied at 2000."""
     copy = segment(1, 0, 9, {0: 0})
     others = [replace(segment(2, 0, 9, {0: 0}), state=state) for state in (FINISHED, DELETING)]
@@ -160,7 +160,7 @@ def test_an_unfinished_copy_is_given_up_if_it_is_old_and_another_one_has_taken_i
     assert found(copying=(1,)) == [], "this broker is at it"
 
 
-def test_what_a_pass_has_found_of_segments_that_are_gone_is_forgotten() -> None:
+def test_results_of_a_pass_for_deleted_segments_are_dropped() -> None:
     """A leader lives for long, and each segment has an id of its own."""
     validity = Validity()
     for start in range(5):
@@ -361,7 +361,7 @@ def test_the_pass_does_what_its_table_says(
 
 
 @given(tiers(), st.lists(st.tuples(lineages(), st.integers(0, 40), st.integers(0, 30)), min_size=2, max_size=4))
-def test_what_one_pass_has_found_deceives_no_later_one(
+def test_results_of_earlier_passes_change_no_decision(
     segments: list[RemoteLogSegmentMetadata], passes: list[tuple[tuple[EpochEntry, ...], int, int]]
 ) -> None:
     tier, validity, log_end = DumbTier(*segments), Validity(), 0

@@ -62,7 +62,7 @@ async def test_an_empty_tier_has_nothing_wrong(tier: WholeTier) -> None:
 
 
 @on_a_tier
-async def test_logs_are_read_in_pieces_as_small_as_one_likes(tier: WholeTier) -> None:
+async def test_logs_are_read_in_pieces_of_any_size(tier: WholeTier) -> None:
     middle = three(tier)
     whole = log_contents.PIECE
     for piece in (1, 61, 100, 171, 1000):
@@ -378,7 +378,7 @@ async def test_segments_of_a_dead_lineage_that_serve_in_part_are_referenced(tier
     assert kinds(await tier.verified(lineage({0: 0, 2: 5}, 7))) == []
 
 
-def test_findings_are_told_to_people_and_machines() -> None:
+def test_findings_are_reported_as_text_and_json() -> None:
     finding = Finding("gap", "offsets 1 to 2 are in no segment", PARTITION, UUID(int=1))
     assert finding.place() == "t-0 AAAAAAAAAAAAAAAAAAAAAQ"
     assert finding.plain() == {

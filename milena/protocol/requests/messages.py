@@ -68,6 +68,11 @@ def encode_response(key: int, version: int, /, **fields: Any) -> bytes:
     return _encode(_codec(key, version, "response"), fields)
 
 
+def response_has(key: int, version: int, name: str) -> bool:
+    """Whether this version of a response has a field of that name at its top."""
+    return _codec(key, version, "response").has(name)
+
+
 def encode(entity: Any) -> bytes:
     """The bytes of a request or response, without a header."""
     cls: Any = type(entity)

@@ -19,6 +19,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
+from milena.protocol.schemas.other_versions import is_field_of_some_version
 from milena.protocol.schemas.primitives import DecodeError, Reader, Writer, fitting
 from milena.protocol.types import ZERO_UUID
 
@@ -87,6 +88,7 @@ class StructCodec:
         self._tag_defaults = {field.name: field.default for field in tagged.values()}
         self._tag_zeros = {tag: _encoded_default(field) for tag, field in tagged.items()}
         self._names = {name for field in self._fields() for name in (field.name, field.alias)}
+        """What a mapping may hold: the names of this version, and those of others that were met and dropped."""
 
     def read(self, reader: Reader) -> Any:
         """One instance. Unknown tagged fields are skipped. Raises DecodeError."""
@@ -133,14 +135,18 @@ class StructCodec:
     def build(self, value: Any) -> Any:
         """An instance from a mapping of plain data, nested in mappings and sequences. An instance stays as it is.
 
-        A field that is missing gets the schema's default, else zero, empty, or None where that is allowed; a name
-        that belongs to another version is dropped. Raises TypeError for a name that no version has.
+        A field that is missing gets the schema's default, else zero, empty, or None if that is allowed. A name that
+        the struct has in another version only is dropped. Raises TypeError for a name that it has in no version.
         """
         if not isinstance(value, Mapping):
             return value
         self._check(value)
         pick = self._picker(value)
         return self._cls(**{field.name: field.build(pick(field)) for field in self._fields()})
+
+    def has(self, name: str) -> bool:
+        """Whether this version has a field of that name, Kafka's or kio's."""
+        return any(name in (field.name, field.alias) for field in self._fields())
 
     def _fields(self) -> Iterable[Field]:
         return (*self._plain, *self._tagged.values())
@@ -152,21 +158,16 @@ class StructCodec:
 
     def _check(self, values: Mapping[str, Any]) -> None:
         if not values.keys() <= self._names:
-            _check_names(self._cls.__name__, values.keys() - self._names)
+            for name in sorted(values.keys() - self._names):
+                if not is_field_of_some_version(self._cls, name):
+                    raise TypeError(f"{self._cls.__name__} has no field {name!r}, in no version")
+                self._names.add(name)
 
 
 @cache
 def codec(cls: Any, layout: Layout | None = None) -> StructCodec:
     """The codec of a dataclass in kio's form. Raises TypeError for a form that it does not know."""
     return StructCodec(cls, Layout(cls.__flexible__) if layout is None else layout)
-
-
-def _check_names(owner: str, unknown: Iterable[str]) -> None:
-    from milena.protocol.schemas.field_names import FIELD_NAMES
-
-    for name in sorted(unknown):
-        if FIELD_NAMES.isdisjoint((name, name.removesuffix("_ms"), f"{name}_")):
-            raise TypeError(f"{owner} has no field {name!r}, in no version")
 
 
 def _encoded_default(field: Field) -> Writer:

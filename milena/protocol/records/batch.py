@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import Final
+from typing import Final, TypedDict
 
 from milena.protocol.records.crc import crc32c
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
@@ -276,6 +276,17 @@ def iter_batches(data: memoryview) -> Iterator[BatchView]:
     while position < end and (size := batch_size_at(data, position)) is not None and size <= end - position:
         yield BatchView(data[position : position + size])
         position += size
+
+
+class BatchHeader(TypedDict, total=False):
+    """What a batch's header has beside its records: keyword arguments of ``pack_batch``."""
+
+    leader_epoch: LeaderEpoch
+    transactional: bool
+    control: bool
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    base_sequence: int
 
 
 def pack_batch(

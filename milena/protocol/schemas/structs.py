@@ -13,7 +13,7 @@ annotation is an optional UUID is None for Kafka's zero UUID.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from types import UnionType
@@ -23,9 +23,9 @@ from milena.protocol.schemas.other_versions import is_field_of_some_version
 from milena.protocol.schemas.primitives import DecodeError, Reader, Writer, fitting
 from milena.protocol.types import ZERO_UUID
 
-Read = Callable[[Reader], Any]
+Read = Callable[[Reader], object]
 Write = Callable[[Writer, Any], None]
-Build = Callable[[Any], Any]
+Build = Callable[[Any], object]
 
 
 class Form(NamedTuple):
@@ -34,7 +34,7 @@ class Form(NamedTuple):
     read: Read
     write: Write
     build: Build
-    zero: Any
+    zero: object
 
 
 class Field(NamedTuple):
@@ -45,9 +45,9 @@ class Field(NamedTuple):
     read: Read
     write: Write
     build: Build
-    default: Any
+    default: object
 
-    def of(self, values: Mapping[str, Any]) -> Any:
+    def of(self, values: Mapping[str, object]) -> object:
         found = values.get(self.name, _MISSING)
         return values.get(self.alias, self.default) if found is _MISSING else found
 
@@ -102,7 +102,7 @@ class StructCodec:
                     content.expect_end()
         return self._cls(**values)
 
-    def write(self, writer: Writer, value: Any) -> None:
+    def write(self, writer: Writer, value: object) -> None:
         """Append an instance, or a mapping such as ``build`` takes. Tagged fields with their default are left out."""
         if isinstance(value, (dict, Mapping)):
             self._check(value)
@@ -117,7 +117,7 @@ class StructCodec:
         elif self._flexible:
             writer.append(0)
 
-    def _write_tags(self, writer: Writer, value: Any) -> None:
+    def _write_tags(self, writer: Writer, value: object) -> None:
         pick = self._picker(value)
         present = []
         for tag, field in self._tagged.items():
@@ -132,7 +132,7 @@ class StructCodec:
         for tag, encoded in present:
             writer.tag(tag, encoded)
 
-    def build(self, value: Any) -> Any:
+    def build(self, value: object) -> Any:
         """An instance from a mapping of plain data, nested in mappings and sequences. An instance stays as it is.
 
         A field that is missing gets the schema's default, else zero, empty, or None if that is allowed. A name that
@@ -151,12 +151,12 @@ class StructCodec:
     def _fields(self) -> Iterable[Field]:
         return (*self._plain, *self._tagged.values())
 
-    def _picker(self, value: Any) -> Callable[[Field], Any]:
+    def _picker(self, value: object) -> Callable[[Field], object]:
         if isinstance(value, (dict, Mapping)):
             return lambda field: field.of(value)
         return lambda field: getattr(value, field.name)
 
-    def _check(self, values: Mapping[str, Any]) -> None:
+    def _check(self, values: Mapping[str, object]) -> None:
         if not values.keys() <= self._names:
             for name in sorted(values.keys() - self._names):
                 if not is_field_of_some_version(self._cls, name):
@@ -197,7 +197,7 @@ def _cutting(write: Write) -> Write:
     return lambda writer, value: write(writer, fitting(value))
 
 
-def _plain_default(value: Any) -> Any:
+def _plain_default(value: object) -> object:
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)
     if isinstance(value, datetime):
@@ -238,10 +238,10 @@ def _struct(of: StructCodec) -> Form:
 def _nullable_struct(of: StructCodec) -> Form:
     """KIP-893: a byte in front, -1 for null and 1 otherwise."""
 
-    def read(reader: Reader) -> Any:
+    def read(reader: Reader) -> object:
         return None if reader.int8() < 0 else of.read(reader)
 
-    def write(writer: Writer, value: Any) -> None:
+    def write(writer: Writer, value: object) -> None:
         if value is None:
             writer.int8(-1)
         else:
@@ -256,7 +256,7 @@ def _array(element: Form, flexible: bool, nullable: bool) -> Form:
     write_count = Writer.compact_array if flexible else Writer.array
     read_element, write_element, build_element, _ = element
 
-    def read(reader: Reader) -> Any:
+    def read(reader: Reader) -> tuple[object, ...] | None:
         count = read_count(reader)
         if count < 0:
             if nullable:
@@ -264,7 +264,7 @@ def _array(element: Form, flexible: bool, nullable: bool) -> Form:
             raise DecodeError("null where an array must be")
         return tuple([read_element(reader) for _ in range(count)])
 
-    def write(writer: Writer, value: Any) -> None:
+    def write(writer: Writer, value: Sequence[object] | None) -> None:
         if value is None:
             if not nullable:
                 raise TypeError("None where an array must be")
@@ -274,17 +274,17 @@ def _array(element: Form, flexible: bool, nullable: bool) -> Form:
         for item in value:
             write_element(writer, item)
 
-    def build(value: Any) -> Any:
+    def build(value: Iterable[object] | None) -> tuple[object, ...] | None:
         return None if value is None else tuple([build_element(item) for item in value])
 
     return Form(read, write, build, ())
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> object:
     return value
 
 
-def _everywhere(read: Read, write: Write, zero: Any) -> tuple[Form, Form, Form, Form]:
+def _everywhere(read: Read, write: Write, zero: object) -> tuple[Form, Form, Form, Form]:
     form = Form(read, write, _same, zero)
     return (form, form, form, form)
 

@@ -64,7 +64,7 @@ def timestamp_of(batch: BatchView, record: Record) -> int:
 def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
     """Each record of the batch, in order.
 
-    ``limit``: bytes to which a compressed batch may grow. Raises CorruptBatch where the records are no
+    ``limit``: bytes to which a compressed batch may grow. Raises CorruptBatch if the records are no
     records or not as many as the header counts, DecompressionBomb beyond the limit. The checksum is not checked.
     """
     if batch.count < 0:
@@ -96,7 +96,7 @@ class BatchBuilder:
         return HEADER_SIZE + len(self._records)
 
     def room_for(self, key: bytes | None, value: bytes | None, limit: int) -> bool:
-        """True where a record without headers surely keeps the batch within ``limit`` bytes."""
+        """True if a record without headers surely keeps the batch within ``limit`` bytes."""
         return self.size + _RECORD_OVERHEAD + len(key or b"") + len(value or b"") <= limit
 
     def append(

@@ -93,7 +93,7 @@ def parse_settings(settings: Settings) -> tuple[dict[str, Value], list[str]]:
 
 
 def require(values: Mapping[str, Value]) -> None:
-    """Raises ConfigError where a key without default is missing."""
+    """Raises ConfigError if a key without default is missing."""
     for key in KEYS.values():
         if key.default is REQUIRED and key.name not in values:
             raise ConfigError(f'Missing required configuration "{key.name}" which has no default value.')

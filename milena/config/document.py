@@ -38,7 +38,7 @@ def tables() -> Mapping[str, str]:
 
 
 def renewed(document: str) -> str:
-    """``document`` with new tables between their marks. Raises ValueError where one is missing."""
+    """``document`` with new tables between their marks. Raises ValueError if one is missing."""
     for name, table in tables().items():
         mark = MARK.format(name)
         before, begin, rest = document.partition(mark)

@@ -42,7 +42,7 @@ def from_properties(data: bytes, name: str) -> Settings:
 
 
 def from_overrides(pairs: Iterable[str]) -> Settings:
-    """Settings of ``key=value`` arguments. Raises ConfigError where there is no ``=``."""
+    """Settings of ``key=value`` arguments. Raises ConfigError if there is no ``=``."""
     settings: Settings = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")

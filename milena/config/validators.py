@@ -81,7 +81,7 @@ HOST_PORT: Final = re.compile(r"(?:[^:/\[]*://)?\[?(?P<host>[0-9a-zA-Z\-%._:]*?)
 
 
 def split_address(text: str) -> tuple[str, int] | None:
-    """(host, port) of ``host:port`` or ``[ipv6]:port``; None where it is neither, or no look-up could find the host."""
+    """(host, port) of ``host:port`` or ``[ipv6]:port``; None if it is neither, or no look-up could find the host."""
     found = HOST_PORT.fullmatch(text)
     port = whole(found["port"]) if found is not None else None
     if found is None or fault_of(found["host"]) is not None or port is None or port > LAST_PORT:

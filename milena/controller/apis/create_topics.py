@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from milena.runtime.context import Runtime
 
 CONFIGS_SINCE: Final = 5
+SHOWN: Final = ("name", "read_only", "config_source", "is_sensitive")
+"""What CreateTopics tells of a configuration beside its value: less than DescribeConfigs."""
 
 
 class Needs(Committing, Protocol):
@@ -62,7 +64,10 @@ def _answer(
         if version < CONFIGS_SINCE:
             return []
         given = dict(overrides)
-        return [{**entry, "value": given.get(entry["name"], entry["value"])} for entry in view.topic_entries(given)]
+        return [
+            {name: entry[name] for name in SHOWN} | {"value": given.get(entry["name"], entry["value"])}
+            for entry in view.topic_entries(given)
+        ]
 
     answers = []
     for name, outcome in outcomes:

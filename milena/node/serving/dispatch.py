@@ -148,13 +148,15 @@ class Dispatcher:
             ctx.respond_fields(**ctx.api.failed(ctx, ctx.request, error))
             return
         header = ctx.header
-        response = messages.build_response(
-            header.api_key, header.api_version, error_code=int(error.code), error_message=error.text
-        )
-        if not hasattr(response, "error_code"):
+        told = {
+            name: value
+            for name, value in (("error_code", int(error.code)), ("error_message", error.text))
+            if messages.response_has(header.api_key, header.api_version, name)
+        }
+        if "error_code" not in told:
             ctx.disconnect(f"{error.code.name} has no place in the response")
             return
-        ctx.respond([messages.encode(response)])
+        ctx.respond_fields(**told)
 
 
 def api_name(key: int) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import Final
+from typing import Final, TypedDict
 
 from milena.protocol.records.crc import crc32c
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
@@ -122,7 +122,7 @@ class BatchView:
     def __init__(self, memory: memoryview) -> None:
         """See the batch at the start of ``memory``; what follows it is left out.
 
-        Raises CorruptBatch where the length does not fit, UnsupportedMagic for another format.
+        Raises CorruptBatch if the length does not fit, UnsupportedMagic for another format.
         """
         size = batch_size_at(memory, 0)
         if size is None or size > len(memory):
@@ -196,7 +196,7 @@ class BatchView:
 
     @property
     def has_delete_horizon(self) -> bool:
-        """True where the base timestamp is the time from which tombstones may go (KIP-534)."""
+        """True if the base timestamp is the time from which tombstones may go (KIP-534)."""
         return self.attributes & _DELETE_HORIZON != 0
 
     @property
@@ -209,11 +209,11 @@ class BatchView:
 
     @property
     def is_valid(self) -> bool:
-        """True where the checksum is right."""
+        """True if the checksum is right."""
         return self.crc == crc32c(self.memory[_ATTRIBUTES_AT:])
 
     def verify_crc(self) -> None:
-        """Raise CorruptBatch where the checksum is wrong."""
+        """Raise CorruptBatch if the checksum is wrong."""
         computed = self.compute_crc()
         if computed != self.crc:
             raise CorruptBatch(f"the batch at offset {self.base_offset} has checksum {computed}, not {self.crc}")
@@ -269,13 +269,24 @@ def batch_size_at(data: memoryview, position: int) -> int | None:
 def iter_batches(data: memoryview) -> Iterator[BatchView]:
     """Each whole batch in ``data``, in order; a partial one at the end is left out.
 
-    Raises CorruptBatch where the bytes are no batch. Checksums are not checked.
+    Raises CorruptBatch if the bytes are no batch. Checksums are not checked.
     """
     position = 0
     end = len(data)
     while position < end and (size := batch_size_at(data, position)) is not None and size <= end - position:
         yield BatchView(data[position : position + size])
         position += size
+
+
+class BatchHeader(TypedDict, total=False):
+    """What a batch's header has beside its records: keyword arguments of ``pack_batch``."""
+
+    leader_epoch: LeaderEpoch
+    transactional: bool
+    control: bool
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    base_sequence: int
 
 
 def pack_batch(

@@ -58,7 +58,7 @@ def compressed(
 def decompress(codec: Codec, data: bytes | bytearray | memoryview, limit: int) -> bytes:
     """What was compressed, at most ``limit`` bytes of it; memory stays within a small multiple of that.
 
-    Raises DecompressionBomb beyond the limit, CorruptBatch where the stream is damaged.
+    Raises DecompressionBomb beyond the limit, CorruptBatch if the stream is damaged.
     """
     pieces = []
     size = 0

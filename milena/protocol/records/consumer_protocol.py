@@ -66,7 +66,7 @@ def encode_consumer_message(message: ConsumerMessage, version: int = ConsumerMes
 
 
 def decode_subscription(data: Data) -> Subscription:
-    """Raises DecodeError, also where it has more elements than a request may."""
+    """Raises DecodeError, also if it has more elements than a request may."""
     return _decode(Subscription, data)
 
 
@@ -76,7 +76,7 @@ def decode_assignment(data: Data) -> Assignment:
 
 
 def subscribed_topics(metadata: Data) -> frozenset[str] | None:
-    """The topics in a subscription, None where it cannot be read."""
+    """The topics in a subscription, None if it cannot be read."""
     try:
         return frozenset(decode_subscription(metadata).topics)
     except DecodeError:

@@ -6,10 +6,10 @@ the markers' fields are in legacy form, the others' in the flexible one.
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias, Unpack
 from uuid import UUID
 
-from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.records.batch import FIRST_OFFSET, BatchHeader, CorruptBatch
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
 from milena.protocol.schemas.schema import (
@@ -24,7 +24,7 @@ from milena.protocol.schemas.schema import (
     encode_into,
     versioned,
 )
-from milena.protocol.types import ZERO_UUID
+from milena.protocol.types import ZERO_UUID, Offset
 
 _KEY_VERSION: Final = 0
 
@@ -214,16 +214,23 @@ def decode_control(key: Data | None, value: Data | None) -> AnyControl:
     return record
 
 
-def control_batch(records: list[ControlRecord], *, timestamp: int, version: int = 0, **header: Any) -> bytes:
-    """A control batch. ``timestamp`` in ms; ``header``: keyword arguments of
-    ``protocol.records.records.build_batch``."""
+def control_batch(
+    records: list[ControlRecord],
+    *,
+    timestamp: int,
+    version: int = 0,
+    base_offset: Offset = FIRST_OFFSET,
+    **header: Unpack[BatchHeader],
+) -> bytes:
+    """A control batch. ``timestamp`` in ms."""
+    header["control"] = True
     return build_batch(
         [
             Record(index, 0, encode_control_key(record), encode_control_value(record, version))
             for index, record in enumerate(records)
         ],
+        base_offset=base_offset,
         base_timestamp=timestamp,
-        control=True,
         **header,
     )
 

@@ -163,7 +163,7 @@ def encode_value(value: CoordinatorValue, version: int | None = None) -> bytes:
 
 
 def decode_key(data: Data) -> AnyKey:
-    """The key of a record. Raises DecodeError where a known type is damaged."""
+    """The key of a record. Raises DecodeError if a known type is damaged."""
     reader = Reader(data)
     number = reader.int16()
     schema = _KEYS.get(number)
@@ -177,7 +177,7 @@ def decode_key(data: Data) -> AnyKey:
 def decode_value(key: AnyKey, data: Data | None) -> AnyValue | None:
     """The value of the record with this key, None for a tombstone.
 
-    Raises DecodeError where it is damaged, or of a version beyond 4.
+    Raises DecodeError if it is damaged, or of a version beyond 4.
     """
     if data is None:
         return None

@@ -50,7 +50,7 @@ _NARROW_LOG: Final = 23
 
 
 def decompressed(codec: Codec, data: memoryview) -> Iterator[bytes | memoryview]:
-    """The content of the stream in ``data``. Raises CorruptBatch where it is damaged, cut or longer than its end."""
+    """The content of the stream in ``data``. Raises CorruptBatch if it is damaged, cut or longer than its end."""
     match codec:
         case Codec.NONE:
             return iter((data,))

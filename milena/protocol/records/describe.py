@@ -13,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from milena.protocol.metadata_records import decode_versioned_record
@@ -61,7 +61,7 @@ def describe_batch(
         yield f"| the records cannot be read: {error}"
 
 
-def describe_entity(entity: Entity, version: int) -> dict[str, Any]:
+def describe_entity(entity: Entity, version: int) -> dict[str, object]:
     """The fields that the version has, under Kafka's names, as plain data; tagged ones where they are set."""
     shown = {}
     for spec in fields(entity):
@@ -126,7 +126,7 @@ def _readable(describe: Callable[[], object], raw: bytes | None) -> str:
         return f"{_hex(raw)} ({error})"
 
 
-def _control(record: Record) -> dict[str, Any]:
+def _control(record: Record) -> dict[str, object]:
     control = control_of(record)
     if isinstance(control, UnknownControl):
         return {"type": f"UNKNOWN ({control.type})", "value": control.value.hex()}
@@ -135,14 +135,14 @@ def _control(record: Record) -> dict[str, Any]:
     return {"type": ControlType(control.TYPE).name, "version": version, "data": describe_entity(control, version)}
 
 
-def _metadata(record: Record) -> dict[str, Any]:
+def _metadata(record: Record) -> dict[str, object]:
     if record.value is None:
         raise DecodeError("a metadata record without a value")
     decoded, version = decode_versioned_record(record.value)
     return {"type": _upper_case(type(decoded).__name__), "version": version, "data": describe_entity(decoded, version)}
 
 
-def _coordinator_key(record: Record) -> dict[str, Any]:
+def _coordinator_key(record: Record) -> dict[str, object]:
     if record.key is None:
         raise DecodeError("a record of the coordinator without a key")
     key = decode_key(record.key)
@@ -151,7 +151,7 @@ def _coordinator_key(record: Record) -> dict[str, Any]:
     return {"type": _upper_case(type(key).__name__.removesuffix("Key")), "data": describe_entity(key, 0)}
 
 
-def _coordinator_value(record: Record) -> dict[str, Any] | None:
+def _coordinator_value(record: Record) -> dict[str, object] | None:
     if record.key is None:
         raise DecodeError("a record of the coordinator without a key")
     value = decode_value(decode_key(record.key), record.value)
@@ -163,7 +163,7 @@ def _coordinator_value(record: Record) -> dict[str, Any] | None:
     return {"version": version, "data": value.data.hex()}
 
 
-def _plain(value: Any, version: int) -> Any:
+def _plain(value: object, version: int) -> object:
     match value:
         case Entity():
             return describe_entity(value, version)
@@ -188,7 +188,7 @@ def _timestamp_name(batch: BatchView) -> str:
     return "LogAppendTime" if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime"
 
 
-def _line(shown: dict[str, Any]) -> str:
+def _line(shown: dict[str, object]) -> str:
     return " ".join(
         f"{name}: {str(value).lower() if isinstance(value, bool) else value}" for name, value in shown.items()
     )

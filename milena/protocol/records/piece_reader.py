@@ -33,7 +33,7 @@ class PieceReader:
         return byte
 
     def varint(self, bits: int = 32) -> int:
-        """Raises CorruptBatch where it is too long."""
+        """Raises CorruptBatch if it is too long."""
         raw = shift = 0
         while shift < bits:
             byte = self.byte()
@@ -46,7 +46,7 @@ class PieceReader:
         raise CorruptBatch(f"a varint of more than {bits} bits")
 
     def take(self, length: int) -> Iterator[bytes | memoryview]:
-        """The next ``length`` bytes, none where that is negative, in the pieces in which they come."""
+        """The next ``length`` bytes, none if that is negative, in the pieces in which they come."""
         while length > 0:
             while self._position == len(self._data):
                 self._next()
@@ -56,7 +56,7 @@ class PieceReader:
             yield part
 
     def skip(self, length: int) -> Iterator[None]:
-        """Pass over ``length`` bytes, none where that is negative. Yields for each further piece."""
+        """Pass over ``length`` bytes, none if that is negative. Yields for each further piece."""
         while length > (there := len(self._data) - self._position):
             length -= there
             self._next()

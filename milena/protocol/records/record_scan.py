@@ -94,7 +94,7 @@ def scan_records(pieces: Iterable[bytes | memoryview], count: int) -> Generator[
 
 
 def scan_few_records(batch: BatchView) -> RecordFacts | None:
-    """What ``scan_records`` finds in an uncompressed batch, at one go; None where that is not to be had so."""
+    """What ``scan_records`` finds in an uncompressed batch, at one go; None if that is not to be had so."""
     if batch.is_compressed or batch.count > STEP:
         return None
     data = batch.memory
@@ -272,7 +272,7 @@ class _Scan:
 
 
 def _skipped(reader: PieceReader, length: int, end: int) -> Iterator[int]:
-    """Pass over a field. Raises IndexError where it is longer than its record."""
+    """Pass over a field. Raises IndexError if it is longer than its record."""
     if length > end - reader.passed:
         raise IndexError
     for _ in reader.skip(length):

@@ -10,12 +10,13 @@ all records together are one compressed stream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, Unpack
 
 from milena.protocol.records.batch import (
     FIRST_OFFSET,
     HEADER_SIZE,
     NO_TIMESTAMP,
+    BatchHeader,
     BatchView,
     Codec,
     CorruptBatch,
@@ -63,7 +64,7 @@ def timestamp_of(batch: BatchView, record: Record) -> int:
 def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
     """Each record of the batch, in order.
 
-    ``limit``: bytes to which a compressed batch may grow. Raises CorruptBatch where the records are no
+    ``limit``: bytes to which a compressed batch may grow. Raises CorruptBatch if the records are no
     records or not as many as the header counts, DecompressionBomb beyond the limit. The checksum is not checked.
     """
     if batch.count < 0:
@@ -95,7 +96,7 @@ class BatchBuilder:
         return HEADER_SIZE + len(self._records)
 
     def room_for(self, key: bytes | None, value: bytes | None, limit: int) -> bool:
-        """True where a record without headers surely keeps the batch within ``limit`` bytes."""
+        """True if a record without headers surely keeps the batch within ``limit`` bytes."""
         return self.size + _RECORD_OVERHEAD + len(key or b"") + len(value or b"") <= limit
 
     def append(
@@ -113,9 +114,16 @@ class BatchBuilder:
         _write_record(self._records, Record(self.count, timestamp - self._base_timestamp, key, value, tuple(headers)))
         self.count += 1
 
-    def build(self, *, codec: Codec = Codec.NONE, level: int | None = None, **header: Any) -> bytes:
-        """The batch. ``header``: keyword arguments of ``protocol.records.batch.pack_batch`` (producer, epochs,
-        offset)."""
+    def build(
+        self,
+        *,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        base_offset: Offset = FIRST_OFFSET,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        **header: Unpack[BatchHeader],
+    ) -> bytes:
+        """The batch."""
         return bytes(
             pack_batch(
                 compress(codec, self._records, level),
@@ -124,6 +132,8 @@ class BatchBuilder:
                 last_offset_delta=self.count - 1,
                 base_timestamp=self._base_timestamp,
                 max_timestamp=self._max_timestamp,
+                base_offset=base_offset,
+                timestamp_type=timestamp_type,
                 **header,
             )
         )
@@ -139,12 +149,12 @@ def build_batch(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     max_timestamp: int | None = None,
     last_offset_delta: int | None = None,
-    **header: Any,
+    **header: Unpack[BatchHeader],
 ) -> bytes:
     """A batch of ``records``, whose deltas count from ``base_offset`` and ``base_timestamp`` (ms).
 
     ``max_timestamp``: by default the largest of the records'. ``last_offset_delta``: by default the last record's;
-    a cleaned batch keeps its old one. ``header``: further keyword arguments of ``protocol.records.batch.pack_batch``.
+    a cleaned batch keeps its old one.
     """
     encoded = bytearray()
     count = 0

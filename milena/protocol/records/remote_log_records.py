@@ -157,7 +157,7 @@ def encode_remote_log_record(record: RemoteLogRecord) -> bytes:
 
 
 def decode_remote_log_record(value: Data | None, offset: Offset) -> RemoteLogRecord:
-    """The record in a value. Raises UnknownRemoteLogRecord, and UnreadableRemoteLogRecord where it is damaged."""
+    """The record in a value. Raises UnknownRemoteLogRecord, and UnreadableRemoteLogRecord if it is damaged."""
     if value is None:
         raise UnreadableRemoteLogRecord(offset, "no value")
     reader = Reader(value)

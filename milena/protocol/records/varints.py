@@ -8,7 +8,7 @@ from milena.protocol.records.batch import CorruptBatch
 def read_raw(data: bytes | memoryview, position: int, bits: int = 32) -> tuple[int, int]:
     """The unsigned form of a varint of at most ``bits`` bits, and the position after it.
 
-    Raises IndexError where the data ends in it, CorruptBatch where it is too long.
+    Raises IndexError if the data ends in it, CorruptBatch if it is too long.
     """
     raw = shift = 0
     while shift < bits:

@@ -142,7 +142,7 @@ class FrameDecoder:
     def put_by(self, frame: memoryview) -> None:
         """Keep the frame that is being handled, and all that was read with it, for ``again``.
 
-        Raises BadFrame where that exceeds the budget.
+        Raises BadFrame if that exceeds the budget.
         """
         if self._cutting:
             self._stopped = True

@@ -36,45 +36,49 @@ def decode_request(key: int, version: int, body: Data) -> Any:
     LookupError for a version that no schema exists of. Bytes
     left over are ignored, as Kafka does: librdkafka 2.16 sends three too many when it asks for all topics.
     """
-    entity: Any = _codec(key, version, "request").read(Reader(body, 0, max_elements(key)))
-    return entity
+    return _codec(key, version, "request").read(Reader(body, 0, max_elements(key)))
 
 
 def decode_response(key: int, version: int, body: Data) -> Any:
     """The response in ``body``, as ``decode_request``, but for bytes left over: DecodeError."""
     reader = Reader(body)
-    entity: Any = _codec(key, version, "response").read(reader)
+    entity = _codec(key, version, "response").read(reader)
     reader.expect_end()
     return entity
 
 
-def build_request(key: int, version: int, /, **fields: Any) -> Any:
+def build_request(key: int, version: int, /, **fields: object) -> Any:
     """A request from plain data: nested mappings and sequences of mappings, as ``StructCodec.build`` says."""
     return _codec(key, version, "request").build(fields)
 
 
-def build_response(key: int, version: int, /, **fields: Any) -> Any:
+def build_response(key: int, version: int, /, **fields: object) -> Any:
     """A response from plain data, as ``build_request``."""
     return _codec(key, version, "response").build(fields)
 
 
-def encode_request(key: int, version: int, /, **fields: Any) -> bytes:
+def encode_request(key: int, version: int, /, **fields: object) -> bytes:
     """The bytes of ``build_request``, without building it."""
     return _encode(_codec(key, version, "request"), fields)
 
 
-def encode_response(key: int, version: int, /, **fields: Any) -> bytes:
+def encode_response(key: int, version: int, /, **fields: object) -> bytes:
     """The bytes of ``build_response``, without building it."""
     return _encode(_codec(key, version, "response"), fields)
 
 
-def encode(entity: Any) -> bytes:
+def response_has(key: int, version: int, name: str) -> bool:
+    """Whether this version of a response has a field of that name at its top."""
+    return _codec(key, version, "response").has(name)
+
+
+def encode(entity: object) -> bytes:
     """The bytes of a request or response, without a header."""
     cls: Any = type(entity)
     return _encode(codec(cls), entity)
 
 
-def get(entity: Any, name: str, default: T) -> Any | T:
+def get(entity: object, name: str, default: T) -> Any | T:
     """A field that the entity's version may lack."""
     found = getattr(entity, name, _MISSING)
     if found is _MISSING:
@@ -85,7 +89,7 @@ def get(entity: Any, name: str, default: T) -> Any | T:
 _MISSING = object()
 
 
-def _encode(struct: StructCodec, value: Any) -> bytes:
+def _encode(struct: StructCodec, value: object) -> bytes:
     writer = Writer()
     struct.write(writer, value)
     return bytes(writer)

@@ -18,7 +18,7 @@ def topic_at(data: Data, pos: int, by_id: bool, flexible: bool) -> tuple[str | N
 
 
 def write_topic(out: Writer, name: str | None, topic_id: UUID | None, by_id: bool, flexible: bool) -> None:
-    """Raises ValueError where the version's way of naming a topic is None."""
+    """Raises ValueError if the version's way of naming a topic is None."""
     if by_id:
         if topic_id is None:
             raise ValueError(f"this version names topics by id, and topic {name} comes without one")

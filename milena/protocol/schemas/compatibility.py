@@ -25,7 +25,7 @@ def table() -> str:
 
 
 def renewed(document: str) -> str:
-    """``document`` with a new table between its markers. Raises ValueError where it has none."""
+    """``document`` with a new table between its markers. Raises ValueError if it has none."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

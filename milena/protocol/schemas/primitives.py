@@ -78,7 +78,7 @@ def _integer(form: Struct) -> Callable[[Reader], int]:
 
 
 class Reader:
-    """Reads from ``pos`` on. Every method raises DecodeError where the bytes end too early or a length is impossible.
+    """Reads from ``pos`` on. Every method raises DecodeError if the bytes end too early or a length is impossible.
 
     A length is compared with the bytes that are there before anything is allocated for it. Elements of arrays and
     tagged fields are counted, at any depth: more than ``max_elements`` of them are TooManyElements.

@@ -33,7 +33,7 @@ class VersionRange(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One API. ``ours`` is None as long as it is not served, ``flexible`` None where no version is flexible (KIP-482).
+    """One API. ``ours`` is None as long as it is not served, ``flexible`` None if no version is flexible (KIP-482).
 
     ``advertised_min`` is what ApiVersions says where that differs from what is served.
     """

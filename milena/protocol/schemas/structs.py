@@ -13,18 +13,19 @@ annotation is an optional UUID is None for Kafka's zero UUID.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from types import UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
+from milena.protocol.schemas.other_versions import is_field_of_some_version
 from milena.protocol.schemas.primitives import DecodeError, Reader, Writer, fitting
 from milena.protocol.types import ZERO_UUID
 
-Read = Callable[[Reader], Any]
+Read = Callable[[Reader], object]
 Write = Callable[[Writer, Any], None]
-Build = Callable[[Any], Any]
+Build = Callable[[Any], object]
 
 
 class Form(NamedTuple):
@@ -33,7 +34,7 @@ class Form(NamedTuple):
     read: Read
     write: Write
     build: Build
-    zero: Any
+    zero: object
 
 
 class Field(NamedTuple):
@@ -44,9 +45,9 @@ class Field(NamedTuple):
     read: Read
     write: Write
     build: Build
-    default: Any
+    default: object
 
-    def of(self, values: Mapping[str, Any]) -> Any:
+    def of(self, values: Mapping[str, object]) -> object:
         found = values.get(self.name, _MISSING)
         return values.get(self.alias, self.default) if found is _MISSING else found
 
@@ -87,6 +88,7 @@ class StructCodec:
         self._tag_defaults = {field.name: field.default for field in tagged.values()}
         self._tag_zeros = {tag: _encoded_default(field) for tag, field in tagged.items()}
         self._names = {name for field in self._fields() for name in (field.name, field.alias)}
+        """What a mapping may hold: the names of this version, and those of others that were met and dropped."""
 
     def read(self, reader: Reader) -> Any:
         """One instance. Unknown tagged fields are skipped. Raises DecodeError."""
@@ -100,7 +102,7 @@ class StructCodec:
                     content.expect_end()
         return self._cls(**values)
 
-    def write(self, writer: Writer, value: Any) -> None:
+    def write(self, writer: Writer, value: object) -> None:
         """Append an instance, or a mapping such as ``build`` takes. Tagged fields with their default are left out."""
         if isinstance(value, (dict, Mapping)):
             self._check(value)
@@ -115,7 +117,7 @@ class StructCodec:
         elif self._flexible:
             writer.append(0)
 
-    def _write_tags(self, writer: Writer, value: Any) -> None:
+    def _write_tags(self, writer: Writer, value: object) -> None:
         pick = self._picker(value)
         present = []
         for tag, field in self._tagged.items():
@@ -130,11 +132,11 @@ class StructCodec:
         for tag, encoded in present:
             writer.tag(tag, encoded)
 
-    def build(self, value: Any) -> Any:
+    def build(self, value: object) -> Any:
         """An instance from a mapping of plain data, nested in mappings and sequences. An instance stays as it is.
 
-        A field that is missing gets the schema's default, else zero, empty, or None where that is allowed; a name
-        that belongs to another version is dropped. Raises TypeError for a name that no version has.
+        A field that is missing gets the schema's default, else zero, empty, or None if that is allowed. A name that
+        the struct has in another version only is dropped. Raises TypeError for a name that it has in no version.
         """
         if not isinstance(value, Mapping):
             return value
@@ -142,31 +144,30 @@ class StructCodec:
         pick = self._picker(value)
         return self._cls(**{field.name: field.build(pick(field)) for field in self._fields()})
 
+    def has(self, name: str) -> bool:
+        """Whether this version has a field of that name, Kafka's or kio's."""
+        return any(name in (field.name, field.alias) for field in self._fields())
+
     def _fields(self) -> Iterable[Field]:
         return (*self._plain, *self._tagged.values())
 
-    def _picker(self, value: Any) -> Callable[[Field], Any]:
+    def _picker(self, value: object) -> Callable[[Field], object]:
         if isinstance(value, (dict, Mapping)):
             return lambda field: field.of(value)
         return lambda field: getattr(value, field.name)
 
-    def _check(self, values: Mapping[str, Any]) -> None:
+    def _check(self, values: Mapping[str, object]) -> None:
         if not values.keys() <= self._names:
-            _check_names(self._cls.__name__, values.keys() - self._names)
+            for name in sorted(values.keys() - self._names):
+                if not is_field_of_some_version(self._cls, name):
+                    raise TypeError(f"{self._cls.__name__} has no field {name!r}, in no version")
+                self._names.add(name)
 
 
 @cache
 def codec(cls: Any, layout: Layout | None = None) -> StructCodec:
     """The codec of a dataclass in kio's form. Raises TypeError for a form that it does not know."""
     return StructCodec(cls, Layout(cls.__flexible__) if layout is None else layout)
-
-
-def _check_names(owner: str, unknown: Iterable[str]) -> None:
-    from milena.protocol.schemas.field_names import FIELD_NAMES
-
-    for name in sorted(unknown):
-        if FIELD_NAMES.isdisjoint((name, name.removesuffix("_ms"), f"{name}_")):
-            raise TypeError(f"{owner} has no field {name!r}, in no version")
 
 
 def _encoded_default(field: Field) -> Writer:
@@ -196,7 +197,7 @@ def _cutting(write: Write) -> Write:
     return lambda writer, value: write(writer, fitting(value))
 
 
-def _plain_default(value: Any) -> Any:
+def _plain_default(value: object) -> object:
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)
     if isinstance(value, datetime):
@@ -237,10 +238,10 @@ def _struct(of: StructCodec) -> Form:
 def _nullable_struct(of: StructCodec) -> Form:
     """KIP-893: a byte in front, -1 for null and 1 otherwise."""
 
-    def read(reader: Reader) -> Any:
+    def read(reader: Reader) -> object:
         return None if reader.int8() < 0 else of.read(reader)
 
-    def write(writer: Writer, value: Any) -> None:
+    def write(writer: Writer, value: object) -> None:
         if value is None:
             writer.int8(-1)
         else:
@@ -255,7 +256,7 @@ def _array(element: Form, flexible: bool, nullable: bool) -> Form:
     write_count = Writer.compact_array if flexible else Writer.array
     read_element, write_element, build_element, _ = element
 
-    def read(reader: Reader) -> Any:
+    def read(reader: Reader) -> tuple[object, ...] | None:
         count = read_count(reader)
         if count < 0:
             if nullable:
@@ -263,7 +264,7 @@ def _array(element: Form, flexible: bool, nullable: bool) -> Form:
             raise DecodeError("null where an array must be")
         return tuple([read_element(reader) for _ in range(count)])
 
-    def write(writer: Writer, value: Any) -> None:
+    def write(writer: Writer, value: Sequence[object] | None) -> None:
         if value is None:
             if not nullable:
                 raise TypeError("None where an array must be")
@@ -273,17 +274,17 @@ def _array(element: Form, flexible: bool, nullable: bool) -> Form:
         for item in value:
             write_element(writer, item)
 
-    def build(value: Any) -> Any:
+    def build(value: Iterable[object] | None) -> tuple[object, ...] | None:
         return None if value is None else tuple([build_element(item) for item in value])
 
     return Form(read, write, build, ())
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> object:
     return value
 
 
-def _everywhere(read: Read, write: Write, zero: Any) -> tuple[Form, Form, Form, Form]:
+def _everywhere(read: Read, write: Write, zero: object) -> tuple[Form, Form, Form, Form]:
     form = Form(read, write, _same, zero)
     return (form, form, form, form)
 

@@ -78,7 +78,7 @@ def encode_clean_shutdown(broker_epoch: BrokerEpoch | None) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> BrokerEpoch | None:
-    """None where the file names no epoch (before Kafka 4.0 it was empty)."""
+    """None if the file names no epoch (before Kafka 4.0 it was empty)."""
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError):

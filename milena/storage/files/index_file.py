@@ -30,7 +30,7 @@ class IndexFile:
     def __init__(self, disk: Disk, maps: HandleCache, path: str, entry: Struct, *, exists: bool) -> None:
         """``exists``: whether the file is there; it is only made when entries are written.
 
-        Raises CorruptIndex where its length is no whole number of entries.
+        Raises CorruptIndex if its length is no whole number of entries.
         """
         self.path = path
         self._disk = disk

@@ -47,7 +47,7 @@ class OffsetIndex(IndexFile):
         self.base_offset = base_offset
 
     def check(self, log_size: int) -> None:
-        """Raise CorruptIndex where the last entry cannot be about a log file of ``log_size`` bytes."""
+        """Raise CorruptIndex if the last entry cannot be about a log file of ``log_size`` bytes."""
         if count := len(self):
             first, (relative, position) = self[0], self[count - 1]
             if relative < 0 or position >= max(log_size, 1) or (relative, position) < first:
@@ -79,6 +79,6 @@ class OffsetIndex(IndexFile):
         self.truncate(self.floor_by_first(offset - self.base_offset - 1) + 1)
 
     def first_after_position(self, position: int) -> int | None:
-        """The smallest indexed offset whose batch lies at ``position`` or later; None where that is not indexed."""
+        """The smallest indexed offset whose batch lies at ``position`` or later; None if that is not indexed."""
         slot = self.floor_by_second(position - 1) + 1
         return self.base_offset + self[slot][0] if slot < len(self) else None

@@ -46,7 +46,7 @@ class TimeIndex(IndexFile):
         return TimedOffset(timestamp, self.base_offset + relative)
 
     def check(self) -> None:
-        """Raise CorruptIndex where the last entry contradicts the first, or itself."""
+        """Raise CorruptIndex if the last entry contradicts the first, or itself."""
         if count := len(self):
             timestamp, relative = self[count - 1]
             if relative < 0 or timestamp < self[0][0]:

@@ -36,7 +36,7 @@ def append_aborted(disk: Disk, path: str, entry: AbortedTxn) -> None:
 
 
 def read_aborted(disk: Disk, path: str) -> list[AbortedTxn]:
-    """All entries, in the order of their markers; none where the file is missing. Raises CorruptIndex."""
+    """All entries, in the order of their markers; none if the file is missing. Raises CorruptIndex."""
     try:
         data = disk.read(path)
     except FileNotFoundError:

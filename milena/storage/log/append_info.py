@@ -1,4 +1,4 @@
-"""What goes into an append and comes out of it."""
+"""The origin, the result and the errors of an append."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milena.protocol.types import Offset
 
 
 class Origin(Enum):
-    """Who appends as a leader, and so which checks apply."""
+    """Who appends to a leader's log; it decides which checks apply."""
 
     CLIENT = "client"
     """A producer: all of Kafka's checks."""
@@ -21,7 +21,7 @@ class Origin(Enum):
 
 
 class AppendInfo(NamedTuple):
-    """What became of an append. Timestamps are ms, -1 for none."""
+    """The result of an append. Timestamps are ms, -1 for none."""
 
     first_offset: Offset
     last_offset: Offset

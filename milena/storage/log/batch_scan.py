@@ -90,7 +90,7 @@ def scan_batches(
 
 
 def read_batch(file: File, batch: ScannedBatch) -> BatchView:
-    """The whole batch. Raises CorruptBatch where the file has become shorter."""
+    """The whole batch. Raises CorruptBatch if the file has become shorter."""
     return BatchView(memoryview(bytearray(file.pread(batch.size, batch.position))))
 
 

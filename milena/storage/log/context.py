@@ -49,7 +49,7 @@ class Log(Protocol):
 
 
 class Silence:
-    """An EventLog that keeps nothing."""
+    """An EventLog that drops all events."""
 
     def info(self, event: str, **fields: object) -> None: ...
 
@@ -73,7 +73,7 @@ def _unheard(_log: Log) -> None: ...
 
 @dataclass(slots=True)
 class LogContext:
-    """One log directory's surroundings."""
+    """What the logs of one log directory use, and whom they tell."""
 
     disk: Disk
     clock: Clock
@@ -85,21 +85,21 @@ class LogContext:
     jitter: Callable[[int], int] = _no_jitter
     """A random number in ``[0, bound)``, for ``segment.jitter.ms``."""
     failed: Callable[[OSError], None] = _ignore
-    """The directory cannot be used: it must go offline."""
+    """The disk has failed: the directory must go offline."""
     truncated: Callable[[], None] = _nothing
-    """A log was cut below its recovery point: the checkpoint on disk must be renewed."""
+    """A log was truncated below its recovery point: the checkpoint on disk must be written again."""
     save_checkpoints: Callable[[], None] = _nothing
     """Write the directory's offset checkpoints now. For a log that begins a segment while the recovery point on disk
     lies beyond a truncation: segments that were filled again since would count as synced."""
     rolled: Callable[[Log], None] = _unheard
-    """A log has begun a segment: what is before it should be flushed."""
+    """A log has rolled: what is before the new segment should be flushed."""
     sync_soon: Callable[[Log], None] = _unheard
-    """A log that is synced before others hear of its records has some that are not."""
+    """A log whose records must be synced before other nodes hear of them has some that are not."""
     synced: Callable[[Log], None] = _unheard
-    """That was done, as far as the log went when it began."""
+    """That sync is complete: it covers the log end at the time when it began."""
     start_moved: Callable[[Log], None] = _unheard
-    """A log begins later than before: retention, or somebody who asked for it."""
+    """The log start offset has moved: by retention or DeleteRecords."""
     tiered: bool = False
-    """The broker has a remote tier."""
+    """Tiered storage is enabled on this broker."""
     offline: bool = False
     """Set when the directory has gone offline; its logs refuse everything from then on."""

@@ -1,4 +1,4 @@
-"""Making what logs have written survive a power loss.
+"""Flushing: what logs have written survives a power loss.
 
 Three steps, so that the waiting can happen elsewhere: a log says what there is to sync (on the loop), ``run`` or
 ``run_plans`` syncs it (anywhere), and the log notes it (on the loop).

@@ -82,8 +82,9 @@ def open_log(
 ) -> PartitionLog:
     """The log in ``folder``, which is made where it is missing.
 
-    ``recovery_point`` and ``log_start_offset`` come from the directory's checkpoints; ``clean``: all was closed in
-    order. May run in a worker. Raises OSError, KafkaError INCONSISTENT_TOPIC_ID where the folder is another topic's.
+    ``recovery_point`` and ``log_start_offset`` come from the directory's checkpoints; ``clean``: the directory
+    was shut down cleanly. May run in a worker. Raises OSError, KafkaError INCONSISTENT_TOPIC_ID if the folder is
+    another topic's.
     """
     loading = _Loading(context, folder, topic, partition, config, log_start_offset)
     _list_files(loading)
@@ -237,7 +238,7 @@ def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tup
 
 
 def _check_indexes(loading: _Loading, segment: Segment, has_indexes: bool) -> None:
-    """Missing or impossible ones are built anew. Raises CorruptBatch where that needs what is damaged."""
+    """Missing or impossible ones are built anew. Raises CorruptBatch if that needs what is damaged."""
     try:
         if segment.size and not has_indexes:
             raise CorruptIndex("an index is missing")

@@ -1,4 +1,4 @@
-"""Finding the bytes that a fetch gets."""
+"""Finds the bytes that a fetch returns."""
 
 from __future__ import annotations
 

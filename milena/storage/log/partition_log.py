@@ -121,14 +121,14 @@ class PartitionLog(LocalLog):
 
     def leader_epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset | None]:
         """Where ``epoch``, or the next smaller one known, ends (docs/kafka-semantics.md: End offset for a leader
-        epoch); both None where nothing can be said."""
+        epoch); both None if nothing can be said."""
         return self.epochs.end_offset_for(epoch, log_end=self.log_end_offset) or (None, None)
 
     # Cutting
 
     @guarded
     def increment_log_start(self, offset: Offset) -> bool:
-        """Move the start of the log up to ``offset``; False where it is there already.
+        """Move the start of the log up to ``offset``; False if it is there already.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
         """
@@ -136,7 +136,7 @@ class PartitionLog(LocalLog):
 
     @guarded
     def truncate_to(self, offset: Offset) -> bool:
-        """Remove the records from ``offset`` on, with the epochs that began there; False where there were none.
+        """Remove the records from ``offset`` on, with the epochs that began there; False if there were none.
 
         Raises KafkaError.
         """

@@ -31,7 +31,7 @@ class ProducerFiles:
         return tuple(self._offsets)
 
     def take(self, folder: str, state: ProducerState, offset: Offset) -> str | None:
-        """Write the state as it is at ``offset``, not yet synced; the path, or None where there is nothing new."""
+        """Write the state as it is at ``offset``, not yet synced; the path, or None if there is nothing new."""
         if offset <= self.newest:
             return None
         self.newest = offset
@@ -95,7 +95,7 @@ class ProducerFiles:
         self.newest = Offset(0)
 
     def mark_deleted(self, folder: str, offset: Offset) -> str | None:
-        """Rename the snapshot at ``offset`` away; its new path, None where there is none."""
+        """Rename the snapshot at ``offset`` away; its new path, None if there is none."""
         if offset not in self._offsets:
             return None
         self._offsets.remove(offset)

@@ -1,4 +1,4 @@
-"""Making a log whole again after its process was killed, or the power went.
+"""Recovery of a log after its process was killed, or after a power loss.
 
 Everything from the recovery point on is read, and the log ends at the first batch that is not as it was written: a torn
 one, zeros, a wrong checksum, offsets that go back. Indexes, leader epochs and producers are built anew on the way.

@@ -1,7 +1,8 @@
-"""Which old segments may go: by log start, by size, by time, in this order (docs/kafka-semantics.md: Local retention).
+"""Retention: which old segments are deleted, by log start, by size, by time, in this order
+(docs/kafka-semantics.md: Local retention).
 
-A segment goes only below the high watermark, and never before an older one. Where segments go on to the tier, it must
-be there already, ``local.retention.*`` rules, and the log still begins where it began: in the tier.
+A segment is deleted only below the high watermark, and never before an older one. If the log is tiered, the segment
+must have been copied already, ``local.retention.*`` applies, and the log start offset stays: it lies in the tier.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Batch(Protocol):
 
 
 class Segment:
-    """Records from ``base_offset`` on. Raises OSError where the disk does."""
+    """Records from ``base_offset`` on. Raises OSError if the disk does."""
 
     __slots__ = (
         "_file",
@@ -71,7 +71,7 @@ class Segment:
         """``size``: bytes of the log file, 0 for a new one; ``indexes_exist``: whether both index files are there."""
         self.context = context
         self._none_aborted = False
-        """Known to have no transaction index, as almost all: readers of committed records ask with every fetch."""
+        """There is no transaction index, as for almost all segments: read_committed fetches ask each time."""
         self.folder = folder
         self.base_offset = base_offset
         self.size = size
@@ -86,7 +86,7 @@ class Segment:
         self._recent: dict[int, int] | None = None
         self._since_index = 0
         self._unwritten = not indexes_exist
-        """Whether the index files lack something, and be it the largest timestamp at their end."""
+        """The index files lack something, if only the largest timestamp at their end."""
 
     @classmethod
     def create(cls, context: LogContext, folder: str, base_offset: Offset, config: TopicConfig) -> Segment:
@@ -224,7 +224,7 @@ class Segment:
     def position_of(self, offset: int) -> int | None:
         """Where the batch that holds ``offset``, or the first after it, lies; None beyond the last.
 
-        Raises CorruptBatch where the file is damaged.
+        Raises CorruptBatch if the file is damaged.
         """
         if self._recent is not None and (position := self._recent.get(offset)) is not None:
             return position
@@ -237,7 +237,7 @@ class Segment:
         return None
 
     def batch_size_at(self, position: int) -> int:
-        """Raises CorruptBatch where no batch begins there."""
+        """Raises CorruptBatch if no batch begins there."""
         return next(scan_batches(self.file(), position, self.size, chunk=HEADER_SIZE)).size
 
     def next_offset(self) -> Offset:

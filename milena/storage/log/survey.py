@@ -46,7 +46,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no sound batch, or none where a file or a part of it is missing."""
+    """Bytes that are no sound batch, or none if a file or a part of it is missing."""
 
     path: str
     position: int
@@ -98,7 +98,7 @@ class Window:
 
 
 def segment_bases(disk: Disk, folder: str) -> list[Offset]:
-    """The base offsets of the segments in ``folder``, rising; none where there is no folder. Raises OSError."""
+    """The base offsets of the segments in ``folder``, rising; none if there is no folder. Raises OSError."""
     try:
         names = disk.list(folder)
     except FileNotFoundError:

@@ -36,7 +36,7 @@ def _increment_start(log: LocalLog, offset: Offset) -> bool:
 
 
 def update_log_start(log: LocalLog, offset: Offset) -> bool:
-    """The tier begins at ``offset``, or later; False where the log does so already, or is not tiered.
+    """The tier begins at ``offset``, or later; False if the log does so already, or is not tiered.
 
     Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
     """

@@ -1,4 +1,5 @@
-"""Cutting a log at its end or its start (docs/kafka-semantics.md: Leader epoch cache, Truncation by followers)."""
+"""Truncating a log at its end, and moving its start (docs/kafka-semantics.md: Leader epoch cache,
+Truncation by followers)."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def _before(log: LocalLog, offset: Offset) -> list[EpochEntry]:
 
 
 def increment_start(log: LocalLog, offset: Offset) -> bool:
-    """Move the start of the log up to ``offset``; False where it is there already. Raises KafkaError, OSError."""
+    """Move the start of the log up to ``offset``; False if it is there already. Raises KafkaError, OSError."""
     if offset > log.high_watermark:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {log.high_watermark}"

@@ -177,7 +177,7 @@ class _Rules:
         return not self.by_broker and (largest > self.newest or smallest < self.oldest)
 
     def problem(self, batch: BatchView, head: Head) -> tuple[ErrorCode, str] | None:
-        """Why a record is refused, None where it is not."""
+        """Why a record is refused, None if it is not."""
         if self.compacted and not head.has_key and not batch.is_control:
             return ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key"
         claimed = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -195,7 +195,7 @@ class _Rules:
 
 
 def _largest_timestamp(batch: BatchView, facts: RecordFacts) -> int:
-    """Of the batch's records (ms). Raises CorruptBatch where one does not fit into 64 bits."""
+    """Of the batch's records (ms). Raises CorruptBatch if one does not fit into 64 bits."""
     if batch.attributes & TIME_OF_APPEND:
         return max(NO_TIMESTAMP, batch.max_timestamp)
     smallest, largest = batch.base_timestamp + facts.smallest_delta, batch.base_timestamp + facts.largest_delta
@@ -227,7 +227,7 @@ def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, N
 
 
 def _other_codec(batch: BatchView, config: TopicConfig) -> Codec | None:
-    """The codec of the topic, None where the batch may stay as it is."""
+    """The codec of the topic, None if the batch may stay as it is."""
     if config.compression_type == "producer" or (batch.is_control and not batch.is_compressed):
         return None
     codec = _CODECS[config.compression_type]
@@ -237,7 +237,7 @@ def _other_codec(batch: BatchView, config: TopicConfig) -> Codec | None:
 def _recompressed(
     batch: BatchView, codec: Codec, config: TopicConfig, facts: RecordFacts, largest: int
 ) -> Generator[int, None, BatchView]:
-    """The same records in another codec, with offsets in order. Raises KafkaError where they become too large."""
+    """The same records in another codec, with offsets in order. Raises KafkaError if they become too large."""
     level = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,

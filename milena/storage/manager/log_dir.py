@@ -85,9 +85,9 @@ class LogDir:
         self.futures: dict[TopicPartition, PartitionLog] = {}
         """Copies on their way here from another directory (``storage.manager.future_logs``)."""
         self.was_clean = False
-        """The process before this one ended in order. Known once the directory is open."""
+        """The process before this one was shut down cleanly. Known once the directory is open."""
         self.loaded = False
-        """All logs are open: what is known of them may be written, and the directory can end in order."""
+        """All logs are open: what is known of them may be written, and the directory can be shut down cleanly."""
         self.previous_broker_epoch: BrokerEpoch | None = None
         self.gone: set[TopicPartition] = set()
         """Logs that were taken out, while the checkpoints on disk may still tell of them."""
@@ -113,7 +113,7 @@ class LogDir:
     def open(self) -> None:
         """Make the directory where it is missing, lock it and read whose it is.
 
-        Raises OSError, DirectoryError where another process has it or the properties cannot be read.
+        Raises OSError, DirectoryError if another process has it or the properties cannot be read.
         """
         disk = self.context.disk
         disk.make_folders(self.path)
@@ -151,7 +151,7 @@ class LogDir:
     def format(self, cluster_id: str, node_id: NodeId, new_id: Callable[[], UUID]) -> None:
         """Write ``meta.properties`` where it is missing, or lacks the directory's id.
 
-        Raises DirectoryError where the directory belongs to another cluster or node, OSError.
+        Raises DirectoryError if the directory belongs to another cluster or node, OSError.
         """
         meta = self.meta
         if meta is not None:

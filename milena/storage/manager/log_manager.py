@@ -1,7 +1,7 @@
 """All logs of a broker, over its log directories (KIP-112, KIP-858).
 
 Call ``open`` and, when the cluster's id is known, ``format``; then ``load``, and ``start`` for what is done from time
-to time (``storage.manager.upkeep``); ``stop`` closes everything in order. A directory whose disk fails goes offline
+to time (``storage.manager.upkeep``); ``stop`` shuts all of it down cleanly. A directory whose disk fails goes offline
 with its logs, the others go on; without any the node ends.
 """
 
@@ -83,7 +83,7 @@ class LogManager:
     def open(self) -> None:
         """Lock the directories and read whose they are. Blocks shortly.
 
-        Raises DirectoryError where one must not be used, or none can be. A disk that fails is offline from here on.
+        Raises DirectoryError if one must not be used, or none can be. A disk that fails is offline from here on.
         """
         try:
             for directory in self.dirs:
@@ -115,12 +115,12 @@ class LogManager:
 
     @property
     def previous_broker_epoch(self) -> BrokerEpoch | None:
-        """The epoch under which all directories were closed in order, None where one was not (KIP-966)."""
+        """The epoch under which all directories were shut down cleanly, None if one was not (KIP-966)."""
         epochs = {directory.previous_broker_epoch for directory in self.dirs}
         return epochs.pop() if len(epochs) == 1 else None
 
     def format(self, cluster_id: str) -> None:
-        """Make the directories this node's. Raises DirectoryError where one is another's."""
+        """Make the directories this node's. Raises DirectoryError if one is another's."""
         for directory in self.online_dirs:
             try:
                 directory.format(cluster_id, self.node_id, self._runtime.random.uuid)
@@ -293,7 +293,7 @@ class LogManager:
             self._events.warning("stray log set aside", folder=log.folder)
 
     def _take_out(self, log: PartitionLog, kind: FolderKind) -> bool:
-        """True where its folder has been renamed."""
+        """True if its folder has been renamed."""
         directory = self.dir_of(log)
         key = (log.topic, log.partition)
         logs = directory.futures if directory.futures.get(key) is log else directory.logs

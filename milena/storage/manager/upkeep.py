@@ -1,4 +1,4 @@
-"""What is done to logs from time to time: retention, flushing, checkpoints, deletion, forgetting old producers."""
+"""Periodic work on logs: retention, flushing, checkpoints, deletion, expiry of producer ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEVER: Final = (1 << 63) - 1
 INITIAL_DELAY: Final = 30.0
 DELETION_TICK: Final = 1.0
 SLICE: Final = 50
-"""Logs that are looked at before other work gets its turn."""
+"""Logs per slice: after each slice the event loop runs other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class UpkeepTimes:
 
     @classmethod
     def of(cls, config: NodeConfig) -> UpkeepTimes:
-        """Under Kafka's keys. The three checkpoints are written together, as often as the most frequent of them."""
+        """Under Kafka's keys. The three checkpoints are written together, at the shortest of their intervals."""
         return cls(
             config.get_int("log.retention.check.interval.ms"),
             config.get_int("log.flush.scheduler.interval.ms"),
@@ -56,7 +56,7 @@ class UpkeepTimes:
 
 
 class Logs(Protocol):
-    """What is taken care of."""
+    """The logs that the tasks work on."""
 
     @property
     def online_dirs(self) -> list[LogDir]: ...

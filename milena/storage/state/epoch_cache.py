@@ -114,7 +114,7 @@ class LeaderEpochCache:
     def end_offset_for(self, requested: LeaderEpoch, *, log_end: Offset) -> EpochEnd | None:
         """Where ``requested``, or else the next smaller epoch known here, ends.
 
-        None where nothing can be said (an empty cache, an epoch newer than all, or -1, the undefined one). An epoch
+        None if nothing can be said (an empty cache, an epoch newer than all, or -1, the undefined one). An epoch
         older than all known ones, any other negative one too, is answered with itself and the start of the first.
         """
         entries = self._entries

@@ -230,7 +230,7 @@ class ProducerState:
             self._open[first] = ProducerId(batch.producer_id)
 
     def end_txn(self, marker: EndMarker) -> CompletedTxn | None:
-        """Take in a marker; None where it ends nothing."""
+        """Take in a marker; None if it ends nothing."""
         entry = self._entry(marker.producer_id)
         first = entry.txn_first_offset
         entry.enter_epoch(marker.producer_epoch)

@@ -22,7 +22,9 @@ COUNT = 10
 
 def batch(offset: int, *, name: str = "feature") -> bytes:
     record = FeatureLevelRecord(name=f"{name}-{offset}", feature_level=1)
-    return build_batch([Record(0, 0, None, encode_record(record))], base_offset=Offset(offset), leader_epoch=1)
+    return build_batch(
+        [Record(0, 0, None, encode_record(record))], base_offset=Offset(offset), leader_epoch=LeaderEpoch(1)
+    )
 
 
 def folder_of(path: Path, node: int = 1, cluster: str = "some") -> Path:

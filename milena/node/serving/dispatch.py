@@ -116,7 +116,7 @@ class Dispatcher:
 
     def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None:
         """Answer with an error in the handler's place: for each partition where the response has it there."""
-        from milena.node.rules.rule_topics import refusal
+        from milena.node.rules.rule_partitions import refusal
 
         try:
             if ctx.request is None:

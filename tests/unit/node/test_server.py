@@ -270,7 +270,7 @@ class TestErrors:
 
             r.node.cold = late
             client = await r.client()
-            monkeypatch.setattr("node.dispatch.messages.encode", broken)
+            monkeypatch.setattr("milena.node.serving.dispatch.messages.encode", broken)
             client.send(ApiKey.LIST_GROUPS, 4)
             assert await client.closed()
             assert r.failures == []

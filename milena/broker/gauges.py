@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from milena.broker.groups.model import GroupState
+
 if TYPE_CHECKING:
     from milena.broker.controller_link.lifecycle import BrokerState
+    from milena.broker.groups.coordinator import GroupCoordinator
     from milena.broker.replica.fetch_sessions import FetchSessions
     from milena.broker.replica.partition import Partition
     from milena.broker.replica.partitions import PartitionSet
     from milena.broker.waiting.purgatory import Purgatory
     from milena.node.metadata.image import MetadataImage
     from milena.node.metrics import Metrics
+    from milena.storage.log.partition_log import PartitionLog
     from milena.storage.manager.log_manager import LogManager
 
 
 class Measured(Protocol):
     """What the gauges show."""
 
+    @property
+    def groups(self) -> GroupCoordinator: ...
     @property
     def image(self) -> MetadataImage: ...
     @property
@@ -74,6 +80,8 @@ def register_gauges(node: Measured) -> None:
         "Partitions led here that replicas are added to or removed from.",
     )
     _register_partition_gauges(node)
+    _register_log_gauges(node)
+    _register_group_gauges(node)
     gauge(
         "kafka_server_kafkaserver_brokerstate", lambda: node.state, "0 not running, 1 starting, 2 recovery, 3 running."
     )
@@ -130,6 +138,40 @@ def _register_partition_gauges(node: Measured) -> None:
         ),
         "Records between the last stable offset and the high watermark.",
     )
+
+
+def _register_log_gauges(node: Measured) -> None:
+    """Kafka's ``kafka.log:type=Log``, of each replica here whose directory is online."""
+
+    def gauge(name: str, read: Callable[[PartitionLog], float], text: str) -> None:
+        def each() -> list[tuple[dict[str, str], float]]:
+            return [
+                ({"topic": one.topic, "partition": str(one.index)}, read(one.log))
+                for one in node.partitions
+                if one.log is not None
+            ]
+
+        node.metrics.gauge_of_each(f"kafka_log_log_{name}", each, text)
+
+    gauge("size", lambda log: log.size, "Bytes of the local log.")
+    gauge("logstartoffset", lambda log: log.log_start_offset, "The first offset, in the remote tier or here.")
+    gauge("logendoffset", lambda log: log.log_end_offset, "The offset of the next record.")
+    gauge("numlogsegments", lambda log: len(log.segments), "Local segments.")
+
+
+def _register_group_gauges(node: Measured) -> None:
+    """Kafka's ``kafka.coordinator.group:type=GroupMetadataManager``, of the groups that this broker coordinates."""
+    manager, groups = "kafka_coordinator_group_groupmetadatamanager", node.groups.groups
+    node.metrics.gauge(f"{manager}_numgroups", lambda: len(groups()), "Groups coordinated here.")
+    node.metrics.gauge(
+        f"{manager}_numoffsets", lambda: sum(len(one.offsets) for one in groups()), "Their committed offsets."
+    )
+    for state in GroupState:
+
+        def count(state: GroupState = state) -> int:
+            return sum(one.state is state for one in groups())
+
+        node.metrics.gauge(f"{manager}_numgroups{state.value.lower()}", count, f"Groups that are {state.value}.")
 
 
 def _is_under_replicated(partition: Partition) -> bool:

@@ -109,7 +109,7 @@ class Broker:
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
         self.logs.tell(start_moved=self._log_start_moved, synced=self._log_synced)
-        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id))
+        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id), runtime.random)
         self.server = self._listening(config, self.rules, apis or broker_apis())
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared

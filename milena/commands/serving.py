@@ -138,10 +138,8 @@ class NodeProcess:
 
     async def _start_control(self, runtime: Runtime, host: str, port: int) -> None:
         from milena.node.serving.control_http import ControlServer, health_page, metrics_page
-        from milena.runtime import descriptors
 
-        self._metrics.gauge("process_open_fds", descriptors.open_now, "Open descriptors.")
-        self._metrics.gauge("process_max_fds", descriptors.limit, "How many descriptors may be open.")
+        register_process(self._metrics)
         pages = {"/metrics": metrics_page(self._metrics.render), "/health": health_page(self._health)}
         self._control = ControlServer(runtime, pages)
         bound = await self._control.start(host, port)
@@ -201,6 +199,18 @@ class NodeProcess:
             self._control.stop()
         if self._lab is not None:
             await self._lab.close()
+
+
+def register_process(metrics: Metrics) -> None:
+    """Prometheus' own names for what every process has."""
+    from milena.runtime import descriptors, process_figures
+
+    metrics.gauge("process_open_fds", descriptors.open_now, "Open descriptors.")
+    metrics.gauge("process_max_fds", descriptors.limit, "How many descriptors may be open.")
+    metrics.counter_of("process_cpu_seconds_total", process_figures.cpu_seconds, "User and system time.")
+    metrics.gauge("process_resident_memory_bytes", process_figures.resident_bytes, "Memory in use.")
+    metrics.gauge("process_virtual_memory_bytes", process_figures.virtual_bytes, "Memory mapped.")
+    metrics.gauge("process_start_time_seconds", process_figures.started_at, "When it began, in seconds since 1970.")
 
 
 async def _unless_stopped(stop: Stop, work: Coroutine[None, None, None]) -> bool:

@@ -79,7 +79,7 @@ class Controller:
         self.polls = LongPolls(runtime.clock, runtime.contained)
         self.api_versions = ApiVersionsAnswers(Role.CONTROLLER, SUPPORTED_FEATURES)
         self.incarnation = runtime.random.uuid()
-        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.state.image.topics_by_id))
+        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.state.image.topics_by_id), runtime.random)
         self.server = Server(
             runtime,
             self,

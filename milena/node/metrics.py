@@ -74,6 +74,10 @@ class Metrics:
         assert isinstance(found, Counter)
         return found
 
+    def counter_of(self, name: str, read: Callable[[], float], help_text: str = "") -> None:
+        """A counter that somebody else keeps, as the system does of the time that a process takes."""
+        self._family(name, "counter", help_text).series[()] = read
+
     def timing(self, name: str, help_text: str = "", **labels: str) -> Timing:
         series = self._family(name, "summary", help_text).series
         found = series.setdefault(_key(labels), Timing())

@@ -123,7 +123,7 @@ class LocalCluster:
 
     def kill(self, node_id: int, number: int = signal.SIGKILL) -> None:
         """Send a signal to a node and wait until it is gone."""
-        pid = self.nodes[node_id].pid
+        pid = self._node(node_id).pid
         if pid is None:
             raise UserError(f"node {node_id} does not run")
         os.kill(pid, number)
@@ -131,7 +131,9 @@ class LocalCluster:
 
     def restart(self, node_id: int, command: Sequence[str] | None = None) -> None:
         """Bring back a node that is down, and wait until it serves. ``command`` starts it in place of `milena node`;
-        the properties file is added as its last word."""
+        the properties file is added as its last word. Raises UserError if it runs, or does not come back."""
+        if (pid := self._node(node_id).pid) is not None and runs(pid):
+            raise UserError(f"node {node_id} runs (pid {pid}): kill or stop it first")
         properties = self._layout.properties(self._name(node_id))
         with open(self._layout.log(self._name(node_id)), "a") as log:
             node = subprocess.Popen(
@@ -192,7 +194,14 @@ class LocalCluster:
                 process.stdout.close()
 
     def _name(self, node_id: int) -> str:
-        return f"{self.nodes[node_id].roles[0]}-{node_id}"
+        return f"{self._node(node_id).roles[0]}-{node_id}"
+
+    def _node(self, node_id: int) -> Node:
+        """Raises UserError naming the nodes that there are."""
+        nodes = self.nodes
+        if node_id not in nodes:
+            raise UserError(f"there is no node {node_id}: there are {', '.join(map(str, sorted(nodes)))}")
+        return nodes[node_id]
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + LIMIT

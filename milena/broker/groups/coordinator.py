@@ -12,6 +12,7 @@ from uuid import UUID
 
 from milena.broker.groups import store
 from milena.broker.groups.cleaning import Cleaning, TopicsView
+from milena.broker.groups.group import Group
 from milena.broker.groups.model import GroupSettings
 from milena.broker.groups.offsets_log import PartitionOffsetsLog
 from milena.broker.groups.shard import Shard
@@ -140,8 +141,9 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return iter([led.shard for led in self._led.values()])
 
-    def group_count(self) -> int:
-        return sum(len(led.shard.groups) for led in self._led.values())
+    def groups(self) -> list[Group]:
+        """All groups of the partitions that this broker leads, also of those that are being loaded."""
+        return [group for led in self._led.values() for group in led.shard.groups.values()]
 
     # -- offsets that nobody needs any more
 

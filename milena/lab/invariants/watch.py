@@ -1,8 +1,8 @@
 """Checks a simulated cluster after every event for what the event touched, and everything at the end.
 
 The product does not know of it. A partition announces changes to its waiters by ``changed`` and ``watermark_moved``;
-the watch hooks into these calls. Changes without such a call (a truncated log) are found by one of the next checks, since
-one replica in turn is checked after every few events. Images are checked when their offsets have changed.
+the watch hooks into these calls. Changes without such a call (a truncated log) are found by one of the next checks,
+since one replica in turn is checked after every few events. Images are checked when their offsets have changed.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""Which topics and partitions a request names, for any API, by the names of its fields; and refusing each of them.
+"""What a request names, for any API, by the names of its fields: topics and partitions, groups, transactional ids.
 
-Imported only where a rule asks for a topic.
+Imported only if a rule asks for one of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from milena.protocol.api_keys import ApiKey
-from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
 from milena.protocol.schemas.primitives import Data, DecodeError
 
@@ -22,48 +21,60 @@ FORGOTTEN: Final = "forgotten_topics_data"
 ALL: Final = -1
 """Stands for all partitions of a topic that is named as a whole."""
 
-ERRORS_OF_PARTITIONS: Final = {
-    ApiKey.PRODUCE: ("topic_data", "partition_data", "responses", "partition_responses"),
-    ApiKey.LIST_OFFSETS: ("topics", "partitions", "topics", "partitions"),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: ("topics", "partitions", "topics", "partitions"),
-    ApiKey.OFFSET_COMMIT: ("topics", "partitions", "topics", "partitions"),
-    ApiKey.DELETE_RECORDS: ("topics", "partitions", "topics", "partitions"),
-}
-"""APIs whose responses have no error of their own: the fields of topics and partitions in request and response."""
+GROUPS: Final = ("group_id", "groups", "groups_names")
+TRANSACTIONS: Final = ("transactional_id", "transactional_ids")
+COORDINATORS: Final = {"group": 0, "transactional_id": 1}
+"""Types of FindCoordinator's keys."""
+Entity: TypeAlias = Any
+"""A message, or a part of one."""
 
 
-def refusal(key: int, request: Any, error: ErrorCode) -> dict[str, Any] | None:
-    """The response's fields with ``error`` for each partition, None for an API that says errors elsewhere."""
-    if key not in ERRORS_OF_PARTITIONS:
-        return None
-    topics, partitions, answered_topics, answered_partitions = ERRORS_OF_PARTITIONS[ApiKey(key)]
-    answers = []
-    for topic in getattr(request, topics):
-        named_as = {name: getattr(topic, name) for name in (*NAMES, "topic_id") if hasattr(topic, name)}
-        refused = [_same_index(entity) | {"error_code": int(error)} for entity in getattr(topic, partitions)]
-        answers.append(named_as | {answered_partitions: refused})
-    return {answered_topics: answers}
-
-
-def _same_index(entity: Any) -> dict[str, Any]:
-    return {name: getattr(entity, name) for name in INDEXES if hasattr(entity, name)}
-
-
-def names(
-    key: int, version: int, body: Data, topic: str, partition: int | None, name_of: Callable[[UUID], str | None]
+def fits(
+    key: int,
+    version: int,
+    body: Data,
+    name_of: Callable[[UUID], str | None],
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    group: str | None = None,
+    transactional_id: str | None = None,
 ) -> bool:
-    """Whether the request in ``body`` names the topic, and with ``partition`` that one (or the topic as a whole)."""
+    """Whether the request in ``body`` names all of these. A topic that is named as a whole is all its partitions."""
     try:
         request = messages.decode_request(key, version, body)
     except DecodeError:
         return False
-    return any(
-        found == topic and (partition is None or number in (partition, ALL))
-        for found, number in named(request, name_of)
+    return (
+        (
+            topic is None
+            or any(
+                found == topic and (partition is None or number in (partition, ALL))
+                for found, number in named(request, name_of)
+            )
+        )
+        and (group is None or group in _texts(key, request, "group", GROUPS))
+        and (transactional_id is None or transactional_id in _texts(key, request, "transactional_id", TRANSACTIONS))
     )
 
 
-def named(entity: Any, name_of: Callable[[UUID], str | None]) -> Iterator[tuple[str, int]]:
+def _texts(key: int, request: Entity, kind: str, fields: Sequence[str]) -> Iterator[str]:
+    """The groups or transactional ids that a request names."""
+    if key == ApiKey.FIND_COORDINATOR:
+        if messages.get(request, "key_type", COORDINATORS["group"]) == COORDINATORS[kind]:
+            yield from messages.get(request, "coordinator_keys", ())
+            yield messages.get(request, "key", "")
+        return
+    for name in _fields(request):
+        value = getattr(request, name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, str) and name in fields:
+                yield item
+            elif hasattr(item, "__dataclass_fields__"):
+                yield from _texts(key, item, kind, fields)
+
+
+def named(entity: Entity, name_of: Callable[[UUID], str | None]) -> Iterator[tuple[str, int]]:
     """(topic, partition) pairs below an entity of a message. Each comes once for each place it is named at."""
     for field in _fields(entity):
         value = getattr(entity, field)
@@ -71,17 +82,17 @@ def named(entity: Any, name_of: Callable[[UUID], str | None]) -> Iterator[tuple[
             if isinstance(item, str) and field == "topics":
                 yield item, ALL
             elif hasattr(item, "__dataclass_fields__"):
-                topic = _topic(item, name_of) if "topic" in field else None
+                topic = topic_of(item, name_of) if "topic" in field else None
                 if topic is not None:
                     yield from ((topic, number) for number in _partitions(item))
                 yield from named(item, name_of)
 
 
-def _fields(entity: Any) -> list[str]:
+def _fields(entity: Entity) -> list[str]:
     return [field.name for field in dataclasses.fields(entity) if field.name != FORGOTTEN]
 
 
-def _topic(entity: Any, name_of: Callable[[UUID], str | None]) -> str | None:
+def topic_of(entity: Entity, name_of: Callable[[UUID], str | None]) -> str | None:
     for name in NAMES:
         value = getattr(entity, name, None)
         if isinstance(value, str) and value:
@@ -90,7 +101,7 @@ def _topic(entity: Any, name_of: Callable[[UUID], str | None]) -> str | None:
     return name_of(value) if isinstance(value, UUID) else None
 
 
-def _partitions(entity: Any) -> Iterator[int]:
+def _partitions(entity: Entity) -> Iterator[int]:
     """The partitions of a topic's part of a request; ALL where it has no list of them."""
     lists = [
         getattr(entity, field)

@@ -22,7 +22,9 @@ from milena.node.api import Answers, RequestContext
 from milena.node.rules.tracing import Exchanges, Traced, new_trace
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
 from milena.runtime.clock import Clock
+from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
     from milena.node.serving.dispatch import Dispatcher
@@ -52,15 +54,22 @@ class Side(enum.Enum):
 class Rule:
     """Matches requests; a field that is None matches all.
 
-    ``peer`` is a node's id or the beginning of a client id. ``topic`` and ``partition`` match what the request names:
-    a Fetch in a session names only what has changed in it. ``count``: as many are caught, later ones pass.
+    ``peer`` is a node's id or the beginning of a client id, ``node`` a node's id alone. ``topic`` and ``partition``,
+    ``group`` and ``transactional_id`` match what the request names: a Fetch in a session names only what has changed in
+    it. Of those that match so far ``every`` n-th is caught, and of these each with a ``probability``. ``count``: as
+    many are caught, later ones pass.
     """
 
     effect: Effect
     api: ApiKey | None = None
     peer: str | None = None
+    node: int | None = None
     topic: str | None = None
     partition: int | None = None
+    group: str | None = None
+    transactional_id: str | None = None
+    every: int | None = None
+    probability: float | None = None
     count: int | None = None
     side: Side = Side.REQUEST
     seconds: float = 0.0
@@ -71,24 +80,51 @@ class Rule:
     taken: int = 0
     """Matches so far; answers among them may still be under way."""
     hits: int = 0
+    fitting: int = 0
+    """Requests that ``every`` has counted."""
     held: dict[RequestContext, Callable[[], None]] = field(default_factory=dict)
     """What waits, in order, and what lets it go on."""
     exchanges: Exchanges = field(default_factory=new_trace)
     """Of TRACE."""
 
-    def matches(self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None]) -> bool:
+    def matches(
+        self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None], random: Randomness | None
+    ) -> bool:
+        """Once for each request, since ``every`` counts them."""
+        if not self._fits(ctx, body, name_of):
+            return False
+        if self.every is not None:
+            self.fitting += 1
+            if self.fitting % self.every:
+                return False
+        if self.probability is None:
+            return True
+        assert random is not None, "a probability needs randomness"
+        return random.uniform(0.0, 1.0) < self.probability
+
+    def _fits(self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None]) -> bool:
         header = ctx.header
         if (
             (self.count is not None and self.taken >= self.count)
             or (self.api is not None and self.api != header.api_key)
             or (self.peer is not None and not is_peer(self.peer, header.client_id))
+            or (self.node is not None and not is_peer(str(self.node), header.client_id))
         ):
             return False
-        if self.topic is None:
+        if self.topic is self.group is self.transactional_id is None:
             return True
-        from milena.node.rules.rule_topics import names
+        from milena.node.rules.rule_topics import fits
 
-        return names(header.api_key, header.api_version, body, self.topic, self.partition, name_of)
+        return fits(
+            header.api_key,
+            header.api_version,
+            body,
+            name_of,
+            topic=self.topic,
+            partition=self.partition,
+            group=self.group,
+            transactional_id=self.transactional_id,
+        )
 
     def describe(self) -> dict[str, Any]:
         """As the verb ``rules`` shows it."""
@@ -98,8 +134,13 @@ class Rule:
             "side": self.side.value,
             "api": None if self.api is None else self.api.name,
             "peer": self.peer,
+            "node": self.node,
             "topic": self.topic,
             "partition": self.partition,
+            "group": self.group,
+            "transactional_id": self.transactional_id,
+            "every": self.every,
+            "probability": self.probability,
             "count": self.count,
             "ms": round(self.seconds * 1000) if self.effect is Effect.DELAY else None,
             "error": self.error.name if self.effect is Effect.FAIL else None,
@@ -156,11 +197,17 @@ class Withheld:
 class Rules:
     """The rules of one node, first match first.
 
-    Called on the loop. ``name_of`` finds the name of a topic id.
+    Called on the loop. ``name_of`` finds the name of a topic id, ``random`` is for rules with a probability.
     """
 
-    def __init__(self, clock: Clock | None = None, name_of: Callable[[UUID], str | None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        name_of: Callable[[UUID], str | None] = lambda _: None,
+        random: Randomness | None = None,
+    ) -> None:
         self.active = False
+        self._random = random
         self._name_of = name_of
         self._clock = clock
         self._rules: dict[int, Rule] = {}
@@ -215,7 +262,7 @@ class Rules:
 
         ``body`` is copied where it is needed later."""
         for rule in self._rules.values():
-            if not rule.matches(ctx, body, self._name_of):
+            if not rule.matches(ctx, body, self._name_of, self._random):
                 continue
             rule.taken += 1
             if rule.effect is Effect.TRACE:
@@ -264,9 +311,31 @@ class Rules:
             case Effect.DISCONNECT:
                 ctx.disconnect("a rule cut the connection")
             case Effect.FAIL:
-                dispatcher.fail(ctx, body, KafkaError(rule.error, "a rule has refused this request"))
+                self._refuse(rule, ctx, dispatcher, body, go_on)
             case Effect.DROP | Effect.TRACE:
                 pass
+
+    def _refuse(
+        self,
+        rule: Rule,
+        ctx: RequestContext,
+        dispatcher: Dispatcher,
+        body: memoryview,
+        go_on: Callable[[memoryview], None],
+    ) -> None:
+        """Answer with the rule's error; if the rule is of a topic, the request's other partitions go on."""
+        if rule.topic is not None:
+            from milena.node.rules.rule_partitions import PartlyRefused, split
+
+            header = ctx.header
+            request = messages.decode_request(header.api_key, header.api_version, body)
+            parts = split(header.api_key, request, rule.topic, rule.partition, self._name_of)
+            if parts is not None:
+                left, refused = parts
+                ctx.answers = PartlyRefused(ctx.answers, refused, rule.error)
+                go_on(memoryview(bytearray(messages.encode(left))))
+                return
+        dispatcher.fail(ctx, body, KafkaError(rule.error, "a rule has refused this request"))
 
     def _let_go(self, rule: Rule, ctx: RequestContext) -> None:
         go_on = rule.held.pop(ctx, None)

@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import enum
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
 from milena.protocol.requests.frames import part_length
 from milena.protocol.schemas.primitives import DecodeError
+from milena.runtime.network import Part
 
 KEPT: Final = 1000
 """Exchanges of one rule; older ones go."""
@@ -56,6 +58,14 @@ def new_trace() -> Exchanges:
     return deque(maxlen=KEPT)
 
 
+def body_of(parts: Sequence[Part]) -> bytes:
+    """The body of a framed response; zeros stand for what is in files."""
+    return b"".join(
+        bytes(part) if isinstance(part, bytes | bytearray | memoryview) else bytes(part_length(part))
+        for part in parts[1:]
+    )
+
+
 class Traced:
     """Stands where an answer goes, and notes it as it passes."""
 
@@ -82,11 +92,9 @@ class Traced:
     def answered(self, ctx: RequestContext) -> None:
         header, parts = ctx.header, ctx.parts
         if parts:
-            body = b"".join(
-                bytes(part) if isinstance(part, bytes | bytearray | memoryview) else bytes(part_length(part))
-                for part in parts[1:]
+            self._exchanges.append(
+                Exchange(header.api_key, header.api_version, header.client_id, self._request, body_of(parts))
             )
-            self._exchanges.append(Exchange(header.api_key, header.api_version, header.client_id, self._request, body))
         ctx.answers = self._answers
         ctx.answers.answered(ctx)
 

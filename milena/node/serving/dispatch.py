@@ -116,7 +116,7 @@ class Dispatcher:
 
     def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None:
         """Answer with an error instead of running the handler: for each partition, if the response has errors there."""
-        from milena.node.rules.rule_topics import refusal
+        from milena.node.rules.rule_partitions import refusal
 
         try:
             if ctx.request is None:

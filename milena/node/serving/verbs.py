@@ -5,9 +5,10 @@ takes named arguments of JSON's kinds (``from`` is its parameter ``from_``) and 
 
 Verbs of all nodes::
 
-    hold | drop | delay | disconnect | fail   api, peer, topic, partition, count, side (request | response),
-                                              ms (delay), error (fail)        -> {"rule": 3}
-    trace     api, peer, topic, partition, count: records requests with their answers    -> {"rule": 4}
+    hold | drop | delay | disconnect | fail   api, peer, node, topic, partition, group, transactional_id, every,
+                                              probability, count, side (request | response), ms (delay),
+                                              error (fail)        -> {"rule": 3}
+    trace     the same without side, ms and error: records requests with their answers    -> {"rule": 4}
     traced    rule: what it has recorded
     release   rule: releases what it holds and removes it    -> {"hits": 2, "released": 1}
     rules     all rules, with their hits and what they hold
@@ -89,6 +90,11 @@ class Verbs:
         peer: str | int | None = None,
         topic: str | None = None,
         partition: int | None = None,
+        node: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        every: int | None = None,
+        probability: float | None = None,
         count: int | None = None,
         side: str = Side.REQUEST.value,
         ms: float | None = None,
@@ -100,12 +106,21 @@ class Verbs:
             raise ValueError("fail requires error, and only fail takes it")
         if partition is not None and topic is None:
             raise ValueError("partition requires topic")
+        if every is not None and every < 1:
+            raise ValueError(f"every={every}: not a number from 1 on")
+        if probability is not None and not 0 <= probability <= 1:
+            raise ValueError(f"probability={probability}: not between 0 and 1")
         rule = Rule(
             effect=effect,
             api=None if api is None else api_of(api),
             peer=None if peer is None else str(peer),
             topic=topic,
             partition=partition,
+            node=node,
+            group=group,
+            transactional_id=transactional_id,
+            every=every,
+            probability=probability,
             count=count,
             side=Side(side),
             seconds=(ms or 0) / 1000,
@@ -136,13 +151,17 @@ class Verbs:
 
     def _help(self) -> dict[str, str]:
         """the verbs of this node"""
-        rules = dict.fromkeys(_EFFECTS, "api, peer, topic, partition, count, side; ms for delay, error for fail")
+        rules = dict.fromkeys(_EFFECTS, RULE_HELP)
         return rules | {name: inspect.cleandoc(verb.__doc__ or "") for name, verb in sorted(self._verbs.items())}
 
 
 _EFFECTS: Final = {effect.value: effect for effect in Effect}
 
 
+RULE_HELP: Final = (
+    "api, peer, node, topic, partition, group, transactional_id, every, probability, count, side; "
+    "ms for delay, error for fail"
+)
 _KINDS: Final[dict[str, type | tuple[type, ...]]] = {"int": int, "float": (int, float), "str": str, "None": type(None)}
 
 

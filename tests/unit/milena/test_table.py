@@ -22,7 +22,7 @@ async def test_a_rack_with_a_line_break_is_one_line_of_the_list(
         return [SimpleNamespace(id=1, fenced=False, host="h\r", port=9092, rack=rack)]
 
     monkeypatch.setattr(broker, "list_brokers", brokers)
-    assert await broker.list_all(SimpleNamespace(), Cluster()) == 0  # type: ignore[arg-type]
+    assert await broker.list_all(broker.LIST.parse([]), Cluster()) == 0  # type: ignore[arg-type]
     header, line = capsys.readouterr().out.splitlines()
     assert "rack" in header
     assert line.isprintable() and "a\\n  9  active\\x1b[2J" in line and "h\\r:9092" in line

@@ -120,7 +120,7 @@ async def running(
     """A started server with a fake node behind it."""
     failures: list[str] = []
     runtime = real_runtime(lambda description, error: failures.append(f"{description}: {error}"))
-    node, metrics, rules = FakeNode(), Metrics(), Rules(runtime.clock)
+    node, metrics, rules = FakeNode(), Metrics(), Rules(runtime.clock, random=runtime.random)
     server = Server(
         runtime,
         node,

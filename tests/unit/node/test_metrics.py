@@ -29,6 +29,12 @@ def test_counters_timings_and_gauges_render_as_prometheus_text() -> None:
     )
 
 
+def test_a_counter_may_be_kept_by_somebody_else() -> None:
+    metrics = Metrics()
+    metrics.counter_of("process_cpu_seconds_total", lambda: 1.5)
+    assert metrics.render() == "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 1.5\n"
+
+
 def test_the_same_name_and_labels_are_the_same_counter() -> None:
     metrics = Metrics()
     assert metrics.counter("c_total", a="1", b="2") is metrics.counter("c_total", b="2", a="1")

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from milena.node.rules.rule_topics import fits
 from milena.node.rules.rules import is_peer, uuid_namer
 from milena.node.serving.verbs import VerbError, Verbs
 from milena.protocol.api_keys import ApiKey
@@ -161,6 +162,67 @@ class TestMatching:
             }
             await client.close()
 
+    async def test_transactional_ids_are_found_in_the_request(self) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            rule = (await verbs.call("hold", transactional_id="tx"))["rule"]
+            client = await r.client()
+            for name in ("other", "tx"):
+                client.send(ApiKey.PRODUCE, 9, transactional_id=name, acks=-1, timeout_ms=1000, topic_data=[])
+            assert (await client.receive())[0] == 0
+            assert (await verbs.call("wait", rule=rule))["hits"] == 1
+            await client.close()
+
+    @pytest.mark.parametrize(
+        ("key", "version", "fields", "found"),
+        [
+            (ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": None}]}, (True, False)),
+            (ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["f", "g"]}, (True, False)),
+            (ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]}, (True, False)),
+            (ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]}, (True, False)),
+            (ApiKey.FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["g"]}, (False, True)),
+            (ApiKey.FIND_COORDINATOR, 0, {"key": "g"}, (True, False)),
+            (ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["g"]}, (False, True)),
+        ],
+    )
+    def test_each_api_names_them_in_its_own_way(
+        self, key: ApiKey, version: int, fields: dict[str, Any], found: tuple[bool, bool]
+    ) -> None:
+        body = messages.encode_request(key, version, **fields)
+        assert fits(key, version, body, lambda _: None, group="g") is found[0]
+        assert fits(key, version, body, lambda _: None, transactional_id="g") is found[1]
+
+    async def test_every_third_is_caught(self) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            await verbs.call("fail", api="LIST_GROUPS", every=3, error="COORDINATOR_NOT_AVAILABLE")
+            client = await r.client()
+            codes = [(await client.ask(ApiKey.LIST_GROUPS, 4)).error_code for _ in range(7)]
+            assert [bool(code) for code in codes] == [False, False, True, False, False, True, False]
+            await client.close()
+
+    @pytest.mark.parametrize(("probability", "hits"), [(0, 0), (1, 5)])
+    async def test_a_probability_decides_of_each_request(self, probability: float, hits: int) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            await verbs.call("trace", api="LIST_GROUPS", probability=probability)
+            client = await r.client()
+            for _ in range(5):
+                await client.ask(ApiKey.LIST_GROUPS, 4)
+            (rule,) = await verbs.call("rules")
+            assert (rule["hits"], rule["probability"]) == (hits, probability)
+            await client.close()
+
+    async def test_a_node_is_not_the_beginning_of_a_client_id(self) -> None:
+        async with running() as r:
+            verbs = verbs_of(r)
+            rule = (await verbs.call("trace", node=1))["rule"]
+            client = await r.client()
+            await client.ask(ApiKey.LIST_GROUPS, 4)
+            assert (await verbs.call("rules"))[0]["hits"] == 0
+            assert r.rules.get(rule).node == 1
+            await client.close()
+
     @pytest.mark.parametrize(
         ("peer", "client_id", "expected"),
         [
@@ -198,6 +260,83 @@ class TestRefusing:
             assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             await client.close()
 
+    @pytest.mark.parametrize("side", ["request", "response"])
+    async def test_only_the_partition_of_the_rule_is_refused(self, side: str) -> None:
+        async with running() as r:
+            seen: list[list[tuple[str, int]]] = []
+
+            def handle(ctx: Any, body: memoryview) -> None:
+                request = messages.decode_request(ApiKey.PRODUCE, 9, body)
+                seen.append([(one.name, part.index) for one in request.topic_data for part in one.partition_data])
+                told = [
+                    {
+                        "name": one.name,
+                        "partition_responses": [
+                            {"index": part.index, "error_code": 0, "base_offset": 7} for part in one.partition_data
+                        ],
+                    }
+                    for one in request.topic_data
+                ]
+                ctx.respond_fields(responses=told)
+
+            r.node.raw = handle
+            await verbs_of(r).call(
+                "fail", api="PRODUCE", topic="a", partition=1, error="NOT_LEADER_OR_FOLLOWER", side=side
+            )
+            client = await r.client()
+            data = [
+                {"name": name, "partition_data": [{"index": number, "records": None} for number in numbers]}
+                for name, numbers in (("a", (0, 1, 2)), ("b", (1,)))
+            ]
+            answer = await client.ask(
+                ApiKey.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data
+            )
+            found = {
+                (topic.name, one.index): (one.error_code, one.base_offset)
+                for topic in answer.responses
+                for one in topic.partition_responses
+            }
+            refused = found.pop(("a", 1))
+            assert refused[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert found == {("a", 0): (0, 7), ("a", 2): (0, 7), ("b", 1): (0, 7)}
+            handled = [("a", 0), ("a", 2), ("b", 1)]
+            assert seen == [handled if side == "request" else [("a", 0), ("a", 1), ("a", 2), ("b", 1)]]
+            await client.close()
+
+    async def test_a_topic_is_refused_with_all_its_partitions(self) -> None:
+        async with running() as r:
+            r.node.raw = lambda ctx, body: ctx.respond_fields(responses=[])
+            await verbs_of(r).call("fail", topic="a", error="NOT_LEADER_OR_FOLLOWER")
+            client = await r.client()
+            data = [
+                {"name": name, "partition_data": [{"index": number, "records": None} for number in (0, 1)]}
+                for name in ("a", "b")
+            ]
+            answer = await client.ask(
+                ApiKey.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data
+            )
+            (topic,) = answer.responses
+            assert (topic.name, [one.index for one in topic.partition_responses]) == ("a", [0, 1])
+            await client.close()
+
+    async def test_without_an_acknowledgement_nothing_is_answered(self) -> None:
+        async with running() as r:
+            effects: list[int] = []
+
+            def handle(ctx: Any, body: memoryview) -> None:
+                request = messages.decode_request(ApiKey.PRODUCE, 9, body)
+                effects.extend(part.index for one in request.topic_data for part in one.partition_data)
+                ctx.no_response()
+
+            r.node.raw = handle
+            await verbs_of(r).call("fail", topic="a", partition=0, error="NOT_LEADER_OR_FOLLOWER")
+            client = await r.client()
+            data = [{"name": "a", "partition_data": [{"index": number, "records": None} for number in (0, 1)]}]
+            client.send(ApiKey.PRODUCE, 9, transactional_id=None, acks=0, timeout_ms=1000, topic_data=data)
+            assert (await client.ask(ApiKey.LIST_GROUPS, 4)).error_code == 0
+            assert effects == [1]
+            await client.close()
+
     async def test_a_refusal_goes_to_the_response_where_that_has_an_error(self) -> None:
         async with running() as r:
             await verbs_of(r).call("fail", api="LIST_GROUPS", error="COORDINATOR_NOT_AVAILABLE", side="response")
@@ -233,6 +372,8 @@ class TestVerbs:
             ("delay", {"ms": "2s"}, "delay: ms=2s: not a value of type float"),
             ("hold", {"peers": 1}, "hold: unknown argument 'peers'"),
             ("hold", {"partition": 1}, "hold: partition requires topic"),
+            ("hold", {"every": 0}, "hold: every=0: not a number from 1 on"),
+            ("hold", {"probability": 2}, "hold: probability=2: not between 0 and 1"),
             ("delay", {}, "delay: delay requires ms"),
             ("fail", {}, "fail: fail requires error"),
             ("fail", {"error": "OOPS"}, "fail: unknown error code 'OOPS'"),

@@ -1,0 +1,49 @@
+"""`LocalCluster`, which the pytest plugin hands out: mistakes of a test are one sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milena.command_line.errors import UserError
+from milena.testing.local_cluster import LocalCluster
+from milena.up import nodes_file
+from milena.up.layout import ClusterDir
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Broker 1 runs (it is this process), broker 2 is down."""
+    layout = ClusterDir(str(tmp_path))
+    entries: list[nodes_file.Entry] = [
+        {"id": number, "roles": ["broker"], "pid": pid, "listeners": {}, "log.dirs": []}
+        for number, pid in ((1, os.getpid()), (2, None))
+    ]
+    nodes_file.write(layout.nodes, entries)
+    with subprocess.Popen(["true"], stdout=subprocess.PIPE, text=True) as process:
+        yield LocalCluster(str(tmp_path), process, -1, "")
+
+
+def test_a_node_that_there_is_not_cannot_be_killed(cluster: LocalCluster) -> None:
+    with pytest.raises(UserError, match=r"^there is no node 9: there are 1, 2$"):
+        cluster.kill(9)
+
+
+@pytest.mark.parametrize("verb", ["restart", "log"])
+def test_nor_can_anything_else_be_done_with_it(cluster: LocalCluster, verb: str) -> None:
+    with pytest.raises(UserError, match=r"^there is no node 9: there are 1, 2$"):
+        getattr(cluster, verb)(9)
+
+
+def test_a_node_that_runs_is_not_started_a_second_time(cluster: LocalCluster) -> None:
+    with pytest.raises(UserError, match=rf"^node 1 runs \(pid {os.getpid()}\): kill or stop it first$"):
+        cluster.restart(1)
+
+
+def test_a_node_that_is_down_cannot_be_killed(cluster: LocalCluster) -> None:
+    with pytest.raises(UserError, match=r"^node 2 does not run$"):
+        cluster.kill(2)

@@ -220,10 +220,14 @@ def fetch_offsets(world: World) -> Step:
     def wanted() -> list[dict[str, Any]] | None:
         if version >= 2 and world.chance(0.3):
             return None
-        return [
+        topics = [
             {"name": name, "topic_id": world.topic_id(name), "partition_indexes": world.partitions(name)}
             for name in sorted({world.topic() for _ in range(world.of(1, 1, 2))})
         ]
+        if version < 8:
+            for topic in topics:
+                del topic["topic_id"]
+        return topics
 
     if version < 8:
         topics = wanted()

@@ -74,7 +74,11 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
 
 
 def _answer(ctx: RequestContext, groups: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"groups": groups} if ctx.version >= 8 else groups[0]
+    if ctx.version >= 8:
+        return {"groups": groups}
+    (group,) = groups
+    topics = [{"name": topic["name"], "partitions": topic["partitions"]} for topic in group["topics"]]
+    return {"error_code": group["error_code"], "topics": topics}
 
 
 def _error(ctx: RequestContext, asked: Any, error: ErrorCode) -> dict[str, Any]:

@@ -264,7 +264,11 @@ KNOWN: Final[Sequence[Known]] = (
     Known("compressed sizes", _sizes_of_the_library, "If the broker compresses records itself"),
     Known("news in a session", _news_in_a_session, "changes only the leader epoch"),
     Known("damage of one batch", _damage_of_one, "fails only its own partition"),
-    Known("a group of refused offsets", _group_of_refused_offsets, "A group that came into being by a refused OffsetCommit"),
+    Known(
+        "a group of refused offsets",
+        _group_of_refused_offsets,
+        "A group that came into being by a refused OffsetCommit",
+    ),
     Known("the next leader", _leader_after_the_leader, "After the leader of a group has left"),
     Known("a sync of one who left", _sync_of_one_who_left, "The SyncGroup of a member that leaves"),
     Known("a pending member left", _pending_left, "A member that leaves before it has joined"),

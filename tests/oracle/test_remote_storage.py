@@ -146,7 +146,7 @@ def test_we_read_list_and_delete_what_kafka_wrote(tmp_path: Path, sources: Path)
 
     milena(body)
     assert tree(tmp_path / "tier") == {}
-    assert kafka("list", tmp_path / "tier", segment(7)) == ["AAAAAAAAAAEAAAAAAAAAAg:top-ic-3"]
+    assert kafka("list", tmp_path / "tier", segment(7)) == []  # the folder goes with its last segment
 
 
 def test_both_index_caches_hold_the_same_files_and_find_the_same_positions(tmp_path: Path, sources: Path) -> None:

@@ -40,7 +40,8 @@ def run_one_of(name: str, commands: Commands, arguments: Sequence[str]) -> int:
     """`milena NAME COMMAND ...`: run the body of that command. Raises UserError."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"usage: milena {name} COMMAND [options]\n")
-        print("\n".join(f"  {word:<12}{line.about}" for word, (line, _) in commands.items()))
+        width = max(map(len, commands)) + 2
+        print("\n".join(f"  {word:<{width}}{_first_sentence(line.about)}" for word, (line, _) in commands.items()))
         return 0
     word, *rest = arguments
     if word not in commands:
@@ -142,3 +143,7 @@ def tell(
     if wrong:
         raise UserError("; ".join(wrong))
     return 0
+
+
+def _first_sentence(about: str) -> str:
+    return " ".join(about.split()).partition(". ")[0].rstrip(".") + "."

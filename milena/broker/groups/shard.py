@@ -20,7 +20,8 @@ from milena.runtime.logging import get_logger
 from milena.runtime.randomness import Randomness
 
 EXPIRY_SLICE: Final = 1_000
-"""Offsets that are looked at, whether they go, before other work gets its turn. One batch has no more tombstones."""
+"""Offsets that are looked at, whether they go, before other work gets its turn. A batch of expired offsets has no
+more tombstones."""
 
 
 class OffsetsLog(Protocol):

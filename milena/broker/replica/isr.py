@@ -2,10 +2,10 @@
 
 ::
 
-                 propose_expand                     propose_shrink
-    Committed ------------------> PendingExpand,  ------------------> PendingShrink
-        ^                              |                                   |
-        +---- committed, rolled back, or replaced by the metadata ---------+
+                      propose
+    Committed -----------------------> PendingExpand or PendingShrink
+        ^                                           |
+        +--- committed, rolled back, or replaced by the metadata ---+
 
 ``maximal`` is what the high watermark waits for: with the newcomers, as the controller may have let them in already;
 a shrink counts once it is committed (KIP-497, docs/kafka-semantics.md: Partition leaders). All values; nothing here

@@ -2,9 +2,9 @@
 
 Kafka's DelayedOperationPurgatory. An operation watches partitions; whoever changes one (append, high watermark,
 leadership, log start, truncation, deletion) calls ``changed``. Operations are completed on the loop by the caller
-of ``changed``, in the order in which they began to wait; if they are many, the others have further goes of the loop, so
-that who waits for nothing is served in between. An error in one that nobody foresaw is its own: neither the caller, who
-may have appended, nor the others that wait have to do with it.
+of ``changed``, in the order in which they began to wait. If many wait, the rest is completed in later iterations of the
+loop, so that other requests are served in between. An unexpected error fails only that operation, not the caller, which
+may have appended, nor the others that wait.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from milena.runtime.containment import Containment
 
 AT_ONCE: Final = 64
 """Operations that one change completes at once."""
-SHARE: Final = 16
-"""Of them one after the other for one partition, where there are others, too."""
-LOOKS: Final = 16
-"""To complete an operation takes the time of so many looks at others, which go on waiting."""
+COMPLETIONS_PER_TURN: Final = 16
+"""Completions for one key before the next key gets its turn."""
+COMPLETION_COST: Final = 16
+"""Cost of one completion, in calls of ``ready`` that return False."""
 
 
 class Waiting(Protocol):
-    """An operation that waits. All calls are synchronous; exactly one of the last three ends it, once."""
+    """An operation that waits. All calls are synchronous; one of the last three ends it. If ``complete`` or
+    ``expire`` raises, ``abandon`` follows."""
 
     def ready(self, key: Hashable) -> bool:
         """``key`` has changed: is it time to complete? Must not change anything but the operation itself."""
@@ -69,14 +70,14 @@ class Ticket:
 
 
 class Purgatory:
-    """Operations by the keys they watch. Keys are partitions, compared by identity."""
+    """Operations by the keys they watch: partitions, fetch sessions, logs, or values that stand for several of them."""
 
     def __init__(self, clock: Clock, contained: Containment) -> None:
         self.deadlines = Deadlines(clock)
         self._contained = contained
         self._clock = clock
         self._rounds: dict[Hashable, Iterator[Ticket]] = {}
-        """Partitions with a crowd that is gone through, and who of it comes next."""
+        """Keys with many waiting operations, each with an iterator over those not yet checked."""
         self._turns: deque[Hashable] = deque()
         self._again: set[Hashable] = set()
         """Those that have changed since their round began."""
@@ -182,7 +183,7 @@ class Purgatory:
     def _turns_of_one_go(self) -> None:
         """Each crowd has a share; the rest has later goes."""
         self._going = True
-        left = AT_ONCE * LOOKS
+        left = AT_ONCE * COMPLETION_COST
         turns = self._turns
         try:
             while turns and left > 0:
@@ -206,8 +207,8 @@ class Purgatory:
         """The looks that were used, and whether the round has ended."""
         used = 0
         for ticket in self._rounds[key]:
-            used += LOOKS if self._look(ticket, key) else 1
-            if used >= SHARE * LOOKS:
+            used += COMPLETION_COST if self._look(ticket, key) else 1
+            if used >= COMPLETIONS_PER_TURN * COMPLETION_COST:
                 return used, False
         return used + 1, True
 

@@ -50,8 +50,8 @@ MAX_BYTES: Final = 1 << 20
 NEWEST_FETCH: Final = 18
 OLDEST_FETCH: Final = 12
 STALE_AT_MOST: Final = 5
-"""Consecutive answers from an epoch lower than ours: after this many it is not a former leader, but one that lost
-metadata."""
+"""An answer from an epoch lower than ours after this many consecutive failures: it is not a former leader, but one that
+lost metadata."""
 TURNS_AT_ONCE: Final = 8
 """The number of consecutive new leaders and truncations that are followed without a pause."""
 FIRST_PAUSE: Final = 0.02

@@ -58,8 +58,8 @@ Begun: TypeAlias = AppendInfo | AppendCheck
 
 
 def append_or_check(log: LocalLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
-    """Append one batch, where the check of it is little work; else the check, which is not done yet. Raises KafkaError,
-    OSError; nothing is written then."""
+    """Append one batch, if the check of it is little work; else the check, which is not done yet. Raises KafkaError,
+    OSError: nothing is written then, unless it was the sync behind the write that failed."""
     batches = split_batches(records)
     if len(batches) != 1:
         raise MalformedRecords(

@@ -5,8 +5,9 @@ tiering change.
 
     0 <= log start <= local log start <= high watermark <= log end,   recovery point <= log end
 
-The bounds change by the methods of ``LogState`` alone. Each of
-them checks what it is about to write; a broken invariant is an error of ours, and ends the log (``BrokenInvariant``).
+The bounds change by the methods of ``LogState``, and the recovery point by a flush. Each checks what it is about to
+write, but ``set_high_watermark``, which clamps as Kafka's ``updateHighWatermark`` does. A broken invariant is an error
+of ours, and ends the log (``BrokenInvariant``).
 """
 
 from __future__ import annotations
@@ -195,7 +196,9 @@ class LogState:
     def move_start(self, offset: Offset) -> None:
         """The records before ``offset`` are no longer part of the log."""
         if offset < self._log_start:
-            raise self._broken("the log start never falls but by truncation", log_start=offset)
+            raise self._broken(
+                "the log start falls only by a truncation, or when bounds are taken from another log", log_start=offset
+            )
         self._set_bounds(offset, max(self._local_start, offset), self._log_end, self._high_watermark)
         self._recovery_point = max(self._recovery_point, offset)
 
@@ -215,7 +218,7 @@ class LogState:
         self._truncations += 1
 
     def cut_to(self, end: Offset) -> None:
-        """The records from ``end`` on are gone; one that is written there may be another than the one in the tier."""
+        """Records from ``end`` on were truncated; new ones there may differ from those in the tier."""
         if end > self._log_end:
             raise self._broken("truncation never raises the log end", log_end=end)
         start, local = min(self._log_start, end), min(self._local_start, end)

@@ -2,8 +2,8 @@
 segment).
 
 A segment is announced (COPY_SEGMENT_STARTED), copied, and confirmed (COPY_SEGMENT_FINISHED); each step is awaited
-before the next. A failed copy is retried with another segment id; its remains in the tier are deleted, or, if that
-fails too, expire with their offsets.
+before the next. A failed copy is retried with another segment id, and so is one that a crash has cut off; its remains
+in the tier are deleted, or, if that fails too, by a later round of the expiration (``retention.abandoned``).
 """
 
 from __future__ import annotations
@@ -223,8 +223,10 @@ def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, 
 
 
 async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepared: Prepared) -> None:
-    """Copy one segment. Raises the errors in ``tier.FAILURES``; then, or if the role has ended meanwhile, the copy is
-    deleted again."""
+    """Copy one segment. Raises the errors in ``tier.FAILURES``. The copy is deleted again if the storage failed for
+    good or the role has ended meanwhile; after an error that is retried, or one of the metadata, it stays for a later
+    round.
+    """
     metadata = prepared.metadata
     meters = tier.meters.of(metadata.partition.topic)
     role.copying.add(metadata.id)
@@ -268,7 +270,7 @@ async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
 async def _discard(
     tier: Tier, role: ReplicaRole, metadata: RemoteLogSegmentMetadata, custom_metadata: bytes | None = None
 ) -> None:
-    """Delete the remains of a copy in the tier. If that fails too, they are deleted when their offsets expire."""
+    """Delete the remains of a copy in the tier. If that fails too, a later round of the expiration does."""
     try:
         await delete_segment(tier, metadata, custom_metadata=custom_metadata)
     except FAILURES as error:

@@ -9,7 +9,7 @@ import pytest
 
 from milena.broker.waiting import deadlines as deadlines_module
 from milena.broker.waiting.deadlines import Deadlines
-from milena.broker.waiting.purgatory import AT_ONCE, LOOKS, SHARE, OffsetReached, Purgatory
+from milena.broker.waiting.purgatory import AT_ONCE, COMPLETION_COST, COMPLETIONS_PER_TURN, OffsetReached, Purgatory
 from milena.runtime.containment import Containment
 from tests.unit.broker.hand_clock import HandClock
 
@@ -226,7 +226,7 @@ def test_many_of_several_partitions_that_one_request_changes_have_further_goes(
     purgatory.release()
     goes, before = 0, 0
     while len(purgatory):
-        assert 0 < ended(many) - before <= 2 * AT_ONCE + SHARE
+        assert 0 < ended(many) - before <= 2 * AT_ONCE + COMPLETIONS_PER_TURN
         before = ended(many)
         one_go(clock)
         goes += 1
@@ -256,15 +256,17 @@ def test_many_that_go_on_waiting_are_looked_at_in_further_goes(purgatory: Purgat
             looks.append(1)
             return False
 
-    many = [Looked() for _ in range(3 * AT_ONCE * LOOKS)]
+    many = [Looked() for _ in range(3 * AT_ONCE * COMPLETION_COST)]
     for one in many:
         purgatory.wait(one, ["t"], 10)
     purgatory.changed("t")
-    assert len(looks) == AT_ONCE * LOOKS
+    assert len(looks) == AT_ONCE * COMPLETION_COST
     purgatory.changed("t")
-    assert len(looks) == AT_ONCE * LOOKS, "a further change while they have their turns is not one more go"
+    assert len(looks) == AT_ONCE * COMPLETION_COST, "a further change while they have their turns is not one more go"
     clock.advance(0)
-    assert len(looks) >= len(many) + AT_ONCE * LOOKS, "those who were looked at before the second change are again"
+    assert len(looks) >= len(many) + AT_ONCE * COMPLETION_COST, (
+        "those who were looked at before the second change are again"
+    )
     assert len(purgatory) == len(many)
 
 

@@ -129,7 +129,7 @@ def test_describe_topic_partitions(pair: Pair, topic: str) -> None:
 
 
 def test_an_empty_topic_name_fails_in_kafka(pair: Pair) -> None:
-    asked: dict[str, Any] = {"topics": named(""), "response_partition_limit": 10, "cursor": None}
+    asked: dict[str, Any] = {"topics": [{"name": ""}], "response_partition_limit": 10, "cursor": None}
     answers = pair.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, **asked)
     codes = [answer["topics"][0]["error_code"] for answer in answers.both]
     assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_TOPIC_EXCEPTION]

@@ -284,8 +284,8 @@ class Partition:
     def follower_fetched(self, fetch: FollowerFetch, state: ReplicaState | None = None) -> None:
         """A follower has everything before an offset and asks for more (docs/kafka-semantics.md: Follower fetch state).
         ``state``: what ``require_follower`` has just given. Tells those who wait if that may move the high or the low
-        watermark. Raises KafkaError: NOT_LEADER_OR_FOLLOWER for a stale broker epoch; for a node that is no replica, too,
-        or UNKNOWN_LEADER_EPOCH if it named a leader epoch; KAFKA_STORAGE_ERROR if an invariant is broken."""
+        watermark. Raises KafkaError: NOT_LEADER_OR_FOLLOWER for a stale broker epoch; for a node that is no replica,
+        too, or UNKNOWN_LEADER_EPOCH if it named a leader epoch; KAFKA_STORAGE_ERROR if an invariant is broken."""
         leader_state = self.leader_state
         if leader_state is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -238,7 +238,8 @@ class FsspecTier:
                 with library_errors(what):
                     if is_object_store(system) or system.exists(root):
                         raise
-                raise RetriableRemoteStorageError(f"{what}: {root} is not there") from None
+                where = "it" if root in what else root
+                raise RetriableRemoteStorageError(f"{what}: {where} does not exist, or is not mounted") from None
 
         return await self._disk.offload(call)
 

@@ -189,7 +189,8 @@ class LocalTier:
         except RemoteResourceNotFound:
             if await self._disk.offload(self._disk.exists, self._root):
                 raise
-            raise RetriableRemoteStorageError(f"{what}: {self._root} is not there") from None
+            where = "it" if self._root in what else self._root
+            raise RetriableRemoteStorageError(f"{what}: {where} does not exist, or is not mounted") from None
 
     def _check_owner(self) -> None:
         """Raises RemoteStorageError."""

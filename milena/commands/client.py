@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
-from milena.command_line.options import CommandLine, Option, Values, nearest
+from milena.command_line.options import CommandLine, Option, Values
 from milena.command_line.table import say, show_json
 from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError
@@ -23,7 +24,7 @@ OF_UP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 """The brokers of a plain `milena up`: some of them may be down."""
 BOOTSTRAP = Option(
     "--bootstrap-server",
-    f"brokers to begin with, or {VARIABLE} in the environment",
+    f"bootstrap servers, or {VARIABLE} in the environment",
     "HOST:PORT,...",
     default=os.environ.get(VARIABLE) or OF_UP,
     short="-b",
@@ -38,19 +39,10 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 def run_one_of(name: str, commands: Commands, arguments: Sequence[str]) -> int:
     """`milena NAME COMMAND ...`: run the body of that command. Raises UserError."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(f"usage: milena {name} COMMAND [options]\n")
-        width = max(map(len, commands)) + 2
-        print("\n".join(f"  {word:<{width}}{_first_sentence(line.about)}" for word, (line, _) in commands.items()))
+    meant = chosen(name, commands, arguments)
+    if meant is None:
         return 0
-    word, *rest = arguments
-    if word not in commands:
-        raise UsageError(f"no command `{name} {word}`{nearest(word, list(commands))}")
-    line, body = commands[word]
-    values = line.parse(rest)
-    if values.help:
-        print(line.help())
-        return 0
+    body, values = meant
     return run(values.bootstrap_server, partial(body, values))
 
 
@@ -143,7 +135,3 @@ def tell(
     if wrong:
         raise UserError("; ".join(wrong))
     return 0
-
-
-def _first_sentence(about: str) -> str:
-    return " ".join(about.split()).partition(". ")[0].rstrip(".") + "."

@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from errno import EISDIR
 
+from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError
-from milena.command_line.options import CommandLine, Option, Positional, nearest
+from milena.command_line.options import CommandLine, Option, Positional
 
 DUMP = CommandLine(
     "log dump",
@@ -28,17 +29,10 @@ DUMP = CommandLine(
 
 
 def main(arguments: Sequence[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: milena log COMMAND [options]\n")
-        print(f"  {'dump':<10}{DUMP.about}")
+    meant = chosen("log", {"dump": (DUMP, None)}, arguments)
+    if meant is None:
         return 0
-    name, *rest = arguments
-    if name != "dump":
-        raise UsageError(f"no command `log {name}`{nearest(name, ['dump'])}")
-    values = DUMP.parse(rest)
-    if values.help:
-        print(DUMP.help())
-        return 0
+    _, values = meant
     if not values.file:
         raise UsageError("`milena log dump` wants a file")
     from milena.commands.dump import Damage, UnknownKind, Wanted, dump

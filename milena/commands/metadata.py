@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from milena.command_line.errors import UsageError, UserError, reason_of
-from milena.command_line.options import CommandLine, Option, Positional, Values, nearest
+from milena.command_line.choosing import chosen
+from milena.command_line.errors import UserError, reason_of
+from milena.command_line.options import CommandLine, Option, Positional, Values
 
 if TYPE_CHECKING:
     from milena.commands.metadata_repair import Mended
@@ -52,18 +53,10 @@ def main(arguments: Sequence[str]) -> int:
         "check": (CHECK, _check),
         "repair": (REPAIR, _repair),
     }
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: milena metadata COMMAND [options]\n")
-        print("\n".join(f"  {word:<10}{line.about.split('. ')[0]}" for word, (line, _) in commands.items()))
+    meant = chosen("metadata", commands, arguments)
+    if meant is None:
         return 0
-    word, *rest = arguments
-    if word not in commands:
-        raise UsageError(f"no command `metadata {word}`{nearest(word, list(commands))}")
-    line, body = commands[word]
-    values = line.parse(rest)
-    if values.help:
-        print(line.help())
-        return 0
+    body, values = meant
     try:
         return body(values)
     except OSError as error:

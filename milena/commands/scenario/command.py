@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Positional, Values, nearest
 from milena.command_line.table import say
@@ -76,18 +77,10 @@ def main(arguments: Sequence[str]) -> int:
         "show": (SHOW, show),
         "run": (RUN, run),
     }
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: milena scenario COMMAND [options]\n")
-        print("\n".join(f"  {word:<12}{line.about.splitlines()[0]}" for word, (line, _) in commands.items()))
+    meant = chosen("scenario", commands, arguments)
+    if meant is None:
         return 0
-    word, *rest = arguments
-    if word not in commands:
-        raise UsageError(f"no command `scenario {word}`{nearest(word, list(commands))}")
-    line, body = commands[word]
-    values = line.parse(rest)
-    if values.help:
-        print(line.help())
-        return 0
+    body, values = meant
     try:
         return body(values)
     except ScriptError as error:

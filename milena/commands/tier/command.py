@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from milena.command_line.errors import UsageError
-from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
+from milena.command_line.choosing import chosen
+from milena.command_line.options import CommandLine, Option, Positional, Values, key_value
 from milena.commands.tier.places import PLACES, STORAGE_OPTIONS
 from milena.up.command import COMMAND as UP
 from milena.up.layout import DEFAULT_DIR
@@ -107,20 +107,10 @@ def main(arguments: Sequence[str]) -> int:
         "verify": (VERIFY, _verify),
         "restore": (RESTORE, _restore),
     }
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: milena tier COMMAND [options]\n")
-        print(
-            "\n".join(f"  {word:<10}{line.about.split('. ')[0].split(': ')[0]}" for word, (line, _) in commands.items())
-        )
+    meant = chosen("tier", commands, arguments)
+    if meant is None:
         return 0
-    word, *rest = arguments
-    if word not in commands:
-        raise UsageError(f"no command `tier {word}`{nearest(word, list(commands))}")
-    line, body = commands[word]
-    values = line.parse(rest)
-    if values.help:
-        print(line.help())
-        return 0
+    body, values = meant
     return body(values)
 
 

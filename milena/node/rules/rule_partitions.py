@@ -121,11 +121,13 @@ def merged(key: int, answer: Entity, errors: Entity) -> Entity:
         kept = [
             one for one in getattr(topic, places.answered_partitions) if (_identity(topic), _index(one)) not in refused
         ]
-        topics[_identity(topic)] = replace(topic, **{places.answered_partitions: tuple(kept)})
+        before = topics.get(_identity(topic))  # a topic may stand in several entries
+        earlier = () if before is None else getattr(before, places.answered_partitions)
+        topics[_identity(topic)] = replace(topic, **{places.answered_partitions: (*earlier, *kept)})
     for topic in getattr(errors, places.answered_topics):
         known = topics.get(_identity(topic))
-        before = () if known is None else getattr(known, places.answered_partitions)
-        added = (*before, *getattr(topic, places.answered_partitions))
+        answered = () if known is None else getattr(known, places.answered_partitions)
+        added = (*answered, *getattr(topic, places.answered_partitions))
         topics[_identity(topic)] = replace(topic, **{places.answered_partitions: added})
     return replace(answer, **{places.answered_topics: tuple(topics.values())})
 

@@ -123,7 +123,7 @@ def open_log(
     loading.epochs.dirty = _knows_more(loading, log_start)
     log.save_epochs()
     log.folder_changed = not (clean and loading.names)  # a process that was killed may not have synced it
-    if new_id:
+    if new_id or (topic_id is not None and log_end == log_start):  # an empty log is closed without a sync
         log.must_sync(f"{folder}/{PARTITION_METADATA}")
     return log
 

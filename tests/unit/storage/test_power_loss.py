@@ -73,6 +73,26 @@ def test_what_a_power_loss_left_of_a_topic_is_not_taken_for_its_successors(seed:
     simulate(run, seed=seed)
 
 
+def test_the_id_of_a_log_that_was_empty_at_a_clean_stop_is_synced_before_its_first_record() -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        topic_id = node.log(segment_bytes=ONE_SEGMENT).topic_id
+        await node.logs.stop()
+        machine.kill()
+        await machine.wait_ended()
+        again = Node(machine)
+        await again.start()
+        log = again.log(segment_bytes=ONE_SEGMENT)
+        assert log.topic_id == topic_id
+        again.write(log, 1)
+        file = machine.storage.files[f"{log.folder}/partition.metadata"]
+        assert file.synced == len(file.data)
+
+    simulate(run, seed=1)
+
+
 def test_a_log_whose_id_went_lost_after_it_had_been_synced_stays() -> None:
     async def run(world: World) -> None:
         machine = world.machine("one")

@@ -20,7 +20,8 @@ from milena.protocol.metadata_records import decode_versioned_record
 from milena.protocol.records.batch import NO_SEQUENCE, BatchView, CorruptBatch, TimestampType
 from milena.protocol.records.control_records import ControlType, UnknownControl, control_of
 from milena.protocol.records.coordinator_records import CoordinatorValue, UnknownKey, decode_key, decode_value
-from milena.protocol.records.records import DEFAULT_LIMIT, Record, iter_records, offset_of, timestamp_of
+from milena.protocol.records.record_cursor import DEFAULT_LIMIT
+from milena.protocol.records.records import Record, iter_records, offset_of, timestamp_of
 from milena.protocol.schemas.primitives import DecodeError, Reader
 from milena.protocol.schemas.schema import Entity
 from milena.protocol.types import METADATA_TOPIC, OFFSETS_TOPIC

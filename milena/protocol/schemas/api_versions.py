@@ -74,7 +74,7 @@ class ApiVersionsAnswers:
             tags.append((2, _features({name: (level, level) for name, level in self._finalized.items()})))
         out.uvarint(len(tags))
         for tag, content in tags:
-            out.tag(tag, content)
+            out.tag(tag, content.data)
 
 
 def fallback_body() -> bytes:

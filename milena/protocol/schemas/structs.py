@@ -129,11 +129,11 @@ class StructCodec:
                 continue
             encoded = Writer()
             field.write(encoded, content)
-            if encoded != self._tag_zeros[tag]:
-                present.append((tag, encoded))
+            if encoded.data != self._tag_zeros[tag]:
+                present.append((tag, encoded.data))
         writer.uvarint(len(present))
-        for tag, encoded in present:
-            writer.tag(tag, encoded)
+        for tag, data in present:
+            writer.tag(tag, data)
 
     def build(self, value: object) -> Any:
         """An instance from a mapping of plain data, nested in mappings and sequences. An instance stays as it is.
@@ -174,10 +174,10 @@ def codec(cls: Any, layout: Layout | None = None) -> StructCodec:
     return StructCodec(cls, Layout(cls.__flexible__) if layout is None else layout)
 
 
-def _encoded_default(field: Field) -> Writer:
+def _encoded_default(field: Field) -> bytearray:
     out = Writer()
     field.write(out, field.default)
-    return out
+    return out.data
 
 
 _MISSING: Final = object()

@@ -157,10 +157,10 @@ def test_tagged_fields_are_iterated_and_skipped() -> None:
     out.tag(1, b"one")
     out.tag(500, b"")
     out.raw(b"rest")
-    reader = Reader(out)
+    reader = Reader(out.data)
     assert [(tag, bytes(content.rest())) for tag, content in reader.tags()] == [(1, b"one"), (500, b"")]
     assert bytes(reader.rest()) == b"rest"
-    reader = Reader(out)
+    reader = Reader(out.data)
     reader.skip_tags()
     assert bytes(reader.rest()) == b"rest"
     with pytest.raises(DecodeError):

@@ -37,8 +37,9 @@ def run(arguments: list[str]) -> int:
         from importlib.metadata import version
 
         from milena import DISTRIBUTION
+        from milena.form import running
 
-        print(f"milena {version(DISTRIBUTION)}")
+        print(f"milena {version(DISTRIBUTION)} ({running()})")
         return 0
     if name not in COMMANDS:
         from milena.command_line.errors import UsageError

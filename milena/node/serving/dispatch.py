@@ -101,8 +101,8 @@ class Dispatcher:
                 return
         except DecodeError as error:
             ctx.disconnect(f"undecodable request body: {error}")
-        except Exception as error:
-            self._refuse(ctx, error)
+        except Exception as failure:
+            self._refuse(ctx, failure)
         else:
             self._tasks.attempt(self._finish(ctx, answer), name=f"answer {api.name}")
 

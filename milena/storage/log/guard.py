@@ -46,8 +46,8 @@ def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P
             return method(log, *args, **kwargs)
         except (CorruptBatch, CorruptIndex) as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        except OSError as error:
-            log.context.failed(error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder}: {error}") from error
+        except OSError as failure:
+            log.context.failed(failure)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder}: {failure}") from failure
 
     return call

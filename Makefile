@@ -9,7 +9,7 @@ ORDER  ?= 1
 ARGS   ?=
 
 .PHONY: help setup up down check format test test-fast coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
-  release-check clean
+  release-check compiled clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -87,6 +87,9 @@ endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampl
 
 bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less work)
 	@SHORT=$(SHORT) $(BIN)/python -m benchmarks $(ARGS)
+
+compiled: $(READY) ## the compiled form in build/compiled (needs a C compiler, about two minutes); MILENA_PURE=0 uses it
+	@$(BIN)/python -m compiling.build
 
 wheel: $(READY) ## build sdist and wheel into dist/
 	@$(BIN)/python -m build --outdir dist . >&2

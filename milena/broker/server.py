@@ -100,16 +100,16 @@ class Broker:
         self.configs.on_change(self._config_changed)
         self.meters = BrokerMeters(self.metrics)
         self.quotas = ReplicationQuotas(runtime.clock, config, self.metrics)
-        self.sessions = FetchSessions(
-            runtime.clock, runtime.random, config.get_int("max.incremental.fetch.session.cache.slots")
-        )
+        slots = config.get_int("max.incremental.fetch.session.cache.slots")
+        self.sessions = FetchSessions(runtime.clock, runtime.random, slots)
         self.metadata_answers = AnswerCache()
         self.api_versions = ApiVersionsAnswers(Role.BROKER, SUPPORTED_FEATURES)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
         self.logs.tell(start_moved=self._log_start_moved, synced=self._log_synced)
-        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id), runtime.random)
+        name_of = uuid_namer(lambda: self.image.topics_by_id)
+        self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
         self.server = self._listening(config, self.rules, apis or broker_apis())
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared

@@ -20,7 +20,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeAlias
 
 from milena.node.metrics import Counter, Timing
 from milena.protocol.api_keys import ApiKey
-from milena.protocol.errors import KafkaError
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.requests.frames import SizedPart, part_length
 from milena.protocol.requests.headers import RequestHeader, response_header
@@ -108,10 +108,20 @@ class ServedApi:
     total_time: Timing
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedPartitions:
+    """Partitions that a rule refuses in a request whose handler alone can take them out (a Fetch has a session)."""
+
+    error_of: Callable[[str | None, int], ErrorCode]
+    """By topic name and partition; NONE for one that is served."""
+    handled: bool
+    """Whether the request takes effect for them all the same, and only their answers are refused."""
+
+
 class RequestContext:
     """One request in progress, and the slot for its answer. ``received_at`` is monotonic seconds."""
 
-    __slots__ = ("answers", "api", "caller", "forget", "header", "parts", "received_at", "request")
+    __slots__ = ("answers", "api", "caller", "forget", "header", "parts", "received_at", "refused", "request")
 
     def __init__(
         self, header: RequestHeader, api: ServedApi, caller: Caller, answers: Answers, received_at: float
@@ -128,6 +138,7 @@ class RequestContext:
         """Receives the answer. A rule may intercept it."""
         self.forget: Callable[[], object] | None = None
         """Called if the connection is closed before the answer, so that waits of a closed connection are dropped."""
+        self.refused: RefusedPartitions | None = None
 
     @property
     def listener_name(self) -> str:

@@ -97,8 +97,11 @@ def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
     replica = NodeId(request.replica_id)
     follows = replica >= 0
     now_ms = node.replication.now_ms()
-    if follows and plan.session is not None:
-        _visit(node, plan.session, replica, BrokerEpoch(request.replica_epoch), now_ms)
+    if plan.session is not None:
+        if ctx.refused is not None:
+            plan.session.read_all_next()  # a refused partition is told, and the fetch is no visit of it
+        elif follows:
+            _visit(node, plan.session, replica, BrokerEpoch(request.replica_epoch), now_ms)
     max_bytes = min(request.max_bytes, node.fetch_max_bytes)
     limits = FetchLimits(
         max_bytes=max_bytes,
@@ -112,6 +115,7 @@ def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
         listener=ctx.listener_name,
         throttle=node.quotas.leader if follows and node.quotas.leader.limit is not None else None,
         tier=node.remote_reads,
+        refuses=None if ctx.refused is None or ctx.refused.handled else ctx.refused.error_of,
     )
     done = partial(_answer, node, ctx, plan, limits)
     fetch = Fetch(node.partitions, plan, limits, done, ctx, now_ms=now_ms)
@@ -180,7 +184,7 @@ def _answer(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimi
     results: list[FetchedPartition] = []
     name: str | None = None
     topic_id: UUID | None = None
-    for entry in found:
+    for entry in _without_refused(ctx, found):
         wanted = entry.wanted
         if entry.result is None and hints is None and version >= _LEADER_SINCE:
             hints = LeaderHints(node.image, ctx.listener_name)
@@ -200,6 +204,18 @@ def _answer(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimi
         results.append(fetched)
     endpoints: tuple[NodeEndpoint, ...] = () if hints is None or limits.replica >= 0 else hints.endpoints()
     ctx.respond(encode_fetch_response(version, topics, 0, plan.session_id, 0, endpoints))
+
+
+def _without_refused(ctx: RequestContext, found: list[Found]) -> list[Found]:
+    """What was found, with errors in the place of what a rule refuses now."""
+    refused = ctx.refused
+    if refused is None or not refused.handled:
+        return found
+    errors = [refused.error_of(entry.wanted.topic, entry.wanted.index) for entry in found]
+    return [
+        Found(entry.wanted, entry.partition, None, error) if error else entry
+        for entry, error in zip(found, errors, strict=True)
+    ]
 
 
 def _is_news(plan: FetchPlan, limits: FetchLimits, entry: Found, fetched: FetchedPartition) -> bool:

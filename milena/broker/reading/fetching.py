@@ -72,6 +72,8 @@ class FetchLimits(NamedTuple):
     """For a follower, while there is a limit on what followers take."""
     tier: TierReads | None = None
     """Where a consumer finds what has left this broker's disk."""
+    refuses: Callable[[str | None, int], ErrorCode] | None = None
+    """Of a request with partitions that a rule refuses: their errors, by topic name and index."""
 
     def holds_back(self, partition: Partition) -> bool:
         """Whether a follower out of sync gets nothing of ``partition`` for now (KIP-73)."""
@@ -244,6 +246,8 @@ class Fetch:
         epoch, partition, state, result = wanted.current_leader_epoch, None, None, None
         try:
             partition = self.find(wanted)
+            if limits.refuses is not None and (refusal := limits.refuses(wanted.topic, wanted.index)):
+                return Found(wanted, partition, None, refusal)
             if self._follows:
                 state = partition.require_follower(limits.replica, limits.replica_epoch, current_leader_epoch=epoch)
             elif limits.rack:

@@ -11,7 +11,7 @@ partition and with thousands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
@@ -254,6 +254,12 @@ class FetchSessions:
     @property
     def partitions(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())
+
+    def partitions_of(self, session_id: int) -> Iterator[tuple[str | None, int]]:
+        """The topic names (None: not known yet) and indexes in a session; none if there is no such session."""
+        session = self._sessions.get(session_id)
+        for wanted in () if session is None else session.partitions.values():
+            yield wanted.topic, wanted.index
 
     def plan(
         self,

@@ -6,7 +6,8 @@ Imported only if a rule asks for one of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -25,6 +26,11 @@ GROUPS: Final = ("group_id", "groups", "groups_names")
 TRANSACTIONS: Final = ("transactional_id", "transactional_ids")
 COORDINATORS: Final = {"group": 0, "transactional_id": 1}
 """Types of FindCoordinator's keys."""
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+"""A Fetch with one of these session epochs names all that it asks for."""
+SessionPartitions: TypeAlias = Callable[[int], Iterable[tuple[str | None, int]]]
+"""The topic names and partitions in a fetch session, by its id."""
 Entity: TypeAlias = Any
 """A message, or a part of one."""
 
@@ -39,8 +45,10 @@ def fits(
     partition: int | None = None,
     group: str | None = None,
     transactional_id: str | None = None,
+    session: SessionPartitions | None = None,
 ) -> bool:
-    """Whether the request in ``body`` names all of these. A topic that is named as a whole is all its partitions."""
+    """Whether the request in ``body`` names all of these. A topic that is named as a whole is all its partitions. If
+    ``session`` is given, an incremental Fetch names what is in its session."""
     try:
         request = messages.decode_request(key, version, body)
     except DecodeError:
@@ -50,12 +58,18 @@ def fits(
             topic is None
             or any(
                 found == topic and (partition is None or number in (partition, ALL))
-                for found, number in named(request, name_of)
+                for found, number in chain(named(request, name_of), _in_session(key, request, session))
             )
         )
         and (group is None or group in _texts(key, request, "group", GROUPS))
         and (transactional_id is None or transactional_id in _texts(key, request, "transactional_id", TRANSACTIONS))
     )
+
+
+def _in_session(key: int, request: Entity, session: SessionPartitions | None) -> Iterable[tuple[str | None, int]]:
+    if session is None or key != ApiKey.FETCH or messages.get(request, "session_epoch", FINAL_EPOCH) <= INITIAL_EPOCH:
+        return ()
+    return session(messages.get(request, "session_id", 0))
 
 
 def _texts(key: int, request: Entity, kind: str, fields: Sequence[str]) -> Iterator[str]:

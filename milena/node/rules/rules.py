@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
+from milena.node.rules.fetch_refusals import is_left_to_handler, refused
 from milena.node.rules.tracing import Exchanges, Traced, new_trace
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -27,6 +28,7 @@ from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
+    from milena.node.rules.rule_topics import SessionPartitions
     from milena.node.serving.dispatch import Dispatcher
     from milena.runtime.network import Part
 
@@ -56,8 +58,8 @@ class Rule:
 
     ``peer`` is a node's id or the beginning of a client id, ``node`` a node's id alone. ``topic`` and ``partition``,
     ``group`` and ``transactional_id`` match what the request names: a Fetch in a session names only what has changed in
-    it. Of those that match so far ``every`` n-th is caught, and of these each with a ``probability``. ``count``: as
-    many are caught, later ones pass.
+    it, but FAIL knows what else the session has. Of those that match so far ``every`` n-th is caught, and of these each
+    with a ``probability``. ``count``: as many are caught, later ones pass.
     """
 
     effect: Effect
@@ -88,10 +90,15 @@ class Rule:
     """Of TRACE."""
 
     def matches(
-        self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None], random: Randomness | None
+        self,
+        ctx: RequestContext,
+        body: memoryview,
+        name_of: Callable[[UUID], str | None],
+        random: Randomness | None,
+        session: SessionPartitions | None,
     ) -> bool:
         """Once for each request, since ``every`` counts them."""
-        if not self._fits(ctx, body, name_of):
+        if not self._fits(ctx, body, name_of, session):
             return False
         if self.every is not None:
             self.fitting += 1
@@ -102,7 +109,13 @@ class Rule:
         assert random is not None, "a probability needs randomness"
         return random.uniform(0.0, 1.0) < self.probability
 
-    def _fits(self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None]) -> bool:
+    def _fits(
+        self,
+        ctx: RequestContext,
+        body: memoryview,
+        name_of: Callable[[UUID], str | None],
+        session: SessionPartitions | None,
+    ) -> bool:
         header = ctx.header
         if (
             (self.count is not None and self.taken >= self.count)
@@ -124,6 +137,7 @@ class Rule:
             partition=self.partition,
             group=self.group,
             transactional_id=self.transactional_id,
+            session=session if self.effect is Effect.FAIL else None,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -197,7 +211,8 @@ class Withheld:
 class Rules:
     """The rules of one node, first match first.
 
-    Called on the loop. ``name_of`` finds the name of a topic id, ``random`` is for rules with a probability.
+    Called on the loop. ``name_of`` finds the name of a topic id, ``random`` is for rules with a probability,
+    ``session`` has the partitions of fetch sessions.
     """
 
     def __init__(
@@ -205,8 +220,10 @@ class Rules:
         clock: Clock | None = None,
         name_of: Callable[[UUID], str | None] = lambda _: None,
         random: Randomness | None = None,
+        session: SessionPartitions | None = None,
     ) -> None:
         self.active = False
+        self._session = session
         self._random = random
         self._name_of = name_of
         self._clock = clock
@@ -262,7 +279,7 @@ class Rules:
 
         ``body`` is copied where it is needed later."""
         for rule in self._rules.values():
-            if not rule.matches(ctx, body, self._name_of, self._random):
+            if not rule.matches(ctx, body, self._name_of, self._random, self._session):
                 continue
             rule.taken += 1
             if rule.effect is Effect.TRACE:
@@ -272,6 +289,8 @@ class Rules:
                 continue
             if rule.side is Side.RESPONSE:
                 ctx.answers = Withheld(self, rule, ctx.answers, dispatcher, body)
+                if rule.effect is Effect.FAIL:
+                    self._left_to_handler(rule, ctx, dispatcher, handled=True)
                 return False
             self._carry_out(rule, ctx, dispatcher, body, lambda data: dispatcher.run(ctx, data))
             return True
@@ -324,6 +343,9 @@ class Rules:
         go_on: Callable[[memoryview], None],
     ) -> None:
         """Answer with the rule's error; if the rule is of a topic, the request's other partitions go on."""
+        if self._left_to_handler(rule, ctx, dispatcher, handled=False):
+            go_on(body)
+            return
         if rule.topic is not None:
             from milena.node.rules.rule_partitions import PartlyRefused, split
 
@@ -336,6 +358,18 @@ class Rules:
                 go_on(memoryview(bytearray(messages.encode(left))))
                 return
         dispatcher.fail(ctx, body, KafkaError(rule.error, "a rule has refused this request"))
+
+    def _left_to_handler(self, rule: Rule, ctx: RequestContext, dispatcher: Dispatcher, *, handled: bool) -> bool:
+        """Tell the handler what it is to refuse, if it does that."""
+        header = ctx.header
+        if not is_left_to_handler(dispatcher.role, header.api_key, header.api_version, rule.topic):
+            return False
+        if ctx.refused is None:
+            number = rule.number
+            ctx.refused = refused(
+                rule.topic, rule.partition, rule.error, handled=handled, is_over=lambda: number not in self._rules
+            )
+        return True
 
     def _let_go(self, rule: Rule, ctx: RequestContext) -> None:
         go_on = rule.held.pop(ctx, None)

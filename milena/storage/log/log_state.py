@@ -24,6 +24,7 @@ from milena.protocol.types import (
     LeaderEpoch,
     Offset,
 )
+from milena.storage.log.unsynced import Unsynced
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -68,7 +69,6 @@ class LogState:
         "context",
         "epochs",
         "folder",
-        "folder_changed",
         "last_flush_ms",
         "partition",
         "producer_files",
@@ -118,8 +118,7 @@ class LogState:
         self.last_flush_ms = context.clock.time_ms()
         self.retired = False
         """It refuses everything: it was deleted, or one of its invariants was broken."""
-        self.folder_changed = False
-        self._unsynced: set[str] | None = None
+        self._unsynced = Unsynced()
         self.remote_enabled = may_be_tiered(context, topic, config)
 
     def __repr__(self) -> str:

@@ -80,7 +80,7 @@ def start_over(
         log.producer_files.adopt(log.folder, producers, offset)
         log.producer_files.load(log.folder, log.producers, upto=offset, log_start=offset)
     log.segments.add(Segment.create(log.context, log.folder, offset, log.config))
-    log.folder_changed = True
+    log.folder_changed()
     log.restart_at(offset, log_start=start)
     log.truncated()
 

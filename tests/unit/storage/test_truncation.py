@@ -163,7 +163,7 @@ def test_the_snapshot_of_a_cut_is_synced_before_the_recovery_point_moves_past_it
     append(log, b"x")
     plan = log.plan_flush()
     assert plan is not None
-    assert f"{log.folder}/{13:020d}.snapshot" in plan.paths
+    assert f"{log.folder}/{13:020d}.snapshot" in plan.pending.files
 
 
 def test_a_log_without_records_leaves_no_snapshot_at_its_start(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
 from milena.broker.follower.fetchers import Fetchers
@@ -46,6 +46,7 @@ from milena.storage.manager.log_manager import LogManager
 if TYPE_CHECKING:
     from milena.tiered.work.tier_manager import RemoteLogManager
 
+Arg = TypeVar("Arg")
 AT_ONCE: Final = 16
 """So many partitions are done within a publication, and in one slice of a longer work."""
 
@@ -134,7 +135,7 @@ class Applier:
         """The image has changed. Before ``start`` there is nothing to do: the whole of it will be read then."""
         if not self.started:
             return
-        self._configs.publish(delta)
+        self._carry_out("configuration", self._configs.publish, delta)
         if self._tier is not None:
             self._led_when_deleted |= self._led_here(delta)
         for key in self._touched(delta):
@@ -143,10 +144,18 @@ class Applier:
             self._slice()
         if delta.brokers:
             for partition in list(self._partitions):
-                partition.review()
+                self._carry_out("review of a partition", Partition.review, partition)
         if delta.deleted_topics:
-            self._groups.topics_deleted({topic.id: topic.name for topic in delta.deleted_topics})
+            deleted = {topic.id: topic.name for topic in delta.deleted_topics}
+            self._carry_out("offsets of deleted topics", self._groups.topics_deleted, deleted)
         self._note_progress()
+
+    def _carry_out(self, place: str, work: Callable[[Arg], None], argument: Arg) -> None:
+        """One part of a publication. The others have their turn if it fails."""
+        try:
+            work(argument)
+        except Exception as error:
+            self._contained.note(place, error)
 
     def _led_here(self, delta: Delta) -> set[tuple[UUID, int]]:
         """The partitions that went with their topics while this broker led them. It may hear of that together: it is

@@ -41,6 +41,8 @@ from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
+from milena.storage.log.context import NamedLog
+from milena.storage.log.log_state import BrokenInvariant as BrokenLogInvariant
 from milena.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -109,6 +111,7 @@ class Applier:
         self._idle = asyncio.Event()
         self._progressed: Callable[[], None] = lambda: None
         self._log = get_logger("applier")
+        logs.tell_ended(self.log_ended)
 
     def start(self, tasks: Tasks) -> None:
         """The logs are loaded: carry out the whole image, and from now on what changes."""
@@ -229,7 +232,7 @@ class Applier:
         partition.take_offline()
 
     def end(self, partition: Partition, broken: BrokenInvariant) -> None:
-        """An invariant of the partition does not hold. It goes offline until this broker is restarted."""
+        """An invariant of the partition does not hold."""
         self._log.error(
             "partition is offline: an invariant does not hold",
             topic=partition.topic,
@@ -237,8 +240,24 @@ class Applier:
             invariant=str(broken),
             **describe(partition),
         )
-        self.take_offline(partition)
+        self._give_up(partition)
         self._contained.note("invariant of a partition", broken, topic=partition.topic, partition=partition.index)
+
+    def log_ended(self, log: NamedLog, error: KafkaError) -> None:
+        """A log is of no use: one of its invariants does not hold, or it is damaged."""
+        partition = self._partitions.of_log(log)
+        if partition is None:
+            return
+        self._give_up(partition)
+        if isinstance(error, BrokenLogInvariant):
+            self._contained.note("invariant of a log", error, topic=partition.topic, partition=partition.index)
+
+    def _give_up(self, partition: Partition) -> None:
+        """The partition goes offline until this broker is restarted, and the controller hears of it as it would of a
+        log directory that failed (KIP-858): another replica leads from then on."""
+        self.take_offline(partition)
+        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT:
+            self._assigner.assign(partition.topic_id, partition.index, LOST_DIR)
 
     def log_moved(self, partition: Partition) -> None:
         """The partition has another log, in another directory."""
@@ -299,12 +318,12 @@ class Applier:
 
     def _is_lost(self, topic: TopicImage, index: int, wanted: PartitionImage) -> bool:
         """The only replica in sync, or the last that led (KIP-966), lay in a directory that this broker does not have
-        any more: an empty log made elsewhere must not take its place, and be elected. A broker on new disks alone has
-        nothing to wait for."""
+        any more, or was given up: an empty log made elsewhere must not take its place, and be elected. A broker on new
+        disks alone has nothing to wait for."""
         recorded = wanted.directory_of(self._node_id)
         return (
             recorded is not None
-            and recorded.int >= RESERVED_DIRECTORIES
+            and (recorded.int >= RESERVED_DIRECTORIES or recorded == LOST_DIR)
             and (wanted.isr or wanted.elr or wanted.last_known_elr) == (self._node_id,)
             and not self._logs.has_directory(recorded)
             and self._logs.found_logs
@@ -316,7 +335,7 @@ class Applier:
     def _assign_directory(self, partition: Partition, recorded: UUID | None) -> None:
         assert partition.log is not None
         actual = self._logs.directory_id(partition.log)
-        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded and recorded != LOST_DIR:
+        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded:
             if recorded is not None and recorded.int >= RESERVED_DIRECTORIES and not self._logs.has_directory(recorded):
                 self._warn_of_foreign(recorded, actual)
             self._assigner.assign(partition.topic_id, partition.index, actual)
@@ -363,7 +382,7 @@ class Applier:
         return partition.log is not None
 
     def _remove(self, partition: Partition, *, topic_is_gone: bool) -> None:
-        log = partition.log
+        log = partition.log or self._logs.get(partition.topic, partition.index)  # which may have been given up
         if partition.topic == OFFSETS_TOPIC and partition.is_leader:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)

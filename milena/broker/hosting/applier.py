@@ -17,6 +17,7 @@ from milena.broker.follower.fetchers import Fetchers
 from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
+from milena.broker.hosting.lost_directories import is_elsewhere, is_last_in_sync, warn_of_new_disks
 from milena.broker.replica.description import describe
 from milena.broker.replica.expected_followers import ExpectedFollowers
 from milena.broker.replica.invariants import BrokenInvariant
@@ -118,6 +119,7 @@ class Applier:
         self.started = True
         tasks.keep(self._run, name="metadata applier")
         self._set_strays_aside()
+        warn_of_new_disks(self._image(), self._node_id, self._logs, self._log)
         for topic, index, _ in self._image().partitions_of(self._node_id):
             self._todo[topic.name, index] = None
         self._note_progress()
@@ -320,12 +322,9 @@ class Applier:
         """The only replica in sync, or the last that led (KIP-966), lay in a directory that this broker does not have
         any more, or was given up: an empty log made elsewhere must not take its place, and be elected. A broker on new
         disks alone has nothing to wait for."""
-        recorded = wanted.directory_of(self._node_id)
         return (
-            recorded is not None
-            and (recorded.int >= RESERVED_DIRECTORIES or recorded == LOST_DIR)
-            and (wanted.isr or wanted.elr or wanted.last_known_elr) == (self._node_id,)
-            and not self._logs.has_directory(recorded)
+            is_elsewhere(wanted, self._node_id, self._logs)
+            and is_last_in_sync(wanted, self._node_id)
             and self._logs.found_logs
             and not self._logs.offline_dirs
             and self._logs.get(topic.name, index) is None

@@ -34,11 +34,15 @@ class TopicsView:
 class Cleaning:
     """Of one shard, from the moment that it is loaded. What is little is done at once, the rest in slices."""
 
-    def __init__(self, shard: Shard, topics: TopicsView, tasks: Tasks, clock: Clock) -> None:
+    def __init__(
+        self, shard: Shard, topics: TopicsView, tasks: Tasks, clock: Clock, failed: Callable[[Exception], object]
+    ) -> None:
+        """``failed`` hears of unforeseen errors. What they left undone is tried again."""
         self._shard = shard
         self._topics = topics
         self._tasks = tasks
         self._clock = clock
+        self._failed = failed
         self._deleted: dict[UUID, str] = {}
         """Topics whose offsets may be left, names by id."""
         self._unsure = True
@@ -68,6 +72,8 @@ class Cleaning:
         except StopIteration:
             if not self._is_left():
                 return
+        except Exception as error:
+            self._failed(error)
         self._under_way = True
         self._tasks.attempt(self._go_on(work), name="group-offset-cleaning")
 
@@ -76,24 +82,40 @@ class Cleaning:
 
     async def _go_on(self, work: Generator[None, None, None]) -> None:
         try:
-            for _ in work:
-                await self._clock.sleep(0)
+            await self._finish(work)
             while self._is_left():
                 if self._unsure and not self._current:
-                    self._current = await self._topics.current()
-                for _ in self._pass():
-                    await self._clock.sleep(0)
+                    self._current = await self._is_current()
+                await self._finish(self._pass())
                 if self._is_left():
                     await self._clock.sleep(AGAIN)
         finally:
             self._under_way = False
 
+    async def _finish(self, work: Generator[None, None, None]) -> None:
+        try:
+            for _ in work:
+                await self._clock.sleep(0)
+        except Exception as error:
+            self._failed(error)
+
+    async def _is_current(self) -> bool:
+        try:
+            return await self._topics.current()
+        except Exception as error:
+            self._failed(error)
+            return False
+
     def _pass(self) -> Generator[None, None, None]:
         """Yields where other work may have its turn."""
         if self._deleted:
             topics, self._deleted = self._deleted, {}
-            if not (yield from self._shard.remove_offsets_where(offsets.of_topics(topics))):
-                self._deleted = topics | self._deleted
+            removed = False
+            try:
+                removed = yield from self._shard.remove_offsets_where(offsets.of_topics(topics))
+            finally:
+                if not removed:
+                    self._deleted = topics | self._deleted
         if self._unsure:
             unknown = offsets.of_unknown(self._topics.exists)
             if self._current:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from milena.broker.groups import store
@@ -80,7 +81,8 @@ class GroupCoordinator:
         runtime = self._runtime
         offsets_log = PartitionOffsetsLog(partition, leader_epoch, runtime.clock, self._commit_timeout_ms)
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
-        led = _Led(leader_epoch, shard, offsets_log, Cleaning(shard, self._topics, self._tasks, runtime.clock))
+        cleaning = Cleaning(shard, self._topics, self._tasks, runtime.clock, partial(self._cleaning_failed, index))
+        led = _Led(leader_epoch, shard, offsets_log, cleaning)
         self._led[index] = led
         self._tasks.attempt(self._load(index, led), name=f"group-load-{index}")
 
@@ -88,6 +90,9 @@ class GroupCoordinator:
         led = self._led.pop(index, None)
         if led is not None:
             led.shard.close()
+
+    def _cleaning_failed(self, partition: int, error: Exception) -> None:
+        self._runtime.contained.note("offsets of deleted topics", error, partition=partition)
 
     async def _load(self, partition: int, led: _Led) -> None:
         loader = store.Loader(led.shard.new_group)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
 from milena.broker.follower.fetchers import Fetchers
 from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
+from milena.broker.hosting.lost_directories import is_elsewhere, is_last_in_sync, warn_of_new_disks
 from milena.broker.replica.description import describe
 from milena.broker.replica.expected_followers import ExpectedFollowers
 from milena.broker.replica.invariants import BrokenInvariant
@@ -41,11 +42,14 @@ from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
+from milena.storage.log.context import NamedLog
+from milena.storage.log.log_state import BrokenInvariant as BrokenLogInvariant
 from milena.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from milena.tiered.work.tier_manager import RemoteLogManager
 
+Arg = TypeVar("Arg")
 AT_ONCE: Final = 16
 """So many partitions are done within a publication, and in one slice of a longer work."""
 
@@ -108,12 +112,14 @@ class Applier:
         self._idle = asyncio.Event()
         self._progressed: Callable[[], None] = lambda: None
         self._log = get_logger("applier")
+        logs.tell_ended(self.log_ended)
 
     def start(self, tasks: Tasks) -> None:
         """The logs are loaded: carry out the whole image, and from now on what changes."""
         self.started = True
         tasks.keep(self._run, name="metadata applier")
         self._set_strays_aside()
+        warn_of_new_disks(self._image(), self._node_id, self._logs, self._log)
         for topic, index, _ in self._image().partitions_of(self._node_id):
             self._todo[topic.name, index] = None
         self._note_progress()
@@ -134,7 +140,7 @@ class Applier:
         """The image has changed. Before ``start`` there is nothing to do: the whole of it will be read then."""
         if not self.started:
             return
-        self._configs.publish(delta)
+        self._carry_out("configuration", self._configs.publish, delta)
         if self._tier is not None:
             self._led_when_deleted |= self._led_here(delta)
         for key in self._touched(delta):
@@ -143,10 +149,18 @@ class Applier:
             self._slice()
         if delta.brokers:
             for partition in list(self._partitions):
-                partition.review()
+                self._carry_out("review of a partition", Partition.review, partition)
         if delta.deleted_topics:
-            self._groups.topics_deleted({topic.id: topic.name for topic in delta.deleted_topics})
+            deleted = {topic.id: topic.name for topic in delta.deleted_topics}
+            self._carry_out("offsets of deleted topics", self._groups.topics_deleted, deleted)
         self._note_progress()
+
+    def _carry_out(self, place: str, work: Callable[[Arg], None], argument: Arg) -> None:
+        """One part of a publication. The others have their turn if it fails."""
+        try:
+            work(argument)
+        except Exception as error:
+            self._contained.note(place, error)
 
     def _led_here(self, delta: Delta) -> set[tuple[UUID, int]]:
         """The partitions that went with their topics while this broker led them. It may hear of that together: it is
@@ -220,7 +234,7 @@ class Applier:
         partition.take_offline()
 
     def end(self, partition: Partition, broken: BrokenInvariant) -> None:
-        """An invariant of the partition does not hold. It goes offline until this broker is restarted."""
+        """An invariant of the partition does not hold."""
         self._log.error(
             "partition is offline: an invariant does not hold",
             topic=partition.topic,
@@ -228,8 +242,24 @@ class Applier:
             invariant=str(broken),
             **describe(partition),
         )
-        self.take_offline(partition)
+        self._give_up(partition)
         self._contained.note("invariant of a partition", broken, topic=partition.topic, partition=partition.index)
+
+    def log_ended(self, log: NamedLog, error: KafkaError) -> None:
+        """A log is of no use: one of its invariants does not hold, or it is damaged."""
+        partition = self._partitions.of_log(log)
+        if partition is None:
+            return
+        self._give_up(partition)
+        if isinstance(error, BrokenLogInvariant):
+            self._contained.note("invariant of a log", error, topic=partition.topic, partition=partition.index)
+
+    def _give_up(self, partition: Partition) -> None:
+        """The partition goes offline until this broker is restarted, and the controller hears of it as it would of a
+        log directory that failed (KIP-858): another replica leads from then on."""
+        self.take_offline(partition)
+        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT:
+            self._assigner.assign(partition.topic_id, partition.index, LOST_DIR)
 
     def log_moved(self, partition: Partition) -> None:
         """The partition has another log, in another directory."""
@@ -290,14 +320,11 @@ class Applier:
 
     def _is_lost(self, topic: TopicImage, index: int, wanted: PartitionImage) -> bool:
         """The only replica in sync, or the last that led (KIP-966), lay in a directory that this broker does not have
-        any more: an empty log made elsewhere must not take its place, and be elected. A broker on new disks alone has
-        nothing to wait for."""
-        recorded = wanted.directory_of(self._node_id)
+        any more, or was given up: an empty log made elsewhere must not take its place, and be elected. A broker on new
+        disks alone has nothing to wait for."""
         return (
-            recorded is not None
-            and recorded.int >= RESERVED_DIRECTORIES
-            and (wanted.isr or wanted.elr or wanted.last_known_elr) == (self._node_id,)
-            and not self._logs.has_directory(recorded)
+            is_elsewhere(wanted, self._node_id, self._logs)
+            and is_last_in_sync(wanted, self._node_id)
             and self._logs.found_logs
             and not self._logs.offline_dirs
             and self._logs.get(topic.name, index) is None
@@ -307,7 +334,7 @@ class Applier:
     def _assign_directory(self, partition: Partition, recorded: UUID | None) -> None:
         assert partition.log is not None
         actual = self._logs.directory_id(partition.log)
-        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded and recorded != LOST_DIR:
+        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded:
             if recorded is not None and recorded.int >= RESERVED_DIRECTORIES and not self._logs.has_directory(recorded):
                 self._warn_of_foreign(recorded, actual)
             self._assigner.assign(partition.topic_id, partition.index, actual)
@@ -354,7 +381,7 @@ class Applier:
         return partition.log is not None
 
     def _remove(self, partition: Partition, *, topic_is_gone: bool) -> None:
-        log = partition.log
+        log = partition.log or self._logs.get(partition.topic, partition.index)  # which may have been given up
         if partition.topic == OFFSETS_TOPIC and partition.is_leader:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)

@@ -8,7 +8,7 @@ from uuid import UUID
 from milena.broker.replica.partition import Partition
 from milena.node.metadata.image import MetadataImage
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.storage.log.context import Log
+from milena.storage.log.context import NamedLog
 
 
 class PartitionSet:
@@ -38,7 +38,7 @@ class PartitionSet:
     def find(self, topic: str, index: int) -> Partition | None:
         return self._hosted.get((topic, index))
 
-    def of_log(self, log: Log) -> Partition | None:
+    def of_log(self, log: NamedLog) -> Partition | None:
         """The partition whose log this is; None if it has another one by now."""
         found = self.find(log.topic, log.partition)
         return found if found is not None and found.log is log else None

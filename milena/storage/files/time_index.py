@@ -45,6 +45,14 @@ class TimeIndex(IndexFile):
         timestamp, relative = self[count - 1]
         return TimedOffset(timestamp, self.base_offset + relative)
 
+    def last_before(self, offset: int) -> TimedOffset:
+        """The last entry that ``truncate_to`` keeps, (-1, base offset) where there is none."""
+        slot = self.floor_by_second(offset - self.base_offset - 1)
+        if slot < 0:
+            return TimedOffset(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = self[slot]
+        return TimedOffset(timestamp, self.base_offset + relative)
+
     def check(self) -> None:
         """Raise CorruptIndex if the last entry contradicts the first, or itself."""
         if count := len(self):

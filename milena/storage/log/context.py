@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from milena.protocol.errors import KafkaError
 from milena.protocol.types import Offset
 from milena.runtime.clock import Clock
 from milena.runtime.disk import Disk
@@ -28,17 +29,21 @@ class EventLog(Protocol):
     def error(self, event: str, **fields: object) -> object: ...
 
 
-class Log(Protocol):
-    """A log, as it shows itself to those that are told of it."""
-
-    @property
-    def context(self) -> LogContext: ...
+class NamedLog(Protocol):
+    """A log, known by its partition."""
 
     @property
     def topic(self) -> str: ...
 
     @property
     def partition(self) -> int: ...
+
+
+class Log(NamedLog, Protocol):
+    """A log, as it shows itself to those that are told of it."""
+
+    @property
+    def context(self) -> LogContext: ...
 
     @property
     def sealed_end(self) -> Offset: ...
@@ -71,6 +76,9 @@ def _nothing() -> None: ...
 def _unheard(_log: Log) -> None: ...
 
 
+def _unheard_end(_log: NamedLog, _error: KafkaError) -> None: ...
+
+
 @dataclass(slots=True)
 class LogContext:
     """What the logs of one log directory use, and whom they tell."""
@@ -99,6 +107,8 @@ class LogContext:
     """That sync is complete: it covers the log end at the time when it began."""
     start_moved: Callable[[Log], None] = _unheard
     """The log start offset has moved: by retention or DeleteRecords."""
+    ended: Callable[[NamedLog, KafkaError], None] = _unheard_end
+    """A log refuses everything from now on, as the error says: its bounds contradict each other, or it is damaged."""
     tiered: bool = False
     """Tiered storage is enabled on this broker."""
     offline: bool = False

@@ -12,6 +12,7 @@ from typing import Final
 
 from milena.protocol.types import REMOTE_METADATA_TOPIC, Offset
 from milena.runtime.disk import Disk, File
+from milena.storage.log.unsynced import Pending
 
 SYNCED_FIRST: Final = frozenset({REMOTE_METADATA_TOPIC})
 """Topics on whose word files are deleted elsewhere: of the tier's metadata a record that a power loss took would leave
@@ -27,8 +28,11 @@ class FlushPlan:
     upto: Offset
     truncations: int
     """How often the log had been cut when this was made: a flush that a truncation overtook counts for nothing."""
+    folder: str
+    """The log's."""
     files: tuple[File, ...]
-    paths: tuple[str, ...]
+    pending: Pending
+    """Small files, to be synced by their paths."""
     folders: tuple[str, ...]
     """Those in which files are new."""
 
@@ -52,7 +56,7 @@ def _error_of(plan: FlushPlan, folders: dict[str, OSError | None]) -> OSError | 
     try:
         for file in plan.files:
             file.sync()
-        for path in plan.paths:
+        for path in sorted(plan.pending.files):
             _sync_path(plan.disk, path)
     except OSError as error:
         return error

@@ -122,7 +122,8 @@ def open_log(
     # Where the file has more, that was cut off just now, and will be again.
     loading.epochs.dirty = _knows_more(loading, log_start)
     log.save_epochs()
-    log.folder_changed = not (clean and loading.names)  # a process that was killed may not have synced it
+    if not (clean and loading.names):  # a process that was killed may not have synced it
+        log.folder_changed()
     if new_id or (topic_id is not None and log_end == log_start):  # an empty log is closed without a sync
         log.must_sync(f"{folder}/{PARTITION_METADATA}")
     return log

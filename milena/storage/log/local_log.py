@@ -67,9 +67,9 @@ class LocalLog(LogState):
         """Before the first record of an epoch, as Kafka's ``maybeFlushMetadataFile``: records whose topic id a power
         loss took would be those of a later topic of the name. Raises OSError."""
         path = f"{self.folder}/{PARTITION_METADATA}"
-        if self.topic_id is not None and self._unsynced is not None and path in self._unsynced:
+        if self.topic_id is not None and path in self._unsynced:
             self.context.disk.write_atomic(path, encode_partition_metadata(self.topic_id))
-            self._unsynced.discard(path)
+            self._unsynced.file_synced(path)
 
     # Segments
 
@@ -89,7 +89,7 @@ class LocalLog(LogState):
         for path in (active.path(OFFSET_INDEX), active.path(TIME_INDEX), snapshot):
             if path is not None:
                 self.must_sync(path)
-        self.folder_changed = True
+        self.folder_changed()
         self.context.rolled(self)
         return segment
 
@@ -114,38 +114,42 @@ class LocalLog(LogState):
 
     def must_sync(self, path: str) -> None:
         """A small file was written: it must be synced before the recovery point moves past it."""
-        if self._unsynced is None:
-            self._unsynced = set()
-        self._unsynced.add(path)
+        self._unsynced.file_written(path)
+
+    def folder_changed(self) -> None:
+        """The folder has new files, or another name."""
+        self._unsynced.folder_changed()
 
     @guarded
     def plan_flush(self, upto: Offset | None = None) -> FlushPlan | None:
         """What to sync so that the records before ``upto`` (the log end), and the small files, survive a power loss;
         None if all do. Raises KafkaError."""
         upto = self._log_end if upto is None else upto
-        unsynced = self._unsynced or ()
-        if upto <= self._recovery_point and (not unsynced or upto == self._log_start):
+        if upto <= self._recovery_point and (not self._unsynced.has_files or upto == self._log_start):
             return None
+        pending = self._unsynced.pending()
         behind = self.segments.since(self._recovery_point) if upto > self._recovery_point else ()
         folders: tuple[str, ...] = ()
-        if self.folder_changed:
+        if pending.folder:
             folders = (self.folder, self.folder.rpartition("/")[0])
-        elif unsynced:
+        elif pending.files:
             folders = (self.folder,)  # small files are replaced by renaming
-        plan = FlushPlan(
+        return FlushPlan(
             self.context.disk,
             upto,
             self._truncations,
+            self.folder,
             tuple(segment.file() for segment in behind if segment.base_offset < upto),
-            tuple(sorted(unsynced)),
+            pending,
             folders,
         )
-        self._unsynced = None
-        self.folder_changed = False
-        return plan
 
     def flushed(self, plan: FlushPlan) -> None:
-        """``plan`` has run: the recovery point moves up, unless the log was cut meanwhile."""
+        """``plan`` has run: the recovery point moves up, unless the log was cut meanwhile. If its folder was renamed
+        meanwhile, the plan may not have found what it was to sync."""
+        if plan.folder != self.folder:
+            return
+        self._unsynced.synced(plan.pending)
         if plan.truncations == self._truncations and plan.upto > self._recovery_point:
             if plan.upto > self._log_end:
                 raise self._broken("recovery point <= log end", recovery_point=plan.upto)
@@ -184,8 +188,7 @@ class LocalLog(LogState):
         old, self.folder = self.folder, folder
         for segment in self.segments:
             segment.moved_to(folder)
-        self._unsynced = {folder + path.removeprefix(old) for path in self._unsynced or ()}
-        self.folder_changed = True
+        self._unsynced.moved(old, folder)
 
     def retire(self, folder: str) -> None:
         """The log is out of use, and its folder has been renamed. It refuses everything from now on."""

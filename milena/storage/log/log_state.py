@@ -12,7 +12,7 @@ of ours, and ends the log (``BrokenInvariant``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import (
@@ -24,6 +24,7 @@ from milena.protocol.types import (
     LeaderEpoch,
     Offset,
 )
+from milena.storage.log.unsynced import Unsynced
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -43,6 +44,9 @@ NEVER_TIERED: Final = frozenset(
 def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:
     """Whether a part of this log may lie in the tier."""
     return context.tiered and config.remote_storage_enable and not config.compacted and topic not in NEVER_TIERED
+
+
+E = TypeVar("E", bound=KafkaError)
 
 
 class BrokenInvariant(KafkaError):
@@ -68,7 +72,6 @@ class LogState:
         "context",
         "epochs",
         "folder",
-        "folder_changed",
         "last_flush_ms",
         "partition",
         "producer_files",
@@ -117,9 +120,8 @@ class LogState:
         self._recovery_point_lowered_by = self.checkpointed_truncations = 0
         self.last_flush_ms = context.clock.time_ms()
         self.retired = False
-        """It refuses everything: it was deleted, or one of its invariants was broken."""
-        self.folder_changed = False
-        self._unsynced: set[str] | None = None
+        """It refuses everything: it was deleted, is damaged, or one of its invariants was broken."""
+        self._unsynced = Unsynced()
         self.remote_enabled = may_be_tiered(context, topic, config)
 
     def __repr__(self) -> str:
@@ -259,9 +261,21 @@ class LogState:
             raise self._broken("no segment begins after the log end", log_end=end)
         self._log_start, self._local_start, self._log_end, self._high_watermark = start, local, end, high_watermark
 
+    def damaged(self, reason: str) -> KafkaError:
+        """The error for a log that cannot go on with what is on the disk. It ends this log: it is offline from here
+        on, and recovered at the next start."""
+        self.context.events.error(
+            "log is offline, it is damaged",
+            topic=self.topic,
+            partition=self.partition,
+            folder=self.folder,
+            reason=reason,
+            log_end=self._log_end,
+        )
+        return self._ended(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {reason}"))
+
     def _broken(self, invariant: str, **wanted: int) -> BrokenInvariant:
         """The error for a change to the bounds ``wanted``. It ends this log: it is offline from here on."""
-        self.retired = True
         latest = self.epochs.latest_entry
         numbers = {
             "log_start": self._log_start,
@@ -286,7 +300,14 @@ class LogState:
             **{f"wanted_{name}": value for name, value in wanted.items()},
         )
         change = ", ".join(f"{name} {value}" for name, value in wanted.items())
-        return BrokenInvariant(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}, but {change} ({numbers})")
+        return self._ended(
+            BrokenInvariant(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}, but {change} ({numbers})")
+        )
+
+    def _ended(self, error: E) -> E:
+        self.retired = True
+        self.context.ended(self, error)
+        return error
 
     def begin_epoch(self, epoch: LeaderEpoch, start: Offset, *, leads: bool) -> None:
         """The batch that is written at ``start`` next is the first of ``epoch``. The caller saves the epochs.

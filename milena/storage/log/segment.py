@@ -7,7 +7,7 @@ keeps nothing in memory but its place, size and largest timestamp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from milena.config.topic_config import TopicConfig
 from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD
@@ -41,6 +41,17 @@ class Batch(Protocol):
 
     @property
     def batch_length(self) -> int: ...
+
+
+class SegmentEnd(NamedTuple):
+    """An end that a segment can be truncated to."""
+
+    offset: Offset
+    """Of the next record."""
+    position: int | None
+    """Where the log file ends; None if nothing of it goes."""
+    largest: TimedOffset
+    """The largest timestamp of what is left."""
 
 
 class Segment:
@@ -252,26 +263,32 @@ class Segment:
 
     # Cutting and ending
 
-    def truncate_to(self, offset: Offset) -> Offset:
-        """Remove the batches that end in ``offset`` or later.
-
-        Returns ``offset``, or the base of the batch that reached across it, which is gone as a whole.
-        """
+    def end_before(self, offset: Offset) -> SegmentEnd:
+        """Where this segment ends without the batches that end in ``offset`` or later: a batch that reaches across it
+        goes as a whole. Reads all that a truncation has to know, and changes nothing. Raises CorruptBatch."""
         position = self.position_of(offset)
         end = offset
         if position is not None:
             first = next(scan_batches(self.file(), position, self.size, chunk=LOOKUP_CHUNK))
             end = min(end, Offset(first.base_offset))
-        self.offset_index.truncate_to(end)
-        self.time_index.truncate_to(end)
-        truncate_aborted(self.context.disk, self.path(TXN_INDEX), end)
+        largest = self.time_index.last_before(end)
+        start = self.offset_index.lookup(largest.offset)
+        for batch in scan_batches(self.file(), start, self.size if position is None else position):
+            if batch.max_timestamp > largest.timestamp:
+                largest = TimedOffset(batch.max_timestamp, batch.last_offset)
+        return SegmentEnd(end, position, largest)
+
+    def truncate_to(self, end: SegmentEnd) -> None:
+        """Remove what is behind ``end``, which ``end_before`` has just found."""
+        self.offset_index.truncate_to(end.offset)
+        self.time_index.truncate_to(end.offset)
+        truncate_aborted(self.context.disk, self.path(TXN_INDEX), end.offset)
         self.offset_index.write()
         self.time_index.write()
         self._indexes_exist = self._unwritten = True
-        if position is not None:
-            self.cut_at(position)
-        self._renew_largest()
-        return end
+        if end.position is not None:
+            self.cut_at(end.position)
+        self._largest = end.largest
 
     def cut_at(self, position: int) -> None:
         """Cut the log file; the indexes are the caller's business."""
@@ -282,15 +299,6 @@ class Segment:
         if not position:
             self._first_timestamp = None
             self.created_ms = self.context.clock.time_ms()
-
-    def _renew_largest(self) -> None:
-        """From the last index entry, and the batches since then."""
-        largest = self.time_index.last
-        start = self.offset_index.lookup(largest.offset)
-        for batch in scan_batches(self.file(), start, self.size):
-            if batch.max_timestamp > largest.timestamp:
-                largest = TimedOffset(batch.max_timestamp, batch.last_offset)
-        self._largest = largest
 
     def start_over(self, size: int) -> None:
         """Empty the indexes, before they are built anew for ``size`` bytes of batches."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import Offset
 from milena.storage.log.replay import replay_producers
 from milena.storage.log.segment import Segment
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 def truncate_to(log: LocalLog, offset: Offset) -> bool:
     """Remove the batches that end in ``offset`` or later, so that what the leader sends from there can be appended.
 
-    Raises ValueError below zero, CorruptBatch, OSError.
+    Raises ValueError below zero, CorruptBatch, changing nothing, and OSError; KafkaError KAFKA_STORAGE_ERROR if what is
+    left is damaged, which ends the log.
     """
     if offset < 0:
         raise ValueError(f"{log} cannot be truncated to {offset}")
@@ -43,13 +45,17 @@ def truncate_to(log: LocalLog, offset: Offset) -> bool:
         else:
             start_over(log, offset, None)
         return True
+    end = log.segments[log.segments.floor_index(offset)].end_before(offset)  # where it is damaged, nothing changes
     log.begin_truncation()
     log.drop(log.segments.take_beyond(offset))
-    offset = log.segments.active.truncate_to(offset)
-    log.cut_to(offset)
-    log.epochs.truncate_from_end(offset)
+    log.segments.active.truncate_to(end)
+    log.cut_to(end.offset)
+    log.epochs.truncate_from_end(end.offset)
     log.save_epochs()
-    _reload_producers(log)
+    try:
+        _reload_producers(log)
+    except CorruptBatch as error:
+        raise log.damaged(f"the producers before {end.offset} cannot be read: {error}") from error
     log.truncated()
     return True
 
@@ -80,7 +86,7 @@ def start_over(
         log.producer_files.adopt(log.folder, producers, offset)
         log.producer_files.load(log.folder, log.producers, upto=offset, log_start=offset)
     log.segments.add(Segment.create(log.context, log.folder, offset, log.config))
-    log.folder_changed = True
+    log.folder_changed()
     log.restart_at(offset, log_start=start)
     log.truncated()
 

@@ -20,7 +20,7 @@ from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 from milena.storage.files.handle_cache import HandleCache
 from milena.storage.files.names import FolderKind, marked_folder
-from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, Log, LogContext
+from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, Log, LogContext, NamedLog
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.manager.future_logs import FutureLogs
 from milena.storage.manager.log_dir import DirectoryError, LogDir
@@ -77,6 +77,11 @@ class LogManager:
         """Who hears of what becomes of logs (see ``LogContext``)."""
         for directory in self.dirs:
             directory.context.start_moved, directory.context.synced = start_moved, synced
+
+    def tell_ended(self, ended: Callable[[NamedLog, KafkaError], None]) -> None:
+        """Who hears of logs that are of no use any more, while their directory is."""
+        for directory in self.dirs:
+            directory.context.ended = ended
 
     # Starting and stopping
 

@@ -12,6 +12,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.flush import FlushPlan
 from milena.storage.log.log_state import BrokenInvariant
 from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unsynced import Pending
 from tests.unit.storage.logs import LogFolder, append, values_of
 
 Change = Callable[[PartitionLog], object]
@@ -53,7 +54,7 @@ BREAKING: dict[str, Change] = {
     "an epoch begins before the log": lambda log: log.assign_epoch(LeaderEpoch(2), Offset(1)),
     "a leader writes in a former epoch": lambda log: append(log, b"x", epoch=0),
     "the recovery point passes the log end": lambda log: log.flushed(
-        FlushPlan(log.context.disk, Offset(11), 0, (), (), ())
+        FlushPlan(log.context.disk, Offset(11), 0, log.folder, (), Pending({}, 0), ())
     ),
 }
 

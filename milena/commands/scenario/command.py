@@ -20,12 +20,13 @@ from milena.lab.scenarios.script import (
     ScriptError,
     all_scenarios,
     parse,
+    reason_for,
     script_of,
     source,
     variants_of,
     worlds_of,
 )
-from milena.lab.scenarios.vocabulary import check, needs_peers
+from milena.lab.scenarios.vocabulary import check
 
 LIST = CommandLine("scenario list", "List the scenarios that come with Milena, with their variants.")
 SHOW = CommandLine(
@@ -112,7 +113,7 @@ def show(values: Values) -> int:
 
 
 def run(values: Values) -> int:
-    """Play what was asked for. A variant that needs test peers is named and passed over if all are played."""
+    """Play what was asked for. With --all, what this world cannot play is skipped, with the reason."""
     from milena.commands.scenario.running import Run
 
     world = values.on or SIMULATION
@@ -144,10 +145,7 @@ def run(values: Values) -> int:
 def not_playable(chosen: Chosen, world: str) -> str | None:
     """Why a scenario cannot be played here; None if it can."""
     if world not in (worlds := worlds_of(chosen.data)):
-        return f"only with --on {' or '.join(worlds)}"
-    if peers := needs_peers(chosen.script):
-        needs = f"needs the test peer{'s' if len(peers) > 1 else ''} {', '.join(peers)}"
-        return f"{needs}, which only Milena's own tests have (docs/scenarios.md)"
+        return f"only with --on {' or '.join(worlds)}: {reason_for(chosen.data)}"
     return None
 
 

@@ -32,6 +32,7 @@ class Run:
         self._directory = directory
         self._outcomes: list[str] = []
         self._steps = 0
+        self._began = time.monotonic()
         quiet_logs()
 
     def play(self, name: str, script: Script) -> None:
@@ -53,17 +54,17 @@ class Run:
 
     def _play(self, script: Script) -> None:
         if self._world == SIMULATION:
-            play_simulated(script, {}, seed=self._seed, watch=self._show)
+            play_simulated(script, seed=self._seed, watch=self._show)
             return
         from milena.testing.scenario_processes import play_on_processes
 
         if self._directory is not None:
             if os.path.exists(self._directory) and os.listdir(self._directory):
                 raise UserError(f"--dir {self._directory}: not empty")
-            asyncio.run(play_on_processes(script, self._directory, {}, watch=self._show))
+            asyncio.run(play_on_processes(script, self._directory, watch=self._show))
             return
         with tempfile.TemporaryDirectory(prefix="milena-scenario-") as folder:
-            asyncio.run(play_on_processes(script, os.path.join(folder, "cluster"), {}, watch=self._show))
+            asyncio.run(play_on_processes(script, os.path.join(folder, "cluster"), watch=self._show))
 
     def _show(self, step: PlayedStep) -> None:
         if step.wrong is None:
@@ -84,8 +85,9 @@ class Run:
         say(f"{name}: {SKIPPED}: {reason}")
 
     def end(self) -> int:
-        """The sum, if there was more than one. Returns the exit code."""
+        """Print the totals if there was more than one scenario. Returns the exit code."""
         if len(self._outcomes) > 1:
             counts = {one: self._outcomes.count(one) for one in (PASSED, FAILED, SKIPPED)}
-            say(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count))
+            seconds = f"{time.monotonic() - self._began:.1f} s"
+            say(", ".join([*(f"{count} {outcome}" for outcome, count in counts.items() if count), seconds]))
         return 1 if FAILED in self._outcomes else 0

@@ -11,7 +11,7 @@
     log_dirs: 2                of each broker
     tier: true                 the cluster has a remote tier; what it does by itself is done once an hour, unless
                                ``nodes`` say otherwise
-    worlds: [simulation]       where only there
+    only: {simulation: why}    if it can be played in one world only
     variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names), and of the above
                                ``config``, ``nodes``, ``release_version``
     steps:
@@ -54,7 +54,7 @@ KEYS: Final = frozenset(
         "log_dirs",
         "brokers",
         "tier",
-        "worlds",
+        "only",
         "variants",
         "steps",
         "note",
@@ -158,9 +158,20 @@ def all_scenarios() -> list[str]:
 
 def worlds_of(data: Fields) -> list[str]:
     """Where a scenario can be played. Raises ScriptError."""
-    found = data.get("worlds", WORLDS)
-    check_names(f"{data['id']}: no world", found, WORLDS)
-    return list(found)
+    return list(_only(data)) or list(WORLDS)
+
+
+def reason_for(data: Fields) -> str:
+    """Why a scenario cannot be played in all worlds, one sentence; empty if it can. Raises ScriptError."""
+    return next(iter(_only(data).values()), "")
+
+
+def _only(data: Fields) -> Mapping[str, str]:
+    only = data.get("only") or {}
+    if not isinstance(only, Mapping) or len(only) > 1 or not all(only.values()):
+        raise ScriptError(f"{data['id']}: only is one world with the reason, as in {{{SIMULATION}: why}}, not {only!r}")
+    check_names(f"{data['id']}: no world", only, WORLDS)
+    return only
 
 
 def variants_of(data: Fields) -> list[str]:

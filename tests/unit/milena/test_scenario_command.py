@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from milena.command_line.errors import UsageError, UserError
+from milena.commands.scenario import command
 from milena.commands.scenario.command import main
 from milena.lab.scenarios.script import all_scenarios
 
@@ -85,6 +86,19 @@ def test_the_third_log_is_compared_too(tmp_path: Path, capsys: pytest.CaptureFix
     assert "mine: FAILED, 1 of 2 steps, " in shown
 
 
+def test_a_control_experiment_runs_with_its_test_peer(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = output(capsys, "run", "kip279_unclean", "--variant", "kip101", "-q").splitlines()
+    assert line.startswith("kip279_unclean (kip101): passed, 5 of 5 steps, ")
+
+
+def test_what_a_world_cannot_play_is_skipped_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "all_scenarios", lambda: ["kafka_17428"])
+    (line,) = output(capsys, "run", "--all", "-q", "--on", "processes").splitlines()
+    assert line.startswith("kafka_17428: skipped: only with --on simulation: The disk is made to fail")
+
+
 def test_what_was_wrong_is_told_below_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = THREE.replace("same: [A, B, C]", "C: {log: {0: [0, 0]}, committed: 3}")
     shown = output(capsys, "run", written(tmp_path, wrong), code=1)
@@ -105,6 +119,10 @@ def test_what_was_wrong_is_told_below_the_tables(tmp_path: Path, capsys: pytest.
         ("title: all", "titel: all", r"step 1 has no titel \(did you mean title\?\)"),
         ("- topic:", "- wait: {leder: A}\n      - topic:", r"no condition leder \(did you mean leader\?\)"),
         ("steps:", "steps: [", "not YAML: "),
+        ("steps:", "only: {simulation: }\nsteps:", "only is one world with the reason"),
+        ("steps:", "only: {simulatoin: so}\nsteps:", r"no world simulatoin \(did you mean simulation\?\)"),
+        ("steps:", "variants: {old: {peers: {A: kip11}}}\nsteps:", r"no test peer kip11 \(did you mean kip101\?\)"),
+        ("- produce:", "- replace: {A: kip11}\n      - produce:", r"no test peer kip11 \(did you mean kip101\?\)"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_sentence(before: str, after: str, said: str, tmp_path: Path) -> None:
@@ -131,8 +149,7 @@ def test_a_step_that_cannot_be_done_fails(
     [
         (["run", "kip279_unclaen"], r"no scenario 'kip279_unclaen' \(did you mean kip279_unclean\?\)"),
         (["run", "kip279_unclean", "--variant", "kip10"], r"has no variant 'kip10' \(did you mean kip101\?\)"),
-        (["run", "kip279_unclean", "--variant", "kip101"], "needs the test peer kip101"),
-        (["run", "kafka_17428", "--on", "processes"], "kafka_17428: only with --on simulation"),
+        (["run", "kafka_17428", "--on", "processes"], "only with --on simulation: The disk is made to fail"),
         (["show", "nothing/here.yaml"], "nothing/here.yaml: No such file or directory"),
     ],
 )

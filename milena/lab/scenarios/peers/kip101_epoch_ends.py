@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from milena.broker.server import Broker
-from milena.node.api import RequestContext
+from milena.node.api import Fields, RequestContext
 from milena.protocol.types import LeaderEpoch
 
 UNKNOWN: Final = -1
 
 
-def handle(node: Broker, ctx: RequestContext, request: Any) -> dict[str, Any]:
+class AskedPartition(Protocol):
+    """A partition of the request."""
+
+    partition: int
+    leader_epoch: int
+
+
+class AskedTopic(Protocol):
+    """A topic of the request."""
+
+    topic: str
+    partitions: Sequence[AskedPartition]
+
+
+class Request(Protocol):
+    """OffsetForLeaderEpochRequest."""
+
+    topics: Sequence[AskedTopic]
+
+
+def handle(node: Broker, ctx: RequestContext, request: Request) -> Fields:
     return {
         "topics": [
             {

@@ -11,6 +11,7 @@ from milena.lab.scenarios.script import (
     PROCESSES,
     SIMULATION,
     all_scenarios,
+    is_comparison,
     load,
     script_of,
     source,
@@ -23,8 +24,8 @@ from milena.testing.scenario_processes import play_on_processes
 
 def runs(world: str) -> list[tuple[str, str]]:
     """All variants of the scenarios that this world can play."""
-    found = (scenario for scenario in all_scenarios() if world in worlds_of(source(scenario)))
-    return [(scenario, variant) for scenario in found for variant in variants_of(source(scenario))]
+    found = [one for one in map(source, all_scenarios()) if world in worlds_of(one) and not is_comparison(one)]
+    return [(data["id"], variant) for data in found for variant in variants_of(data)]
 
 
 def named(run: tuple[str, str], world: str) -> str:

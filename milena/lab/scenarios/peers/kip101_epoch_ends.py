@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 from milena.broker.server import Broker
 from milena.node.api import Fields, RequestContext
-from milena.protocol.types import LeaderEpoch
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import LeaderEpochCache
 
 UNKNOWN: Final = -1
 
@@ -42,7 +43,7 @@ def handle(node: Broker, ctx: RequestContext, request: Request) -> Fields:
                         "partition": one.partition,
                         "error_code": 0,
                         "leader_epoch": UNKNOWN,
-                        "end_offset": end_of(node, topic.topic, one.partition, LeaderEpoch(one.leader_epoch)),
+                        "end_offset": _end_of(node, topic.topic, one.partition, LeaderEpoch(one.leader_epoch)),
                     }
                     for one in topic.partitions
                 ],
@@ -52,9 +53,15 @@ def handle(node: Broker, ctx: RequestContext, request: Request) -> Fields:
     }
 
 
-def end_of(node: Broker, topic: str, partition: int, asked: LeaderEpoch) -> int:
-    """The log end for the newest epoch, UNKNOWN where there is none above an older one."""
+def _end_of(node: Broker, topic: str, partition: int, asked: LeaderEpoch) -> int:
     log = node.partitions.get(topic, partition).require()
-    if asked == log.epochs.latest:
-        return log.log_end_offset
-    return next((entry.start for entry in log.epochs.entries if entry.epoch > asked), UNKNOWN)
+    end = kip101_end_offset(log.epochs, log.log_end_offset, asked)
+    return UNKNOWN if end is None else end
+
+
+def kip101_end_offset(epochs: LeaderEpochCache, log_end: Offset, asked: LeaderEpoch) -> Offset | None:
+    """The log end offset for the latest epoch, else the start of the first epoch above the one asked for."""
+    if asked == epochs.latest:
+        return log_end
+    above = epochs.next_entry(asked)
+    return None if above is None else above.start

@@ -109,7 +109,7 @@ class Shard:
         """Run a step of a group, then set its timer. An error ends the generation, so that no member waits for a
         response that never comes. Returns whether the step succeeded."""
         done = self._try(group, step)
-        self.settle(group)
+        self.after_request(group)
         while len(self._pending) > MOST_PENDING:
             self._lapse(*next(iter(self._pending.items())))
         return done
@@ -117,7 +117,7 @@ class Shard:
     def _lapse(self, member_id: str, group_id: str) -> None:
         group = self.groups[group_id]
         self._try(group, lambda: rebalance.forget_pending(group, member_id, self._clock.time_ms()))
-        self.settle(group)
+        self.after_request(group)
 
     def _try(self, group: Group, step: Callable[[], object]) -> bool:
         try:
@@ -135,7 +135,7 @@ class Shard:
             except Exception as further:
                 self._events.error("group_not_written", group=group.group_id, reason=repr(further))
 
-    def settle(self, group: Group) -> None:
+    def after_request(self, group: Group) -> None:
         """After a request: set the group's timer, or drop the group if the request left it without members and
         offsets."""
         if self.groups.get(group.group_id) is not group:
@@ -189,7 +189,7 @@ class Shard:
         try:
             self._write_offsets(group, changes, [], done)
         finally:
-            self.settle(group)
+            self.after_request(group)
 
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
         """Write tombstones for offsets. Without any, ``done`` is called when all earlier writes are committed."""
@@ -267,13 +267,13 @@ class Shard:
         if len(group.offsets) <= EXPIRY_SLICE and group.offsets.items() <= old.items() and offsets.is_vacant(group):
             self.remove_group(group, _logged(group, "group_expired"))
 
-    def when_settled(self, done: Persisted) -> None:
+    def when_all_committed(self, done: Persisted) -> None:
         """Call ``done`` when all writes up to now are committed, for responses that depend on them."""
         self._when_committed(self._log.end, done)
 
     def _write_offsets(self, group: Group, changes: Changes, more: list[store.KeyValue], done: Persisted) -> bool:
         if not changes and not more:
-            self.when_settled(done)
+            self.when_all_committed(done)
             return True
         try:
             end = self._append([*store.offset_records(group.group_id, changes), *more])

@@ -75,7 +75,7 @@ async def copy_unclipped(tier: Tier, role: ReplicaRole) -> None:
     if log is not None and tier.metadata.is_ready(role.partition):
         cache = tier.metadata.cache(role.partition)
         ends = (cache.highest_offset_for_epoch(entry.epoch) for entry in reversed(log.epochs.entries))
-        log.note_copied(next((end for end in ends if end is not None), Offset(-1)))
+        log.raise_highest_offset_in_remote_storage(next((end for end in ends if end is not None), Offset(-1)))
 
 
 async def _expire(

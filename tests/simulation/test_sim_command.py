@@ -27,7 +27,7 @@ def faults_in(trace: str) -> set[str]:
         "loses power",
         "is disconnected",
         "is paused",
-        "shut down",
+        "is shut down",
         "fails:",
         "are replaced",
         "is slow",

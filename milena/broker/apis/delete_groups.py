@@ -49,4 +49,4 @@ def _delete(node: Needs, group_id: str, done: Any) -> None:
     if group is not None and refusal is None:
         shard.remove_group(group, done)
     else:
-        shard.when_settled(lambda error: done(error or refusal))
+        shard.when_all_committed(lambda error: done(error or refusal))

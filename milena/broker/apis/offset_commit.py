@@ -68,7 +68,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     if accepted:
         shard.commit(group, accepted, committed)
     else:
-        shard.settle(group)
+        shard.after_request(group)
         committed(ErrorCode.NONE)
     return None
 

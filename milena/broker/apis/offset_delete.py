@@ -30,7 +30,9 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     group = shard.get(request.group_id)
     refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else offset_delete_refusal(group)
     if group is None or refusal is not None:
-        shard.when_settled(ctx.answering(lambda error: ctx.respond_fields(error_code=error or refusal, topics=[])))
+        shard.when_all_committed(
+            ctx.answering(lambda error: ctx.respond_fields(error_code=error or refusal, topics=[]))
+        )
         return None
     errors = {}
     for topic in request.topics:

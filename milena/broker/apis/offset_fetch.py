@@ -67,7 +67,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
 
     for place, group in enumerate(asked):
         try:
-            node.groups.shard_for_offsets(group.group_id).when_settled(partial(settled, place))
+            node.groups.shard_for_offsets(group.group_id).when_all_committed(partial(settled, place))
         except KafkaError as error:
             settled(place, error.code)
     return None if asked else _answer(ctx, [])

@@ -1,8 +1,8 @@
-"""Makes this broker's partitions what the metadata image says they are.
+"""Makes this broker's partitions match the metadata image (Kafka's ``ReplicaManager.applyDelta``).
 
-A delta only names what has changed; the work is to compare the image as it is now with what is hosted, so that it may
-come late, together, or twice. A few partitions are done at once, within the publication: a new topic is served
-before anybody hears of it. Many are done in slices, with the loop free in between.
+A delta only says which partitions have changed. Each of them is compared as it is in the current image with what is
+hosted, so several deltas may be applied late, together, or twice. A few partitions are handled within ``publish``, so
+that a new topic is served before any client learns of it. Many are handled in slices, and other tasks run in between.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 Arg = TypeVar("Arg")
 AT_ONCE: Final = 16
-"""So many partitions are done within a publication, and in one slice of a longer work."""
+"""At most so many partitions are handled within ``publish``, and in each slice of a longer list."""
 
 
 class Coordinator(Protocol):
-    """Who follows the leadership of an internal topic (``broker.groups``)."""
+    """Is told which partitions of an internal topic this broker leads (``broker.groups``)."""
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None: ...
 
@@ -65,7 +65,7 @@ class Coordinator(Protocol):
 
 
 class Applier:
-    """The one who creates, leads, follows and deletes partitions."""
+    """Creates, leads, follows and deletes partitions."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Applier:
         contained: Containment,
     ) -> None:
         self.applied_offset = -1
-        """The image is carried out up to here."""
+        """The image has been applied up to this offset."""
         self.started = False
         self._node_id = node_id
         self._image = image
@@ -115,7 +115,7 @@ class Applier:
         logs.tell_ended(self.log_ended)
 
     def start(self, tasks: Tasks) -> None:
-        """The logs are loaded: carry out the whole image, and from now on what changes."""
+        """The logs are loaded: apply the whole image now, and every delta from now on."""
         self.started = True
         tasks.keep(self._run, name="metadata applier")
         self._set_strays_aside()
@@ -125,19 +125,19 @@ class Applier:
         self._note_progress()
 
     def on_progress(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` when ``applied_offset`` has moved."""
+        """Call ``tell`` whenever ``applied_offset`` has moved."""
         self._progressed = tell
 
     def current_at(self, known_at: float) -> float:
-        """When what is carried out was last all that was committed, where the image was so at ``known_at``."""
+        """When the applied state was last the committed one, given that the image was so at ``known_at``."""
         return -inf if self._todo else known_at
 
     async def caught_up(self) -> None:
-        """Until everything published so far is carried out."""
+        """Wait until everything published so far is applied."""
         await self._idle.wait()
 
     def publish(self, delta: Delta) -> None:
-        """The image has changed. Before ``start`` there is nothing to do: the whole of it will be read then."""
+        """The image has changed. Before ``start`` nothing needs to be done: it applies the whole image."""
         if not self.started:
             return
         self._carry_out("configuration", self._configs.publish, delta)
@@ -163,8 +163,8 @@ class Applier:
             self._contained.note(place, error)
 
     def _led_here(self, delta: Delta) -> set[tuple[UUID, int]]:
-        """The partitions that went with their topics while this broker led them. It may hear of that together: it is
-        the one to delete what they have in the tier all the same."""
+        """Partitions of deleted topics that this broker led. Leadership and deletion may arrive in one delta; it is
+        this broker that deletes their segments in the tier in any case."""
         return {
             (topic.id, index)
             for topic in delta.deleted_topics
@@ -173,7 +173,7 @@ class Applier:
         }
 
     def _touched(self, delta: Delta) -> list[tuple[str, int]]:
-        """The named partitions that are hosted here, or should be."""
+        """The partitions in the delta that this broker hosts, or should host."""
         hosted, image = self._partitions, self._image()
         keys = [(topic.name, index) for topic in delta.deleted_topics for index in topic.partitions]
         keys += [(name, index) for name, indexes in delta.topics.items() for index in sorted(indexes)]
@@ -212,7 +212,8 @@ class Applier:
             self._progressed()
 
     def _set_strays_aside(self) -> None:
-        """Logs of topics that were deleted, or that were moved away, while this broker was down."""
+        """Set aside logs of topics that were deleted, or of replicas that were moved away, while this broker was
+        down."""
         image = self._image()
         for log in self._logs:
             topic = image.topics.get(log.topic)
@@ -234,7 +235,7 @@ class Applier:
         partition.take_offline()
 
     def end(self, partition: Partition, broken: BrokenInvariant) -> None:
-        """An invariant of the partition does not hold."""
+        """An invariant of the partition is broken. It stays offline until this broker is restarted."""
         self._log.error(
             "partition is offline: an invariant does not hold",
             topic=partition.topic,
@@ -262,7 +263,7 @@ class Applier:
             self._assigner.assign(partition.topic_id, partition.index, LOST_DIR)
 
     def log_moved(self, partition: Partition) -> None:
-        """The partition has another log, in another directory."""
+        """The partition's log is now the one in another directory."""
         wanted = self._image().partition(partition.topic, partition.index)
         if wanted is not None:
             self._assign_directory(partition, wanted.directory_of(self._node_id))
@@ -319,9 +320,9 @@ class Applier:
         return partition
 
     def _is_lost(self, topic: TopicImage, index: int, wanted: PartitionImage) -> bool:
-        """The only replica in sync, or the last that led (KIP-966), lay in a directory that this broker does not have
-        any more, or was given up: an empty log made elsewhere must not take its place, and be elected. A broker on new
-        disks alone has nothing to wait for."""
+        """Whether the replica was the only one in the ISR, or the last leader (KIP-966), and its directory is missing
+        on this broker, or it was given up. An empty log in another directory must not take its place and be elected. If
+        this broker found no logs at all, its disks are new, and there is nothing to wait for."""
         return (
             is_elsewhere(wanted, self._node_id, self._logs)
             and is_last_in_sync(wanted, self._node_id)
@@ -340,7 +341,7 @@ class Applier:
             self._assigner.assign(partition.topic_id, partition.index, actual)
 
     def _warn_of_foreign(self, recorded: UUID, actual: UUID) -> None:
-        """Once for each directory: it may hold thousands of replicas."""
+        """Warn once for each directory, which may hold thousands of replicas."""
         if (recorded, actual) not in self._foreign:
             self._foreign.add((recorded, actual))
             self._log.warning(
@@ -373,7 +374,7 @@ class Applier:
                 self._groups.elected(partition.index, leads_in, partition)
 
     def _become(self, partition: Partition, wanted: PartitionImage) -> bool:
-        """False if the partition went offline by it."""
+        """Apply leadership, replicas and ISR. Returns False if that took the partition offline."""
         try:
             partition.become(wanted)
         except KafkaError as error:

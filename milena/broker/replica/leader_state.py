@@ -60,16 +60,16 @@ class LeaderState:
     __slots__ = (
         "_directories",
         "_events",
+        "_logged_isr",
         "_partition",
         "_registration",
         "_replication",
-        "_told",
         "followers",
         "start_offset",
     )
 
-    def __init__(self, partition: Led, replication: Replication, known: Isr = ()) -> None:
-        """``known``: the committed ISR as this broker knew it before it led, empty if it did not."""
+    def __init__(self, partition: Led, replication: Replication, previous_isr: Isr = ()) -> None:
+        """``previous_isr``: the committed ISR that this broker knew before it led; empty if it knew none."""
         self.followers: dict[NodeId, ReplicaState] = {}
         self._directories: dict[NodeId, UUID] = {}
         """The log directories of the followers, as far as the metadata names them."""
@@ -78,7 +78,7 @@ class LeaderState:
         self._registration = partition.registration
         self._replication = replication
         self._events = get_logger("isr")
-        self._told = known
+        self._logged_isr = previous_isr
 
     @property
     def _log(self) -> PartitionLog:
@@ -110,12 +110,12 @@ class LeaderState:
         self._directories = {node: found for node in followers if (found := image.directory_of(node)) is not None}
         if not isinstance(before, Committed) and set(image.isr) == set(before.proposed):
             self._count(before)  # the metadata were here before the answer
-        self._tell()
+        self._log_isr_change()
 
-    def _tell(self) -> None:
-        """Every change of the committed ISR is logged once, whether the answer or the metadata brought it."""
+    def _log_isr_change(self) -> None:
+        """Log each change of the committed ISR once, whether the controller's response or the metadata brought it."""
         registration = self._registration
-        before, self._told = self._told, registration.isr
+        before, self._logged_isr = self._logged_isr, registration.isr
         if before and set(before) != set(registration.isr):
             partition = self._partition
             self._events.info(
@@ -282,13 +282,14 @@ class LeaderState:
                 pass
 
     def _commit(self, pending: Pending, altered: Altered) -> None:
-        known = self._registration
-        if altered.leader_epoch != known.leader_epoch or altered.partition_epoch < known.partition_epoch:
+        registration = self._registration
+        current = registration.leader_epoch, registration.partition_epoch
+        if altered.leader_epoch != current[0] or altered.partition_epoch < current[1]:
             self._replication.meters.failed.value += 1  # a state that this leader does not know: its metadata will
             return
-        known.commit(altered)
+        registration.commit(altered)
         self._count(pending)
-        self._tell()
+        self._log_isr_change()
         self.maybe_advance_high_watermark()
         self._partition.changed()
 
@@ -326,7 +327,7 @@ class LeaderState:
             return False
         maximal = registration.maximal_isr
         for node, follower in self.followers.items():
-            if follower.log_end < candidate and (node in maximal or self._joins(node, follower, end)):
+            if follower.log_end < candidate and (node in maximal or self._should_wait_for(node, follower, end)):
                 candidate = follower.log_end
         if candidate <= log.high_watermark:
             return False
@@ -344,8 +345,9 @@ class LeaderState:
         if candidate > end:
             raise BrokenInvariant(f"high watermark {candidate} beyond the log end {end}")
 
-    def _joins(self, node: NodeId, follower: ReplicaState, end: Offset) -> bool:
-        """Waiting for one that has nearly caught up lets it into the ISR; otherwise it would chase the end for ever."""
+    def _should_wait_for(self, node: NodeId, follower: ReplicaState, end: Offset) -> bool:
+        """Whether the high watermark waits for a follower outside of the ISR that has nearly caught up, so that it can
+        join (Kafka's ``shouldWaitForReplicaToJoinIsr``). Otherwise it would chase the log end for ever."""
         replication = self._replication
         return follower.is_caught_up(end, replication.now_ms(), replication.lag_ms) and self._is_eligible(
             node, follower

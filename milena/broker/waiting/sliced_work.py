@@ -1,8 +1,9 @@
-"""Work that is too long for one go of the loop, done in slices: one slice a go, and whoever works takes turns.
+"""Work that is too long for one iteration of the event loop, done in slices. Jobs take turns, one slice for each
+iteration.
 
-A worker thread would not free the loop: going through records is Python, and a thread that runs Python lets the loop
-wait for up to 5 ms at each of its system calls. A slice is about a millisecond. What is worked on at one time is
-bounded, so that its memory is; the rest waits in order.
+A worker thread would not free the loop: walking through records is Python code, and a thread that runs Python makes the
+loop wait for up to 5 ms at each of the loop's system calls. A slice takes about a millisecond. The jobs that run
+concurrently are limited, and so is their memory; the others wait in order.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from milena.runtime.clock import Clock
 
 AT_ONCE: Final = 8
 LARGE: Final = 16 << 20
-"""Work that needs more memory (bytes) goes one by one."""
+"""Jobs that need more memory (bytes) run one at a time."""
 MAX_HELD: Final = 256 << 20
-"""Bytes of requests that may wait for their work or be under way, beside the first."""
+"""Bytes of requests that may wait for their jobs or be in progress. A first request is always admitted."""
 
 
 class SlicedWork:
-    """The long work of one broker."""
+    """The long jobs of one broker."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,7 +35,8 @@ class SlicedWork:
         """Bytes of all requests that ``hold`` has counted."""
 
     def hold(self, size: int) -> bool:
-        """Count ``size`` more bytes of a request; False if there are too many already. ``drop`` gives them back."""
+        """Count ``size`` more bytes of a request. Returns False if there are too many already. ``drop`` gives them
+        back."""
         if self.held and self.held + size > MAX_HELD:
             return False
         self.held += size
@@ -44,7 +46,8 @@ class SlicedWork:
         self.held -= size
 
     async def run(self, slices: Iterator[object], memory: int) -> None:
-        """Run ``slices`` to the end, one for each ``next``, with ``memory`` bytes in use. Raises what they do."""
+        """Run ``slices`` to the end, one ``next`` for each turn, with ``memory`` bytes in use. Raises what they
+        raise."""
         async with self._large if memory > LARGE else self._small:
             await self._turn()
             for _ in slices:

@@ -84,12 +84,12 @@ def _answer(outcomes: Outcomes) -> dict[str, Any]:
 
 def _partition(outcome: Outcome) -> dict[str, Any]:
     fields: dict[str, Any] = {"partition_index": outcome.partition, "error_code": int(outcome.code)}
-    if outcome.now is not None:
+    if (registration := outcome.registration) is not None:
         fields |= {
-            "leader_id": outcome.now.leader,
-            "leader_epoch": outcome.now.leader_epoch,
-            "isr": outcome.now.isr,
-            "leader_recovery_state": outcome.now.recovery_state,
-            "partition_epoch": outcome.now.partition_epoch,
+            "leader_id": registration.leader,
+            "leader_epoch": registration.leader_epoch,
+            "isr": registration.isr,
+            "leader_recovery_state": registration.recovery_state,
+            "partition_epoch": registration.partition_epoch,
         }
     return fields

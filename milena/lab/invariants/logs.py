@@ -105,7 +105,7 @@ class LogWatch:
         self._elections.setdefault(key, []).append((floor, kept))
         if kept < end:
             self._voids.append(Void((topic, index), self._now(), reason, kept=kept))
-            self.note(f"promises for {topic}-{index} are void from {kept} on, of {end}: {reason}")
+            self.note(f"promises for {topic}-{index} are void from offset {kept} on, its log ended at {end}: {reason}")
 
     def _remains(self, broker: int, name: str, ledger: Ledger) -> int:
         hosted = self._hosts.get(broker)

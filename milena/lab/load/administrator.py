@@ -111,4 +111,5 @@ class Administrator:
         )
         for result in response.responses:
             for partition in result.partitions:
-                self._trace.note(f"admin: {topic}-{number} to {list(replicas)}: {ErrorCode(partition.error_code).name}")
+                code = ErrorCode(partition.error_code).name
+                self._trace.note(f"admin: reassignment of {topic}-{number} to {list(replicas)}: {code}")

@@ -121,7 +121,7 @@ class Nemesis:
 
     async def _cut_one_way(self) -> None:
         one, other = self._choose_link()
-        self._trace.note(f"{other} hears nothing of {one}, but {one} of {other}")
+        self._trace.note(f"the link from {one} to {other} is cut, the other direction works")
         with self._trouble(one, other):
             self._world.fabric.cut(one, other, one_way=True)
             await self._heal(one, [other])
@@ -129,7 +129,7 @@ class Nemesis:
     async def _slow_down(self) -> None:
         one, other = self._choose_link()
         seconds = self._random.uniform(0, LONGEST_DELAY)
-        self._trace.note(f"the link of {one} and {other} is slow: {seconds:.3f} seconds")
+        self._trace.note(f"the link between {one} and {other} is slow: {seconds:.3f} s more latency")
         with self._trouble(one, other):
             self._world.fabric.slow(one, other, seconds)
             await self._heal(one, [other])
@@ -143,7 +143,7 @@ class Nemesis:
 
     async def _cut(self, host: str, others: list[str]) -> None:
         names = ", ".join(others)
-        self._trace.note(f"{host} is cut off from {names}")
+        self._trace.note(f"{host} is disconnected from {names}")
         with self._trouble(host, *others):
             for other in others:
                 self._world.fabric.cut(host, other)
@@ -151,7 +151,7 @@ class Nemesis:
 
     async def _heal(self, host: str, others: list[str]) -> None:
         await self._pause(LONGEST_CUT)
-        self._trace.note(f"{host} reaches {', '.join(others)} again")
+        self._trace.note(f"the links from {host} to {', '.join(others)} are restored")
         for other in others:
             self._world.fabric.heal(host, other)
 
@@ -181,7 +181,9 @@ class Nemesis:
     async def _wipe_broker(self) -> None:
         broker = self._random.choice(self._brokers)
         if self._alone_knows_the_tier(broker):
-            self._trace.note(f"{host_of(broker)} keeps its disks: only it knows what is in the tier")
+            self._trace.note(
+                f"{host_of(broker)} keeps its disks: it is the only in-sync replica of {REMOTE_LOG_METADATA_TOPIC}"
+            )
             return
         self._trace.note(f"{host_of(broker)} is killed, and its disks are replaced")
         with self._trouble(host_of(broker)):
@@ -190,7 +192,7 @@ class Nemesis:
             await self._bring_back(broker)
 
     def _alone_knows_the_tier(self, broker: int) -> bool:
-        """Whether it is the last of an ISR of the metadata topic: without it the tier could only be restored, not
+        """Whether it is the only member of an ISR of the metadata topic: without it the tier could be restored, but not
         read."""
         assert self._cluster.controller is not None
         topic = self._cluster.controller.state.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
@@ -203,12 +205,12 @@ class Nemesis:
         with self._trouble(host_of(broker)):
             self._world.machine(host_of(broker)).pause()
             await self._pause(LONGEST_CUT)
-            self._trace.note(f"{host_of(broker)} goes on")
+            self._trace.note(f"{host_of(broker)} is resumed")
             self._world.machine(host_of(broker)).resume()
 
     async def _stop_broker(self) -> None:
         broker = self._random.choice(self._brokers)
-        self._trace.note(f"{host_of(broker)} is stopped in order")
+        self._trace.note(f"{host_of(broker)} is shut down cleanly")
         with self._trouble(host_of(broker)):
             try:
                 await self._cluster.stop_broker(broker)
@@ -232,7 +234,7 @@ class Nemesis:
             self._trace.note(f"{disk} of {host_of(broker)} fails: {what}, {errno.errorcode[number]}")
             storage.fail(disk, number, operation=operation)
         await self._pause(LONGEST_CUT)
-        self._trace.note(f"the disks of {host_of(broker)} are mended")
+        self._trace.note(f"the disks of {host_of(broker)} work again")
         storage.heal()
         await self._cluster.kill(host_of(broker))
         await self._bring_back(broker)
@@ -259,7 +261,7 @@ class Nemesis:
             except NodeEnded as error:
                 self._trace.note(str(error))
             else:
-                self._trace.note(f"{machine} serves")
+                self._trace.note(f"{machine} is ready")
                 return
             await self._pause(LONGEST_DOWN)
         raise NodeEnded(f"{machine} did not come back in {START_ATTEMPTS} attempts")

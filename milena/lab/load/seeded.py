@@ -131,7 +131,7 @@ class _Run:
         cluster = await start_cluster(self._world, count, settings, of_brokers=of_brokers, watched=True)
         assert cluster.watch is not None
         cluster.watch.tell(self._trace.note)
-        self._trace.note(f"{count} brokers serve")
+        self._trace.note(f"{count} brokers are ready")
         async with cluster.client() as client:
             new = [
                 admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs)
@@ -139,7 +139,7 @@ class _Run:
             ]
             if self._tiered:
                 new.append(metadata_topic(REPLICAS))
-                self._trace.note(f"in the tier: {', '.join(self._tiered)}")
+                self._trace.note(f"tiered topics: {', '.join(self._tiered)}")
             assert set((await admin.create_topics(client, new)).values()) == {None}
             await self._work(cluster, client, steps, faults)
         self._check_failures(cluster)
@@ -148,11 +148,11 @@ class _Run:
         self._history += cluster.watch.voids
         found = [str(violation) for violation in check(self._history)]
         for text in found:
-            self._trace.note(f"WRONG: {text}")
+            self._trace.note(f"violation: {text}")
         for broker in cluster.brokers:
             await cluster.stop_broker(broker)
         await cluster.stop_controller()
-        self._trace.note(f"{len(self._history)} events of clients; all stopped")
+        self._trace.note(f"{len(self._history)} client events; all nodes are shut down")
         digest = f"{self._world.digest()}-{self._trace.digest()}"
         return Report(digest, found, self._trace.lines, self._history, self._world.loop.time())
 
@@ -199,7 +199,7 @@ class _Run:
                     troubles.create_task(nemesis.trouble_links(steps // 2))
                     if self._tiered:
                         troubles.create_task(tier.trouble(steps // 2))
-                self._trace.note("everything is mended")
+                self._trace.note("all faults are over")
                 await asyncio.sleep(3)
                 workload.stopping.set()
                 group_work.stopping.set()

@@ -59,7 +59,7 @@ class LogState:
 
     __slots__ = (
         "_high_watermark",
-        "_highest_copied",
+        "_highest_in_remote_storage",
         "_local_start",
         "_log_end",
         "_log_start",
@@ -115,7 +115,7 @@ class LogState:
         self._log_end = log_end
         self._high_watermark = self._local_start
         self._recovery_point = max(recovery_point, log_start)
-        self._highest_copied = Offset(-1)
+        self._highest_in_remote_storage = Offset(-1)
         self._truncations = 0
         self._recovery_point_lowered_by = self.checkpointed_truncations = 0
         self.last_flush_ms = context.clock.time_ms()
@@ -162,7 +162,7 @@ class LogState:
     @property
     def highest_offset_in_remote_storage(self) -> Offset:
         """The last offset of this log that is in the tier, -1 for none. A follower's may lie beyond its log end."""
-        return self._highest_copied
+        return self._highest_in_remote_storage
 
     @property
     def truncations(self) -> int:
@@ -213,7 +213,7 @@ class LogState:
         """This log is a copy of ``other``'s local part."""
         start, local = min(self._log_start, other._log_start), max(self._local_start, other._local_start)
         self._set_bounds(start, local, self._log_end, self._high_watermark)
-        self._highest_copied = other._highest_copied
+        self._highest_in_remote_storage = other._highest_in_remote_storage
 
     def begin_truncation(self) -> None:
         """From here on a flush that is under way counts for nothing."""
@@ -225,12 +225,12 @@ class LogState:
             raise self._broken("truncation never raises the log end", log_end=end)
         start, local = min(self._log_start, end), min(self._local_start, end)
         self._set_bounds(start, local, end, max(local, min(self._high_watermark, end)))
-        self._highest_copied = min(self._highest_copied, Offset(end - 1))
+        self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(end - 1))
 
     def restart_at(self, offset: Offset, *, log_start: Offset) -> None:
         """Nothing is left on this disk, and the next record gets ``offset``; the log starts at ``log_start``."""
         self._set_bounds(log_start, offset, offset, offset)
-        self._highest_copied = min(self._highest_copied, Offset(offset - 1))
+        self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(offset - 1))
 
     def truncated(self) -> None:
         """The cut is complete: producers and the recovery point follow it."""
@@ -240,13 +240,14 @@ class LogState:
             self._recovery_point_lowered_by = self._truncations  # until a checkpoint of as many truncations is on disk
             self.context.truncated()
 
-    def note_copied(self, offset: Offset) -> None:
-        """A segment that ends with ``offset`` is in the tier."""
-        self._highest_copied = max(self._highest_copied, offset)
+    def raise_highest_offset_in_remote_storage(self, offset: Offset) -> None:
+        """A segment that ends with ``offset`` was copied to the tier."""
+        self._highest_in_remote_storage = max(self._highest_in_remote_storage, offset)
 
-    def set_copied(self, offset: Offset) -> None:
-        """What is local is in the tier up to ``offset``, and may go. It moves back if the tier has lost some."""
-        self._highest_copied = offset
+    def set_highest_offset_in_remote_storage(self, offset: Offset) -> None:
+        """Local records up to ``offset`` are in the tier, so their segments may be deleted. It falls if the tier has
+        lost segments."""
+        self._highest_in_remote_storage = offset
 
     def _set_bounds(self, start: Offset, local: Offset, end: Offset, high_watermark: Offset) -> None:
         if not 0 <= start <= local <= high_watermark <= end:
@@ -283,7 +284,7 @@ class LogState:
             "high_watermark": self._high_watermark,
             "log_end": self._log_end,
             "recovery_point": self._recovery_point,
-            "highest_copied": self._highest_copied,
+            "highest_offset_in_remote_storage": self._highest_in_remote_storage,
             "truncations": self._truncations,
             "segments": len(self.segments),
             "active_segment": self.segments.active.base_offset if len(self.segments) else None,

@@ -69,7 +69,7 @@ def start_in_tier(
     """
     decode_snapshot(snapshot)
     start_over(log, offset, log_start, epochs=epochs, producers=snapshot)
-    log.set_copied(Offset(offset - 1))
+    log.set_highest_offset_in_remote_storage(Offset(offset - 1))
 
 
 def start_like(log: LocalLog, other: LocalLog, offset: Offset) -> None:

@@ -14,10 +14,10 @@ from milena.runtime.context import Runtime
 from milena.storage.log.context import EventLog
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
-from milena.tiered.shared.abandoned_segments import GivenUp
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.meters import TierMeters
 from milena.tiered.shared.quota import RateQuota
+from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
 
@@ -64,7 +64,7 @@ class Tier:
     copy_quota: RateQuota
     fetch_quota: RateQuota
     events: EventLog
-    given_up: GivenUp
+    unreliable: UnreliableSegments
     copies: CopyAttempts
     """Attempts of all partitions: a store that rejects one copy will reject others."""
     in_session: Callable[[], bool]

@@ -27,7 +27,7 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
 )
-from milena.tiered.segments.tiered_offsets import highest_remote, remote_log_start
+from milena.tiered.segments.tiered_offsets import find_highest_remote_offset, remote_log_start
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
 from milena.tiered.work.adopting import adopt, first_served
@@ -109,19 +109,23 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
         role.started_log = log
     if role.leads:
         _pass_deleted(cache, log)
-    end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
-    tier.given_up.prune(role.partition, cache)
+    end = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
+    tier.unreliable.prune(role.partition, cache)
     if end is not None:
-        log.set_copied(_still_there(cache, log, end.offset, tier.given_up.of(role.partition)))
+        log.set_highest_offset_in_remote_storage(
+            _still_there(cache, log, end.offset, tier.unreliable.of(role.partition))
+        )
     return True
 
 
-def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset, given_up: Container[UUID]) -> Offset:
+def _still_there(
+    cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset, unreliable: Container[UUID]
+) -> Offset:
     """The last offset up to which the tier contains the local log completely. ``copied`` was there once; segments from
     before the tier was disabled and enabled again do not count."""
     at = max(log.local_log_start_offset, log.epochs.entries[0].start)
     while at <= copied:
-        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=given_up)
+        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=unreliable)
         if served is None:
             return Offset(at - 1)
         at = Offset(served.last + 1)
@@ -256,7 +260,7 @@ async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepare
         role.copying.discard(metadata.id)
     meters.copied_bytes.add(metadata.size)
     if role.holds(log):
-        log.note_copied(metadata.end_offset)
+        log.raise_highest_offset_in_remote_storage(metadata.end_offset)
 
 
 async def _store(tier: Tier, prepared: Prepared) -> bytes | None:

@@ -30,7 +30,7 @@ async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata) -> No
     """The first step: from here on this broker does not rely on the segment, whatever the outcome. Raises
     RemoteLogMetadataError."""
     tier.indexes.remove((segment.id,))
-    tier.given_up.add(segment.partition, (segment.id,))
+    tier.unreliable.add(segment.partition, (segment.id,))
     await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
 
 

@@ -163,7 +163,7 @@ class RemoteLogManager:
         if erase_remote and partition in self._erasing:
             self._erasing[partition] = True
         elif not erase_remote:
-            self.tier.given_up.forget(partition)
+            self.tier.unreliable.forget(partition)
 
     def _begin(self, role: ReplicaRole) -> None:
         self._roles[role.partition] = role
@@ -207,10 +207,10 @@ class RemoteLogManager:
         leads = role.replica.is_leader
         metadata = self.tier.metadata
         if metadata.is_ready(role.partition):
-            self.tier.given_up.add(
+            self.tier.unreliable.add(
                 role.partition, [segment.id for segment in metadata.cache(role.partition).segments()]
             )
-        log.set_copied(Offset(-1))
+        log.set_highest_offset_in_remote_storage(Offset(-1))
         if leads:
             self._begin_with_local(role.replica, log)
             if self.role_of(role.replica) is not role:
@@ -304,6 +304,6 @@ class RemoteLogManager:
                 "segments remain in the tier", topic=partition.topic, partition=partition.partition, count=len(left)
             )
         if self._erasing.pop(partition, False):
-            self.tier.given_up.forget(partition)
+            self.tier.unreliable.forget(partition)
         if partition not in self._roles:
             self._forget(partition)

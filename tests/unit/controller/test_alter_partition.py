@@ -53,17 +53,21 @@ def test_a_taken_proposal_changes_the_isr_and_the_partition_epoch_alone() -> Non
     outcome = propose(cluster, 1, 2)
     after = cluster.partition()
     assert outcome.code is ErrorCode.NONE
-    assert outcome.now is not None
-    assert (outcome.now.isr, outcome.now.leader) == (after.isr, after.leader) == ((1, 2), 1)
+    answered = outcome.registration
+    assert answered is not None
+    assert (answered.isr, answered.leader) == (after.isr, after.leader) == ((1, 2), 1)
     assert (after.leader_epoch, after.partition_epoch) == (before.leader_epoch, before.partition_epoch + 1)
-    assert (outcome.now.leader_epoch, outcome.now.partition_epoch) == (after.leader_epoch, after.partition_epoch)
+    assert (answered.leader_epoch, answered.partition_epoch) == (
+        after.leader_epoch,
+        after.partition_epoch,
+    )
 
 
 def test_a_proposal_of_what_there_is_writes_nothing() -> None:
     cluster = led_by_1(1, 2)
     before = cluster.state.next_offset
     outcome = propose(cluster, 1, 2)
-    assert (outcome.code, outcome.now) == (ErrorCode.NONE, cluster.partition())
+    assert (outcome.code, outcome.registration) == (ErrorCode.NONE, cluster.partition())
     assert cluster.state.next_offset == before
 
 
@@ -113,7 +117,7 @@ def test_each_check_refuses_and_writes_nothing(fields: dict[str, Any], code: Err
     cluster = led_by_1(1)
     before = cluster.state.next_offset
     outcome = propose(cluster, 1, 2, **fields)
-    assert (outcome.code, outcome.now) == (code, None)
+    assert (outcome.code, outcome.registration) == (code, None)
     assert outcome.reason
     assert cluster.state.next_offset == before
 
@@ -187,7 +191,7 @@ def test_the_last_joiner_completes_a_reassignment_and_a_removed_leader_hears_of_
     )
     cluster.write([reassigning])
     outcome = propose(cluster, 1, 2, 4)
-    assert (outcome.code, outcome.now) == (ErrorCode.NEW_LEADER_ELECTED, None)
+    assert (outcome.code, outcome.registration) == (ErrorCode.NEW_LEADER_ELECTED, None)
     after = cluster.partition()
     assert (after.replicas, after.isr, after.leader, after.removing, after.adding) == ((2, 4), (2, 4), 2, (), ())
 

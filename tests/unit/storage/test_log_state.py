@@ -89,7 +89,7 @@ def test_the_log_line_of_a_broken_invariant_has_all_numbers(tmp_path: Path) -> N
         "high_watermark": 8,
         "log_end": 10,
         "recovery_point": 2,
-        "highest_copied": -1,
+        "highest_offset_in_remote_storage": -1,
         "truncations": 0,
         "segments": 1,
         "active_segment": 0,

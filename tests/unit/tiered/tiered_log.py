@@ -23,11 +23,11 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
-from milena.tiered.shared.abandoned_segments import GivenUp
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.meters import TierMeters
 from milena.tiered.shared.quota import RateQuota
 from milena.tiered.shared.tier import Tier
+from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.local_tier import LocalTier
 from milena.tiered.store.remote_storage import RetriableRemoteStorageError, SegmentFiles
@@ -174,7 +174,7 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             events,
-            GivenUp(),
+            UnreliableSegments(),
             CopyAttempts(runtime.clock, RetriableRemoteStorageError),
             lambda: True,
         )

@@ -164,7 +164,7 @@ def test_a_coordinator_that_lost_its_epoch_writes_and_promises_nothing(coordinat
     coordinated.partition.become(led_by(ME, leader_epoch=9))
     assert coordinated.commit(5) is ErrorCode.NOT_COORDINATOR
     errors: list[ErrorCode] = []
-    shard.when_settled(errors.append)
+    shard.when_all_committed(errors.append)
     assert errors == [ErrorCode.NOT_COORDINATOR]
 
 
@@ -201,7 +201,7 @@ def test_the_groups_of_a_leadership_that_is_over_answer_nobody_any_more(coordina
     else:
         coordinated.elect()
     told: list[ErrorCode] = []
-    shard.when_settled(told.append)
+    shard.when_all_committed(told.append)
     assert (shard.closed, told) == (True, [ErrorCode.NOT_COORDINATOR])
     loading = how == "elected again"
     assert refusal(coordinated) is (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)

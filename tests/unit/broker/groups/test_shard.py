@@ -30,7 +30,7 @@ class World:
         request = JoinRequest("", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b"m"),), False, True)
         answers: list[JoinAnswer] = []
         join(group, request, answers.append, self.clock.time_ms())
-        self.shard.settle(group)
+        self.shard.after_request(group)
         sync(
             group,
             member_id=answers[0].member_id,
@@ -108,5 +108,5 @@ def test_a_shard_that_lost_its_partition_writes_nothing_more() -> None:
 
 def test_a_group_that_nothing_came_of_is_not_kept() -> None:
     world = World()
-    world.shard.settle(world.shard.get_or_create("g"))
+    world.shard.after_request(world.shard.get_or_create("g"))
     assert not world.shard.groups

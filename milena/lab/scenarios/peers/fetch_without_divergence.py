@@ -1,4 +1,4 @@
-"""Fetch before KIP-595: what is asked for is served, whatever epoch the follower's log ends in."""
+"""Fetch before KIP-595: records are served whatever epoch the follower's log ends in."""
 
 from __future__ import annotations
 

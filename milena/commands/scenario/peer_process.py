@@ -1,4 +1,7 @@
-"""A test peer as a process: ``python -m tests.scenarios.peers NAME server.properties``, like `milena node`."""
+"""A test peer as a process: ``python -m milena.commands.scenario.peer_process NAME server.properties``.
+
+It takes the place of `milena node` in a scenario on processes (``milena.testing.scenario_processes``).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from milena.commands.node import COMMAND, join_supervisor, read_config
 from milena.commands.serving import NodeProcess
 from milena.config.node_config import NodeConfig
 from milena.controller.server import Controller
+from milena.lab.scenarios.peers import PEERS
 from milena.runtime.context import Runtime
 from milena.runtime.process import run_node
 from milena.up.layout import ClusterDir, cluster_of
-from tests.scenarios.peers import PEERS
 
 
 class PeerProcess(NodeProcess):

@@ -14,8 +14,8 @@ from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 
-class GivenUp:
-    """The abandoned segments known to one broker since its start."""
+class UnreliableSegments:
+    """The unreliable segments that one broker has learned of since its start."""
 
     __slots__ = ("_segments",)
 

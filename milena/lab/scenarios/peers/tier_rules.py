@@ -1,4 +1,4 @@
-"""Brokers whose work on the tier follows the rules that Kafka had before a bug was mended."""
+"""Brokers whose work on the tier follows the rules that Kafka had before a bug was fixed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
 
 
 class OtherRules(Broker):
-    """Does other rounds than ours for the replicas that it leads. ``rounds``: by the names of jobs; None for a job
-    that it does not do."""
+    """Runs other rounds than Milena's for the replicas that it leads. ``rounds``: by the names of jobs; None for a job
+    that it leaves out."""
 
     def __init__(self, runtime: Runtime, config: NodeConfig, rounds: dict[str, Round | None]) -> None:
         self._rounds = rounds
@@ -75,7 +75,7 @@ async def copy_unclipped(tier: Tier, role: ReplicaRole) -> None:
     if log is not None and tier.metadata.is_ready(role.partition):
         cache = tier.metadata.cache(role.partition)
         ends = (cache.highest_offset_for_epoch(entry.epoch) for entry in reversed(log.epochs.entries))
-        log.note_copied(next((end for end in ends if end is not None), Offset(-1)))
+        log.raise_highest_offset_in_remote_storage(next((end for end in ends if end is not None), Offset(-1)))
 
 
 async def _expire(

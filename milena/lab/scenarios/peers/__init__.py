@@ -1,4 +1,5 @@
-"""Nodes that behave as Kafka did before a KIP, for control experiments. Each is ours but for one API or one answer."""
+"""Test peers: nodes that behave as Kafka did before a KIP or a fix, for control experiments. Each is a node of Milena
+except for one API, one answer, or one round of its work on the tier."""
 
 from __future__ import annotations
 
@@ -9,20 +10,25 @@ from typing import Final
 from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
 from milena.controller.server import SUPPORTED_FEATURES, Controller
+from milena.lab.scenarios.peers import tier_rules
+from milena.lab.scenarios.peers.alter_partition_behind import Behind
 from milena.node.api import ApiTable
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
 from milena.protocol.schemas.registry import Role, VersionRange, served
 from milena.runtime.context import Runtime
-from tests.scenarios.peers import tier_rules
-from tests.scenarios.peers.alter_partition_behind import Behind
 
 NO_EPOCHS_OF_MEMBERS: Final = 2
 """The last version of AlterPartition before KIP-903."""
+PACKAGE: Final = "milena.lab.scenarios.peers"
+
+Node = Broker | Controller
+Peer = Callable[[Runtime, NodeConfig], Node]
+"""Makes a test peer: a node that is in some way not ours."""
 
 
 def kip101_leader(runtime: Runtime, config: NodeConfig) -> Broker:
-    """Says only at which offset the first later epoch begins, and finds no divergence in fetches."""
+    """Answers OffsetForLeaderEpoch without an epoch, as KIP-101 did, and reports no divergence in fetches."""
     return _broker(
         runtime,
         config,
@@ -51,7 +57,7 @@ def behind_controller(runtime: Runtime, config: NodeConfig, *, fences: bool = Fa
     """Answers its first AlterPartition as it would have before the last change of leader."""
     modules = {key: key.name.lower() for key in served(Role.CONTROLLER)}
     modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
-    modules[ApiKey.ALTER_PARTITION] = "tests.scenarios.peers.alter_partition_behind"
+    modules[ApiKey.ALTER_PARTITION] = f"{PACKAGE}.alter_partition_behind"
     return Behind(runtime, config, ApiTable("milena.controller.apis", modules), fences=fences)
 
 
@@ -65,16 +71,16 @@ class _Older(ApiVersionsAnswers):
 def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]) -> Broker:
     modules = {key: key.name.lower() for key in served(Role.BROKER)}
     modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
-    modules |= {key: f"tests.scenarios.peers.{name}" for key, name in replaced.items()}
+    modules |= {key: f"{PACKAGE}.{name}" for key, name in replaced.items()}
     return Broker(runtime, config, apis=ApiTable("milena.broker.apis", modules))
 
 
-def _with_rules(**rounds: tier_rules.Round | None) -> Callable[[Runtime, NodeConfig], Broker]:
-    """A broker that does these rounds on its tier, by the names of our jobs, or leaves them."""
+def _with_rules(**rounds: tier_rules.Round | None) -> Peer:
+    """A broker that runs these rounds on its tier in place of the jobs of these names. None: it leaves that job out."""
     return lambda runtime, config: tier_rules.OtherRules(runtime, config, rounds)
 
 
-PEERS: Final[Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]]] = {
+PEERS: Final[Mapping[str, Peer]] = {
     "kip101": kip101_leader,
     "metadata_epochs": metadata_epochs_leader,
     "counts_diverging": counts_diverging_leader,
@@ -87,4 +93,4 @@ PEERS: Final[Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]]]
     "wants_all_epochs": _with_rules(expire=tier_rules.expire_only_of_known_epochs),
     "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped, expire=tier_rules.expire_unseeded),
 }
-"""By the names that scenarios call them by."""
+"""By the names that scenarios use."""

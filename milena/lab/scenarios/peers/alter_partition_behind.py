@@ -1,12 +1,14 @@
-"""AlterPartition at a controller that was just behind: its first answers are those of before the last change of leader.
+"""AlterPartition at a controller that is behind: its first response is the one from before the last leader change.
 
-Before KAFKA-14154 a controller called every leader epoch fenced that was not its own, a later one too.
+Before KAFKA-14154 a controller answered FENCED_LEADER_EPOCH for every leader epoch but its own, even for a later one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
+from uuid import UUID
 
 from milena.config.node_config import NodeConfig
 from milena.controller.apis import alter_partition
@@ -18,6 +20,36 @@ from milena.protocol.types import LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
 
 
+class Member(Protocol):
+    """A broker of a proposed ISR."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class ProposedPartition(Protocol):
+    """A partition of the request."""
+
+    partition_index: int
+    leader_epoch: int
+    partition_epoch: int
+    new_isr_with_epochs: Sequence[Member]
+
+
+class ProposedTopic(Protocol):
+    """A topic of the request."""
+
+    topic_id: UUID
+    partitions: Sequence[ProposedPartition]
+
+
+class Request(Protocol):
+    """AlterPartitionRequest."""
+
+    broker_id: NodeId
+    topics: Sequence[ProposedTopic]
+
+
 class Behind(Controller):
     """``fences``: as before KAFKA-14154."""
 
@@ -27,7 +59,7 @@ class Behind(Controller):
         self.behind = True
 
 
-def handle(node: Behind, ctx: RequestContext, request: Any) -> Answer:
+def handle(node: Behind, ctx: RequestContext, request: Request) -> Answer:
     if not node.behind:
         return alter_partition.handle(node, ctx, request)
     node.behind = False
@@ -44,8 +76,8 @@ def handle(node: Behind, ctx: RequestContext, request: Any) -> Answer:
     return {"error_code": 0, "topics": topics}
 
 
-def refusal(node: Behind, request: Any, topic: Any, partition: Any) -> ErrorCode:
-    """What the rules say where the controller has the epoch before."""
+def refusal(node: Behind, request: Request, topic: ProposedTopic, partition: ProposedPartition) -> ErrorCode:
+    """The error that the rules give if the controller still has the leader epoch before."""
     image = node.state.image
     present = image.topics_by_id[topic.topic_id].partitions[partition.partition_index]
     older = replace(present, leader_epoch=LeaderEpoch(present.leader_epoch - 1))
@@ -56,5 +88,5 @@ def refusal(node: Behind, request: Any, topic: Any, partition: Any) -> ErrorCode
         isr=tuple((NodeId(one.broker_id), one.broker_epoch) for one in partition.new_isr_with_epochs),
     )
     refused = check(image.brokers, request.broker_id, older, proposal)
-    assert refused is not None, "its leader epoch is above the older one"
+    assert refused is not None, "the proposal has a later leader epoch"
     return ErrorCode.FENCED_LEADER_EPOCH if node.fences else refused.code

@@ -1,4 +1,4 @@
-"""Fetch at a leader that does not look at the broker epoch of the fetch: it takes the one that its metadata has."""
+"""Fetch at a leader that ignores the broker epoch of the request and takes the one in its metadata."""
 
 from __future__ import annotations
 

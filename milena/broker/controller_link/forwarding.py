@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from milena.broker.controller_link.controller_link import ControllerLink
     from milena.broker.metadata.own_changes import OwnChanges
     from milena.config.node_config import NodeConfig
+    from milena.protocol.apis.envelope import EnvelopeResponse
 
 
 class Forwarding(Protocol):
@@ -41,7 +42,7 @@ async def ask_controller(node: Forwarding, ctx: RequestContext, request: object)
     """The body of the controller's answer to ``request``, in the version of ``ctx``. Raises KafkaError."""
     header = ctx.header
     data = request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)
-    response = await node.controller.request(
+    response: EnvelopeResponse = await node.controller.request(
         ApiKey.ENVELOPE,
         timeout=node.config.get_int("request.timeout.ms") / 1000,
         request_data=data + messages.encode(request),

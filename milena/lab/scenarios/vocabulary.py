@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from milena.lab.scenarios.actions import ACTIONS
@@ -22,7 +23,7 @@ def check(script: Script) -> None:
         place = f"{script.id}, step {number}"
         check_names(f"{place}: no action", (name for name, _ in step.actions), ACTIONS)
         for name, arguments in step.actions:
-            if name == "wait":
+            if name == "wait" and isinstance(arguments, Mapping):
                 check_names(f"{place}: no condition", arguments, CONDITIONS)
         _check_expected(f"{place}, before", script, step.before)
         _check_expected(f"{place}, expect", script, step.expect)
@@ -31,7 +32,7 @@ def check(script: Script) -> None:
 def needs_peers(script: Script) -> list[str]:
     """The test peers that a run needs. They come with Milena's sources, not with its package."""
     replaced = [arguments for step in script.steps for name, arguments in step.actions if name == "replace"]
-    named = [*script.peers.values(), *(peer for one in replaced for peer in one.values())]
+    named = [*script.peers.values(), *(peer for one in replaced if isinstance(one, Mapping) for peer in one.values())]
     return sorted({peer for peer in named if peer is not None})
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
@@ -126,7 +126,7 @@ class Rule:
             transactional_id=self.transactional_id,
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """As the verb ``rules`` shows it."""
         said = {
             "rule": self.number,
@@ -343,7 +343,14 @@ class Rules:
             go_on()
 
 
-def uuid_namer(topics: Callable[[], dict[UUID, Any]]) -> Callable[[UUID], str | None]:
+class Named(Protocol):
+    """A topic."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def uuid_namer(topics: Callable[[], Mapping[UUID, Named]]) -> Callable[[UUID], str | None]:
     """Names of topic ids from an image's ``topics_by_id``."""
 
     def name_of(topic_id: UUID) -> str | None:

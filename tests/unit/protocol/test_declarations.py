@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import re
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -45,6 +47,33 @@ def test_a_request_has_the_fields_of_all_served_versions_alone() -> None:
     assert {"replica_id", "replica_state"} <= fetch  # up to version 14, and since 15
     # Version 6 of Kafka 4.3 is unstable, and not served.
     assert "enable2_pc" not in _attributes(FOLDER / "init_producer_id.py")["InitProducerIdRequest"]
+
+
+def test_a_field_that_a_version_may_lack_is_read_by_a_name_that_some_version_has() -> None:
+    """``messages.get`` takes the name as a text, which mypy cannot check."""
+    wrong = []
+    for path in FOLDER.parents[1].rglob("*.py"):
+        text = path.read_text()
+        if "requests.messages import get" not in text and "import messages" not in text:
+            continue
+        apis = re.findall(r"from milena\.protocol\.apis(?:\.| import )(\w+)", text) or sorted(made())
+        known = {name for api in apis for names in _attributes(FOLDER / f"{api}.py").values() for name in names}
+        wrong += [f"{path.name}: {name}" for name in _read_by_get(text) if not _spellings(name) & known]
+    assert not wrong
+
+
+def _read_by_get(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(
+                func=ast.Name(id="get") | ast.Attribute(value=ast.Name(id="messages"), attr="get"),
+                args=[_, ast.Constant(value=str(name)), _],
+            ):
+                yield name
+
+
+def _spellings(name: str) -> set[str]:
+    return {name, name.removesuffix("_ms"), f"{name}_"}
 
 
 def test_nobody_loads_the_declarations_at_run_time() -> None:

@@ -27,8 +27,14 @@ from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
-    from milena.node.serving.dispatch import Dispatcher
     from milena.runtime.network import Part
+
+
+class Dispatching(Protocol):
+    """Where a request goes on (``node.serving.dispatch``)."""
+
+    def run(self, ctx: RequestContext, body: memoryview) -> None: ...
+    def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None: ...
 
 
 class Effect(enum.Enum):
@@ -167,7 +173,7 @@ class Withheld:
 
     __slots__ = ("_answers", "_body", "_dispatcher", "_rule", "_rules")
 
-    def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatcher, body: memoryview) -> None:
+    def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatching, body: memoryview) -> None:
         self._rules = rules
         self._rule = rule
         self._answers = answers
@@ -257,7 +263,7 @@ class Rules:
                 await self._hit.wait()
         return rule
 
-    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: Dispatcher) -> bool:
+    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: Dispatching) -> bool:
         """Apply the first rule that matches; False where the request is to be handled now.
 
         ``body`` is copied where it is needed later."""
@@ -278,7 +284,7 @@ class Rules:
         return False
 
     def answered(
-        self, rule: Rule, ctx: RequestContext, dispatcher: Dispatcher, body: bytes, answer: list[Part]
+        self, rule: Rule, ctx: RequestContext, dispatcher: Dispatching, body: bytes, answer: list[Part]
     ) -> None:
         """The answer to a request that a rule of side RESPONSE had matched is there."""
         if rule.number in self._rules:
@@ -294,7 +300,7 @@ class Rules:
         self,
         rule: Rule,
         ctx: RequestContext,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatching,
         body: memoryview,
         go_on: Callable[[memoryview], None],
     ) -> None:
@@ -319,7 +325,7 @@ class Rules:
         self,
         rule: Rule,
         ctx: RequestContext,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatching,
         body: memoryview,
         go_on: Callable[[memoryview], None],
     ) -> None:

@@ -49,7 +49,6 @@ from milena.node.metadata.image import Delta, MetadataImage
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules, uuid_namer
 from milena.node.serving.server import Server, ServerLimits
-from milena.protocol.api_keys import ApiKey
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
 from milena.protocol.schemas.registry import Role
 from milena.protocol.types import ZERO_UUID, NodeId
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
 
 CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
-ASKING_TIMEOUT: Final = 60.0  # seconds that a new broker waits for a controller to tell the cluster's id
 
 
 class Broker:
@@ -129,7 +127,7 @@ class Broker:
         self.remote_reads: RemoteReads | None = None
         self.tier = self._tiering(config)
         self._applier = self._carrying_out()
-        self.own_changes = OwnChanges(self.controller, self.configs.get, self._applier, runtime.clock)
+        self.own_changes = OwnChanges(self.controller, self.configs.get_int, self._applier, runtime.clock)
         register_gauges(self)
 
     def _link_to_controller(self, purpose: str) -> ControllerLink:
@@ -146,7 +144,7 @@ class Broker:
 
     def _auto_creating(self) -> AutoCreation:
         log = LimitedLog(get_logger("auto-create"), self.runtime.clock.monotonic)
-        return AutoCreation(self.controller, self._tasks, self.configs.get, self._metadata.image, log)
+        return AutoCreation(self.controller, self._tasks, lambda: self.config, self._metadata.image, log)
 
     def _fetching(self, config: NodeConfig) -> Fetchers:
         return Fetchers(
@@ -271,7 +269,7 @@ class Broker:
         if not self.server.bound:
             await self.listen()
         self.logs.open()
-        cluster_id = self.logs.cluster_id or await self._ask_cluster_id()
+        cluster_id = self.logs.cluster_id or await self.controller.cluster_id()
         self.logs.format(cluster_id)
         self._metadata.source = metadata = self._open_metadata(cluster_id)
         metadata.subscribe(self._published)
@@ -329,11 +327,6 @@ class Broker:
             self._metadata.source.close()
         epoch = self._lifecycle.epoch if self._lifecycle is not None else None
         await self.logs.stop(epoch)
-
-    async def _ask_cluster_id(self) -> str:
-        """The controller's, for a broker whose directories are new."""
-        asked = await self.controller.request(ApiKey.DESCRIBE_CLUSTER, timeout=ASKING_TIMEOUT, endpoint_type=2)
-        return str(asked.cluster_id)
 
     def _controller_addresses(self) -> list[tuple[str, int]]:
         return self.config.controller_addresses if self._shared is None else [self._shared().address]

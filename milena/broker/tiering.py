@@ -68,7 +68,7 @@ def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
     tier = Tier(
         node.runtime,
         node.node_id,
-        lambda key: node.config.get(key),
+        lambda: node.config,
         storage,
         _indexes(node, config, storage),
         _metadata(node, config),

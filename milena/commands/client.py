@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
@@ -32,8 +32,8 @@ BOOTSTRAP = Option(
 
 JSON = Option("--json", "print JSON, not lines for people")
 
-Body = Callable[[Cluster], Coroutine[Any, Any, int]]
-Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[Any, Any, int]]]]
+Body = Callable[[Cluster], Coroutine[object, object, int]]
+Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[object, object, int]]]]
 TopicPartition: TypeAlias = tuple[str, int]
 
 

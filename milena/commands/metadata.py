@@ -94,7 +94,7 @@ def _repair(values: Values) -> int:
 
     disk = RealDisk()
     folder = _folder(values.folder)
-    copies = [_folder(path) for path in values.found["from"]]
+    copies = [_folder(path) for path in getattr(values, "from")]
     with _locked(disk, folder):
         for copy in copies:
             _same_cluster(disk, folder, copy)

@@ -109,6 +109,7 @@ class TopicConfig:
         internal = values.pop("internal.segment.bytes")
         if internal is not None:
             values["segment.bytes"] = internal
+        # The types are those of the keys, and a test compares them with the fields.
         fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
         return cls(**fields)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, ParamSpec, Protocol, TypeAlias
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from milena.node.metrics import Counter, Timing
 from milena.protocol.api_keys import ApiKey
@@ -28,8 +28,12 @@ from milena.protocol.schemas.registry import Role, served
 from milena.runtime.network import Part
 
 P = ParamSpec("P")
-Fields: TypeAlias = Mapping[str, Any]
-Answer: TypeAlias = Fields | Awaitable[Fields | None] | None
+T = TypeVar("T")
+Fields: TypeAlias = Mapping[str, object]
+Reply: TypeAlias = T | Awaitable[T | None] | None
+"""What ``handle`` returns: fields of a response, or where they will come from."""
+Answer: TypeAlias = Reply[Fields]
+# Modules are found by name: each says itself what it uses of the node, and what its request is.
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
 Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
 
@@ -182,7 +186,7 @@ class RequestContext:
         framed: list[Any] = [size.to_bytes(4, "big") + head, *parts]
         self.fill(framed)
 
-    def respond_fields(self, **fields: Any) -> None:
+    def respond_fields(self, **fields: object) -> None:
         """Answer with a message built from plain field values."""
         self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
 

@@ -15,7 +15,6 @@ from milena.up import channel, locks, nodes_file, processes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from milena.up.layout import ClusterDir
     from milena.up.nodes_file import Entry
@@ -49,8 +48,7 @@ class SteeredNode:
     @property
     def pid(self) -> int | None:
         """None while it is down."""
-        pid: int | None = self.entry["pid"]
-        return pid
+        return self.entry["pid"]
 
     @property
     def verbs(self) -> NodeVerbs:
@@ -112,8 +110,7 @@ class SteeredNode:
             if entry["pid"] is None:
                 said = processes.last_words(log, log_start) or "no word in its log"
                 raise UserError(f"{self.name} has ended: {said}")
-            ready: bool = entry["ready"]
-            return ready
+            return entry["ready"]
 
         if self._cluster.is_lab():
             self._wait(is_ready, "to serve")
@@ -130,7 +127,7 @@ class SteeredNode:
         except PermissionError as error:  # the process of another user
             raise UserError(f"{self.name}: {error.strerror}") from None
 
-    def _end(self, ending: Callable[[], Any]) -> None:
+    def _end(self, ending: Callable[[], object]) -> None:
         """A node that stops says so before its process is gone, and its supervisor starts no second one beside it."""
         pid = self.pid
         if pid is None:

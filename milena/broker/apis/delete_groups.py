@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.offsets import delete_refusal
 from milena.node.api import RequestContext
@@ -12,6 +12,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponseFields
 
 
 class Needs(Protocol):
@@ -21,7 +22,7 @@ class Needs(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Needs, ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponseFields | None:
     """Answers when the tombstones of all groups are committed, or were refused; a refusal that rests on what is not
     committed yet waits for that."""
     names = list(dict.fromkeys(request.groups_names))
@@ -38,7 +39,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     return None if names else {"results": []}
 
 
-def _delete(node: Needs, group_id: str, done: Any) -> None:
+def _delete(node: Needs, group_id: str, done: Callable[[ErrorCode], None]) -> None:
     try:
         shard = node.groups.shard_for_offsets(group_id)
     except KafkaError as error:
@@ -49,4 +50,4 @@ def _delete(node: Needs, group_id: str, done: Any) -> None:
     if group is not None and refusal is None:
         shard.remove_group(group, done)
     else:
-        shard.when_all_committed(lambda error: done(error or refusal))
+        shard.when_all_committed(lambda error: done(error or refusal or ErrorCode.NONE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
@@ -12,6 +12,12 @@ from milena.storage.state.producer_state import ProducerEntry
 
 if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
+    from milena.protocol.apis.describe_producers import (
+        DescribeProducersRequest,
+        DescribeProducersResponseFields,
+        PartitionResponseFields,
+        ProducerStateFields,
+    )
 
 
 class Needs(Protocol):
@@ -21,11 +27,11 @@ class Needs(Protocol):
     def partitions(self) -> PartitionSet: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponseFields:
     """Raises KafkaError INVALID_REQUEST if the same partitions are named over and over."""
     repeats = Repeats()
 
-    def describe(topic: str, index: int) -> dict[str, Any]:
+    def describe(topic: str, index: int) -> PartitionResponseFields:
         told = _partition(node, topic, index)
         repeats.note((topic, index), 1 + len(told["active_producers"]))
         return told
@@ -38,8 +44,9 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     }
 
 
-def _partition(node: Needs, topic: str, index: int) -> dict[str, Any]:
-    error, message, producers = ErrorCode.NONE, None, list[dict[str, int]]()
+def _partition(node: Needs, topic: str, index: int) -> PartitionResponseFields:
+    error, message = ErrorCode.NONE, None
+    producers: list[ProducerStateFields] = []
     try:
         if topic_name_problem(topic) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -55,7 +62,7 @@ def _partition(node: Needs, topic: str, index: int) -> dict[str, Any]:
     }
 
 
-def _producer(producer_id: int, entry: ProducerEntry) -> dict[str, int]:
+def _producer(producer_id: int, entry: ProducerEntry) -> ProducerStateFields:
     return {
         "producer_id": producer_id,
         "producer_epoch": entry.epoch,

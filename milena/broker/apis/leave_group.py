@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.membership import leave
@@ -14,6 +14,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponseFields
     from milena.runtime.context import Runtime
 
 
@@ -26,7 +27,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponseFields:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)

@@ -9,13 +9,13 @@ KIPs: 79, 207 (OFFSET_NOT_AVAILABLE), 320 (leader epochs), 734 (MAX_TIMESTAMP), 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.replica.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
 from milena.broker.replica.partition import Partition
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.node.serving.slices import in_slices
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -26,6 +26,12 @@ from milena.storage.log.partition_log import PartitionLog
 if TYPE_CHECKING:
     from milena.broker.reading.remote_reads import RemoteReads
     from milena.broker.replica.partitions import PartitionSet
+    from milena.protocol.apis.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsPartitionResponseFields,
+        ListOffsetsRequest,
+        ListOffsetsResponseFields,
+    )
     from milena.runtime.context import Runtime
 
 SLICE: Final = 200
@@ -58,25 +64,27 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any] | None] | None:
+def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Reply[ListOffsetsResponseFields]:
     committed = messages.get(request, "isolation_level", 0) == 1
     repeated = repeated_in(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )
-    topics: dict[str, dict[int, Any]] = {}
+    topics: dict[str, dict[int, ListOffsetsPartition]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
             topics.setdefault(topic.name, {})[asked.partition_index] = asked
     searches: list[TimeSearch] = []
 
-    def answer(name: str, asked: Any) -> dict[str, Any]:
-        fields: dict[str, Any] = {"partition_index": asked.partition_index}
+    def answer(name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponseFields:
+        fields: ListOffsetsPartitionResponseFields = {"partition_index": asked.partition_index}
 
         def tell(found: Found, error: ErrorCode = ErrorCode.NONE) -> None:
             if error is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _OFFSET_NOT_AVAILABLE_SINCE:
                 error = ErrorCode.LEADER_NOT_AVAILABLE
             timestamp, offset, leader_epoch = found
-            fields.update(error_code=int(error), timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
+            fields.update(
+                {"error_code": int(error), "timestamp": timestamp, "offset": offset, "leader_epoch": leader_epoch}
+            )
 
         try:
             if (name, asked.partition_index) in repeated:
@@ -95,9 +103,9 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | A
             tell(NOTHING, failure.code)
         return fields
 
-    def finish(found: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    def finish(found: Iterable[ListOffsetsPartitionResponseFields]) -> ListOffsetsResponseFields | None:
         each = iter(found)
-        answers = {
+        answers: ListOffsetsResponseFields = {
             "topics": [
                 {"name": name, "partitions": list(islice(each, len(partitions)))} for name, partitions in topics.items()
             ]
@@ -109,7 +117,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | A
         node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers), ctx)
         return None
 
-    async def finish_later() -> dict[str, Any] | None:
+    async def finish_later() -> ListOffsetsResponseFields | None:
         return finish(await in_slices(node.runtime.clock, wanted, lambda asked: answer(*asked), SLICE))
 
     wanted = [(name, asked) for name, partitions in topics.items() for asked in partitions.values()]

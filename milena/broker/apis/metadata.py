@@ -11,7 +11,8 @@ milliseconds. KIPs: 4, 430, 516, 700 (cluster operations left v11).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
 
 from milena.broker.metadata.metadata_view import (
     CLUSTER_OPERATIONS,
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     from milena.broker.controller_link.auto_create import AutoCreation
     from milena.broker.metadata.answer_cache import AnswerCache
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.metadata import (
+        MetadataRequest,
+        MetadataRequestTopic,
+        MetadataResponseFields,
+        MetadataResponseTopicFields,
+    )
     from milena.runtime.context import Runtime
 
 RAW: Final = True
@@ -64,14 +71,14 @@ def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
 
 def _answer(node: Needs, ctx: RequestContext, body: memoryview) -> tuple[bytes, bool]:
     """The response, and whether it stays right until the metadata changes."""
-    request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
+    request: MetadataRequest = messages.decode_request(ApiKey.METADATA, ctx.version, body)
     wanted = request.topics
-    everything = wanted is None or (ctx.version == 0 and not wanted)
+    everything = ctx.version == 0 and not wanted
     image = node.image
     view = PartitionView(image, ctx.listener_name, filter_dead=ctx.version == 0, name_listeners=ctx.version >= 6)
     operations = bool(messages.get(request, "include_topic_authorized_operations", False))
     final = True
-    if everything:
+    if wanted is None or everything:
         topics = [view.topic(image.topics[name], operations=operations) for name in sorted(image.topics)]
     elif _is_malformed(wanted, ctx.version):
         return messages.encode_response(ApiKey.METADATA, ctx.version, **_refused(wanted)), True
@@ -81,7 +88,7 @@ def _answer(node: Needs, ctx: RequestContext, body: memoryview) -> tuple[bytes, 
         final = not (create and node.auto_create.create(missing))
     brokers = alive_brokers(image, ctx.listener_name)
     cluster_operations = messages.get(request, "include_cluster_authorized_operations", False)
-    fields: dict[str, Any] = {
+    fields: MetadataResponseFields = {
         "brokers": [
             {"node_id": broker.id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
             for broker, endpoint in brokers
@@ -94,7 +101,7 @@ def _answer(node: Needs, ctx: RequestContext, body: memoryview) -> tuple[bytes, 
     return messages.encode_response(ApiKey.METADATA, ctx.version, **fields), final
 
 
-def _is_malformed(wanted: Iterable[Any], version: int) -> bool:
+def _is_malformed(wanted: Iterable[MetadataRequestTopic], version: int) -> bool:
     """Versions 10 and 11 have topic ids, but only v12 and later may ask by them."""
     for asked in wanted:
         topic_id = getattr(asked, "topic_id", None)
@@ -105,7 +112,7 @@ def _is_malformed(wanted: Iterable[Any], version: int) -> bool:
     return False
 
 
-def _refused(wanted: Iterable[Any]) -> dict[str, Any]:
+def _refused(wanted: Iterable[MetadataRequestTopic]) -> MetadataResponseFields:
     """A malformed request is answered with the topics alone."""
     error = ErrorCode.INVALID_REQUEST
     topics = [_failed(asked.name or "", getattr(asked, "topic_id", None), error) for asked in wanted]
@@ -113,8 +120,8 @@ def _refused(wanted: Iterable[Any]) -> dict[str, Any]:
 
 
 def _named(
-    node: Needs, view: PartitionView, wanted: Iterable[Any], *, operations: bool
-) -> tuple[list[dict[str, Any]], list[str]]:
+    node: Needs, view: PartitionView, wanted: Iterable[MetadataRequestTopic], *, operations: bool
+) -> tuple[list[MetadataResponseTopicFields], list[str]]:
     """The topics asked for, and the names of those that do not exist and could. Kafka passes over the names in a
     request that has an id."""
     image = node.image
@@ -130,7 +137,7 @@ def _named(
         else:
             lost.append(_failed(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION, operations=operations))
     for topic_id in ids:
-        topic = image.topics_by_id.get(topic_id)
+        topic = image.topics_by_id.get(topic_id or ZERO_UUID)
         if topic is not None:
             found.append(view.topic(topic, operations=operations))
         else:
@@ -138,11 +145,13 @@ def _named(
     return found + lost, missing
 
 
-def _by_name(asked: Any) -> bool:
+def _by_name(asked: MetadataRequestTopic) -> bool:
     return getattr(asked, "topic_id", None) in (None, ZERO_UUID)
 
 
-def _failed(name: str | None, topic_id: Any, error: ErrorCode, *, operations: bool = False) -> dict[str, Any]:
+def _failed(
+    name: str | None, topic_id: UUID | None, error: ErrorCode, *, operations: bool = False
+) -> MetadataResponseTopicFields:
     return {
         "error_code": int(error),
         "name": name,

@@ -6,8 +6,8 @@ Limit: ``offset.metadata.max.bytes`` for each partition's metadata.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from uuid import UUID
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.journal import TopicPartition
@@ -18,14 +18,20 @@ from milena.node.api import RequestContext
 from milena.node.metadata.image import TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
+from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestTopic,
+        OffsetCommitResponseFields,
+    )
     from milena.runtime.context import Runtime
 
-Refused: TypeAlias = dict[tuple[Any, int], ErrorCode]
+Refused: TypeAlias = "dict[tuple[str | UUID | None, int], ErrorCode]"
 """Errors of single partitions, by the request's key of the topic and the index."""
 
 DEFAULT_RETENTION: Final = -1
@@ -45,7 +51,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponseFields | None:
     """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
     is not even looked for if nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
     refused = _unknown(node, ctx, request)
@@ -73,7 +79,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     return None
 
 
-def _committing_group(node: Needs, ctx: RequestContext, request: Any, shard: Shard) -> Group:
+def _committing_group(node: Needs, ctx: RequestContext, request: OffsetCommitRequest, shard: Shard) -> Group:
     generation = request.generation_id_or_member_epoch
     group = shard.get(request.group_id)
     if group is None:
@@ -93,16 +99,16 @@ def _committing_group(node: Needs, ctx: RequestContext, request: Any, shard: Sha
     return group
 
 
-def _key(ctx: RequestContext, topic: Any) -> Any:
+def _key(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> str | UUID | None:
     return topic.topic_id if ctx.version >= 10 else topic.name
 
 
-def _image(node: Needs, ctx: RequestContext, topic: Any) -> TopicImage | None:
+def _image(node: Needs, ctx: RequestContext, topic: OffsetCommitRequestTopic) -> TopicImage | None:
     by_id = ctx.version >= 10
-    return node.image.topics_by_id.get(topic.topic_id) if by_id else node.image.topics.get(topic.name)
+    return node.image.topics_by_id.get(topic.topic_id or ZERO_UUID) if by_id else node.image.topics.get(topic.name)
 
 
-def _unknown(node: Needs, ctx: RequestContext, request: Any) -> Refused:
+def _unknown(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Refused:
     """The partitions of the request that do not exist."""
     no_topic = ErrorCode.UNKNOWN_TOPIC_ID if ctx.version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused: Refused = {}
@@ -117,7 +123,7 @@ def _unknown(node: Needs, ctx: RequestContext, request: Any) -> Refused:
 
 
 def _accepted(
-    node: Needs, ctx: RequestContext, request: Any, refused: Refused
+    node: Needs, ctx: RequestContext, request: OffsetCommitRequest, refused: Refused
 ) -> dict[TopicPartition, CommittedOffset]:
     """What is to be committed. Adds to ``refused`` those whose metadata are too large."""
     now_ms = node.runtime.clock.time_ms()
@@ -147,7 +153,9 @@ def _java_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
-def _fields(ctx: RequestContext, request: Any, refused: Refused, error: ErrorCode) -> dict[str, Any]:
+def _fields(
+    ctx: RequestContext, request: OffsetCommitRequest, refused: Refused, error: ErrorCode
+) -> OffsetCommitResponseFields:
     return {
         "topics": [
             {

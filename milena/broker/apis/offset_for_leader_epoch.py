@@ -7,7 +7,7 @@ KIPs: 101, 279, 320.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import KafkaError
@@ -16,6 +16,12 @@ from milena.protocol.types import LeaderEpoch
 
 if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
+    from milena.protocol.apis.offset_for_leader_epoch import (
+        EpochEndOffsetFields,
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponseFields,
+        OffsetForLeaderPartition,
+    )
 
 
 class Needs(Protocol):
@@ -25,7 +31,9 @@ class Needs(Protocol):
     def partitions(self) -> PartitionSet: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(
+    node: Needs, ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponseFields:
     return {
         "topics": [
             {"topic": topic.topic, "partitions": [_answer(node, topic.topic, asked) for asked in topic.partitions]}
@@ -34,8 +42,8 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     }
 
 
-def _answer(node: Needs, topic: str, asked: Any) -> dict[str, Any]:
-    fields = {"partition": asked.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
+def _answer(node: Needs, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffsetFields:
+    fields: EpochEndOffsetFields = {"partition": asked.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
     current = messages.get(asked, "current_leader_epoch", -1)
     try:
         epoch, end = node.partitions.get(topic, asked.partition).end_of_epoch(

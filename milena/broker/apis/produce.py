@@ -12,9 +12,9 @@ KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current lead
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.broker.controller_link.transactions import Refusing, log_refusal
@@ -86,7 +86,7 @@ class Needs(Refusing, Protocol):
     def sliced_work(self) -> SlicedWork: ...
 
 
-def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Coroutine[Any, Any, None] | None:
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Awaitable[None] | None:
     request = decode_produce_request(ctx.version, body)
     under_way = _Request(node, ctx, request)
     rest = under_way.go_on()

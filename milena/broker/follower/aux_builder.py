@@ -166,4 +166,4 @@ class AuxBuilder:
 
 
 def _skips(tier: Tier, follower: FollowerState) -> bool:
-    return follower.log.log_end_offset == 0 and bool(tier.get(FROM_LAST_TIERED))
+    return follower.log.log_end_offset == 0 and tier.config().get_bool(FROM_LAST_TIERED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from milena.broker.follower.aux_builder import AuxBuilder
 from milena.broker.follower.fetch_states import FetchState
@@ -177,13 +178,13 @@ class Fetchers:
         endpoint = None if broker is None else broker.endpoint(self._listener)
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
-    def _topic_id_of(self, name: str) -> Any:
+    def _topic_id_of(self, name: str) -> UUID | None:
         topic = self._image().topics.get(name)
         return None if topic is None else topic.id
 
     # -- what can be seen
 
-    def describe_partition(self, topic: str, index: int) -> dict[str, Any] | None:
+    def describe_partition(self, topic: str, index: int) -> dict[str, object] | None:
         """The state of one partition's fetch, None if it is not followed."""
         place = self._places.get((topic, index))
         if place is None:
@@ -200,7 +201,7 @@ class Fetchers:
             "fetcher": fetcher.name,
         }
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, object]]:
         """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
         return [
             {"topic": topic, "partition": index, **(self.describe_partition(topic, index) or {})}

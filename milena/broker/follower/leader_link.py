@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from milena.broker.follower.follower_state import FollowerState
@@ -27,6 +27,10 @@ from milena.protocol.requests.fetch_request import (
 from milena.protocol.requests.fetch_response import FetchResponse, decode_fetch_response
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.list_offsets import ListOffsetsResponse
+    from milena.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
 BUFFER_BYTES: Final = 2 << 20
 """Bound on one answer, whatever ``replica.fetch.response.max.bytes`` allows: it is held in memory whole. (A single
@@ -168,7 +172,9 @@ class LeaderLink:
             }
             for topic, some in _by_topic(asked)
         ]
-        response = await self._request(ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=self._node_id, topics=topics)
+        response: OffsetForLeaderEpochResponse = await self._request(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=self._node_id, topics=topics
+        )
         return {
             (topic.topic, partition.partition): EpochEnd(
                 int(partition.error_code),
@@ -195,7 +201,9 @@ class LeaderLink:
             }
             for topic, some in _by_topic(asked)
         ]
-        response = await self._request(ApiKey.LIST_OFFSETS, replica_id=self._node_id, isolation_level=0, topics=topics)
+        response: ListOffsetsResponse = await self._request(
+            ApiKey.LIST_OFFSETS, replica_id=self._node_id, isolation_level=0, topics=topics
+        )
         return {
             (topic.name, partition.partition_index): ListedOffset(
                 int(partition.error_code), int(partition.offset), int(messages.get(partition, "leader_epoch", NO_EPOCH))
@@ -208,7 +216,7 @@ class LeaderLink:
         if self._channel is not None:
             self._channel.close()
 
-    async def _request(self, key: ApiKey, **fields: Any) -> Any:
+    async def _request(self, key: ApiKey, **fields: object) -> Any:
         channel = await self._connected()
         return await channel.request(key, timeout=self._settings.timeout, **fields)
 

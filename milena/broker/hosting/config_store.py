@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
@@ -30,9 +30,9 @@ class ConfigStore:
         self._topic_listeners: list[Callable[[Partition], None]] = []
         self._log = get_logger("config")
 
-    def get(self, key: str) -> Any:
+    def get_int(self, key: str) -> int:
         """The current value of a key of the broker."""
-        return self.node.get(key)
+        return self.node.get_int(key)
 
     def on_change(self, listener: Callable[[NodeConfig], None]) -> None:
         """Call ``listener`` with the broker's new configuration whenever it changes."""

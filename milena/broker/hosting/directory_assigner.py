@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from milena.broker.controller_link.controller_link import ControllerLink
@@ -14,6 +14,9 @@ from milena.protocol.types import BrokerEpoch, NodeId
 from milena.runtime.clock import Clock
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.assign_replicas_to_dirs import AssignReplicasToDirsResponse, RequestDirectoryDataFields
 
 MAX_IN_REQUEST: Final = 2250
 """Kafka's limit on the assignments in one request."""
@@ -60,7 +63,7 @@ class DirectoryAssigner:
         """Returns False if the request must be sent again. If the controller refuses a single replica, it has changed
         that replica meanwhile."""
         try:
-            response = await self._controller.request(
+            response: AssignReplicasToDirsResponse = await self._controller.request(
                 ApiKey.ASSIGN_REPLICAS_TO_DIRS,
                 broker_id=self._node_id,
                 broker_epoch=self._broker_epoch(),
@@ -81,7 +84,7 @@ class DirectoryAssigner:
         return False
 
 
-def _by_directory(batch: Mapping[tuple[UUID, int], UUID]) -> list[dict[str, Any]]:
+def _by_directory(batch: Mapping[tuple[UUID, int], UUID]) -> list[RequestDirectoryDataFields]:
     """The assignments in the request's nested form."""
     directories: dict[UUID, dict[UUID, list[int]]] = {}
     for (topic_id, index), directory in batch.items():

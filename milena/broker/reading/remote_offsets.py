@@ -4,7 +4,6 @@ Special timestamps)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from milena.broker.reading.remote_waits import ReadKey, RemoteWait, code_of
 from milena.broker.replica.offset_search import NOTHING, TimeSearch, found_record
@@ -19,7 +18,7 @@ from milena.tiered.reading.remote_search import first_at_or_after
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 
-class RemoteListOffsets(RemoteWait):
+class RemoteListOffsets(RemoteWait["TimedRecord | None"]):
     """One request."""
 
     def __init__(
@@ -57,7 +56,7 @@ class RemoteListOffsets(RemoteWait):
         self._late.add(len(self._open))
         super().expire()
 
-    def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
+    def _take(self, key: ReadKey, result: TimedRecord | None, error: Exception | None) -> None:
         search = self._searches[key]
         if error is not None:
             search.tell(NOTHING, code_of(error))

@@ -8,7 +8,7 @@ here are read when the answer is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milena.broker.reading.fetching import Fetch, FetchLimits, Found, InTier
 from milena.broker.reading.remote_offsets import RemoteListOffsets
@@ -85,14 +85,14 @@ class RemoteReads:
         waiting = _RemoteFetch(self, fetch, limits, done)
         for entry in wanted:
             waiting.want(entry)
-        waiting.begin(self.tier.get(MAX_WAIT) / 1000, requester)
+        waiting.begin(self.tier.config().get_int(MAX_WAIT) / 1000, requester)
         return True
 
     def search(
         self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object], requester: Requester
     ) -> None:
         """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 if the request has none."""
-        seconds = (timeout_ms if timeout_ms > 0 else self.tier.get(LIST_OFFSETS_TIMEOUT)) / 1000
+        seconds = (timeout_ms if timeout_ms > 0 else self.tier.config().get_int(LIST_OFFSETS_TIMEOUT)) / 1000
         waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
         waiting.start(searches, seconds, requester)
 
@@ -130,7 +130,7 @@ def is_out_of_range(error: Exception) -> bool:
     return isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-class _RemoteFetch(RemoteWait):
+class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
     """A fetch that waits for the tier."""
 
     def __init__(
@@ -163,7 +163,7 @@ class _RemoteFetch(RemoteWait):
         self._reads.expired.add()
         super().expire()
 
-    def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
+    def _take(self, key: ReadKey, result: RemoteRecords | None, error: Exception | None) -> None:
         entry = self._wanted[key]
         if error is not None:
             self._results[entry.wanted] = Found(entry.wanted, entry.partition, None, code_of(error))

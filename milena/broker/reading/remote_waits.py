@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from milena.broker.replica.partition import Partition
 from milena.broker.waiting.purgatory import Purgatory, Requester, Ticket
@@ -13,6 +13,8 @@ from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.reading.reader_pool import ReaderPool
 from milena.tiered.segments.segment_metadata import TopicIdPartition
+
+R = TypeVar("R")
 
 
 class ReadKey(NamedTuple):
@@ -24,7 +26,7 @@ class ReadKey(NamedTuple):
     what: Hashable
 
 
-class RemoteWait:
+class RemoteWait(Generic[R]):
     """One request. What it wants is submitted, then ``begin`` is called, then ``_finish`` once, unless it is
     abandoned."""
 
@@ -36,7 +38,7 @@ class RemoteWait:
         self._ticket: Ticket | None = None
 
     def submit(
-        self, partition: Partition, what: Hashable, work: Callable[[TopicIdPartition, PartitionLog], Awaitable[Any]]
+        self, partition: Partition, what: Hashable, work: Callable[[TopicIdPartition, PartitionLog], Awaitable[R]]
     ) -> ReadKey:
         """Have ``work`` done; who else asks for the same ``what`` shares it. Raises KafkaError."""
         log = partition.online_log
@@ -59,7 +61,7 @@ class RemoteWait:
         partition = key.partition
         return (partition.leader_epoch, partition.term) == key[1:3] and partition.log is self._logs[partition]
 
-    def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
+    def read_done(self, key: Hashable, result: R | None, error: Exception | None) -> None:
         assert isinstance(key, ReadKey)
         assert self._ticket is not None, "a read is never done at once"
         del self._open[key]
@@ -91,7 +93,7 @@ class RemoteWait:
             self._give_up(key)
         self._finish()
 
-    def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
+    def _take(self, key: ReadKey, result: R | None, error: Exception | None) -> None:
         """Keep what was read."""
         raise NotImplementedError
 

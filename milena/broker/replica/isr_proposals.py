@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from milena.broker.replica.isr import Isr, Reaction, reaction
+from milena.node.links.asking import Asking
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
@@ -23,20 +24,24 @@ from milena.runtime.clock import Clock
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition import (
+        AlterPartitionResponse,
+        RequestPartitionDataFields,
+        RequestTopicDataFields,
+        ResponsePartitionData,
+    )
+
 RETRY_PAUSE: Final = 0.05
 MAX_IN_REQUEST: Final = 10_000
 WITH_EPOCHS: Final = 3
 """The version of AlterPartition that names the members' broker epochs."""
 
 
-class Controller(Protocol):
+class Controller(Asking, Protocol):
     """Who is asked (``broker.controller_link.controller_link``)."""
 
     def offered(self, key: ApiKey) -> int | None: ...
-
-    async def request(
-        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
-    ) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,7 @@ class IsrProposals:
         """One request. False if something is to be sent again."""
         try:
             version = self._controller.offered(ApiKey.ALTER_PARTITION) or WITH_EPOCHS
-            response = await self._controller.request(
+            response: AlterPartitionResponse = await self._controller.request(
                 ApiKey.ALTER_PARTITION,
                 version,
                 broker_id=self._node_id,
@@ -119,7 +124,7 @@ class IsrProposals:
             self._log.warning("ISR not changed yet", reason=reason)
         return False
 
-    def _answered(self, batch: Iterable[Proposal], response: Any) -> bool:
+    def _answered(self, batch: Iterable[Proposal], response: AlterPartitionResponse) -> bool:
         answers = {
             (topic.topic_id, answer.partition_index): answer for topic in response.topics for answer in topic.partitions
         }
@@ -137,7 +142,7 @@ class IsrProposals:
         return settled
 
 
-def _altered(answer: Any) -> Altered:
+def _altered(answer: ResponsePartitionData) -> Altered:
     return Altered(
         leader_epoch=LeaderEpoch(answer.leader_epoch),
         partition_epoch=PartitionEpoch(answer.partition_epoch),
@@ -145,18 +150,19 @@ def _altered(answer: Any) -> Altered:
     )
 
 
-def _by_topic(batch: Iterable[Proposal], version: int) -> list[dict[str, Any]]:
+def _by_topic(batch: Iterable[Proposal], version: int) -> list[RequestTopicDataFields]:
     """The nested form of the request."""
-    topics: dict[UUID, list[dict[str, Any]]] = {}
+    topics: dict[UUID, list[RequestPartitionDataFields]] = {}
     for proposal in batch:
-        partition: dict[str, Any] = {
+        partition: RequestPartitionDataFields = {
             "partition_index": proposal.index,
             "leader_epoch": proposal.leader_epoch,
             "partition_epoch": proposal.partition_epoch,
         }
         if version >= WITH_EPOCHS:
-            members = [{"broker_id": node, "broker_epoch": epoch} for node, epoch in proposal.members]
-            partition["new_isr_with_epochs"] = members
+            partition["new_isr_with_epochs"] = [
+                {"broker_id": node, "broker_epoch": epoch} for node, epoch in proposal.members
+            ]
         else:
             partition["new_isr"] = [node for node, _ in proposal.members]
         topics.setdefault(proposal.topic_id, []).append(partition)

@@ -8,7 +8,7 @@ shrinking the ISR, AlterPartition; KIPs 497, 903, 966 (strict minimum ISR); KIP-
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from milena.broker.replica.invariants import BrokenInvariant
@@ -298,7 +298,7 @@ class LeaderState:
         self._replication.meters.failed.value += 1
         self._events.info("ISR not changed", topic=partition.topic, partition=partition.index, error=error.name)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What a verb tells of it; null for what is not known. Times are milliseconds ago."""
         now = self._replication.now_ms()
         return {

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 from uuid import UUID
 
 from milena.command_line.errors import UsageError, UserError
@@ -24,6 +24,8 @@ from milena.tiered.reading.log_contents import PIECE, DamagedLog, batches_of, re
 from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import LOG_SUFFIX, StoredSegment
+
+T = TypeVar("T")
 
 
 async def fetch(values: Values, opened: Opened) -> int:
@@ -110,7 +112,7 @@ async def print_range(values: Values, opened: Opened) -> int:
     return 1 if missing else 0
 
 
-def _or(given: int | None, otherwise: Any) -> Any:
+def _or(given: int | None, otherwise: T) -> int | T:
     return otherwise if given is None else given
 
 
@@ -175,7 +177,7 @@ async def _print(
             if batch.is_control or not first <= offset <= last:
                 continue
             if values.json:
-                shown: dict[str, Any] = {
+                shown: dict[str, object] = {
                     "topic": metadata.partition.topic,
                     "partition": metadata.partition.partition,
                     "offset": offset,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import Option, Values, nearest
@@ -74,7 +74,7 @@ class Opened:
         return sources_of(self.place, self.metadata)
 
 
-Body = Callable[[Opened], Coroutine[Any, Any, int]]
+Body = Callable[[Opened], Coroutine[object, object, int]]
 
 
 def run(values: Values, body: Body) -> int:
@@ -86,7 +86,7 @@ def run(values: Values, body: Body) -> int:
     return run_in_loop(partial(_with_tier, place, directories, log_dirs, body))
 
 
-def run_in_loop(body: Callable[[Runtime], Coroutine[Any, Any, int]]) -> int:
+def run_in_loop(body: Callable[[Runtime], Coroutine[object, object, int]]) -> int:
     """Run ``body`` on the real machine, its errors as a user is told them. Raises UserError."""
 
     async def whole() -> int:

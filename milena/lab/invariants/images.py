@@ -15,6 +15,7 @@ from milena.lab.invariants.replicas import PartitionKey
 from milena.node.metadata.image import BrokerImage, MetadataImage, PartitionImage
 
 Key: TypeAlias = tuple[str, Any]
+"""The kind of an entry, and what names one of that kind."""
 PARTITION = "partition"
 BROKER = "broker"
 

@@ -76,7 +76,7 @@ TOPIC: Final = "t"
 
 
 Fields: TypeAlias = Mapping[str, Any]
-"""A part of a scenario's file."""
+"""A part of a scenario's file. What it holds is checked by those who read it (``lab.scenarios.vocabulary``)."""
 
 
 class ScriptError(ValueError):
@@ -89,9 +89,9 @@ class Step:
 
     title: str
     before: Fields
-    actions: Sequence[tuple[str, Any]]
+    actions: Sequence[tuple[str, object]]
     expect: Fields
-    exchanges: Mapping[str, Sequence[Any]]
+    exchanges: Mapping[str, Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)

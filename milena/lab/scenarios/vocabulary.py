@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from milena.lab.scenarios.actions import ACTIONS
@@ -24,9 +25,9 @@ def check(script: Script) -> None:
         place = f"{script.id}, step {number}"
         check_names(f"{place}: no action", (name for name, _ in step.actions), ACTIONS)
         for name, arguments in step.actions:
-            if name == "replace":
+            if name == "replace" and isinstance(arguments, Mapping):
                 check_names(f"{place}: no test peer", (peer for peer in arguments.values() if peer is not None), PEERS)
-            if name == "wait":
+            if name == "wait" and isinstance(arguments, Mapping):
                 check_names(f"{place}: no condition", arguments, CONDITIONS)
         _check_expected(f"{place}, before", script, step.before)
         _check_expected(f"{place}, expect", script, step.expect)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
@@ -28,8 +28,8 @@ from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
+    from milena.node.rules.dispatching import Dispatching
     from milena.node.rules.rule_topics import SessionPartitions
-    from milena.node.serving.dispatch import Dispatcher
     from milena.runtime.network import Part
 
 
@@ -140,7 +140,7 @@ class Rule:
             session=session if self.effect is Effect.FAIL else None,
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """As the verb ``rules`` shows it."""
         said = {
             "rule": self.number,
@@ -181,7 +181,7 @@ class Withheld:
 
     __slots__ = ("_answers", "_body", "_dispatcher", "_rule", "_rules")
 
-    def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatcher, body: memoryview) -> None:
+    def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatching, body: memoryview) -> None:
         self._rules = rules
         self._rule = rule
         self._answers = answers
@@ -274,7 +274,7 @@ class Rules:
                 await self._hit.wait()
         return rule
 
-    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: Dispatcher) -> bool:
+    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: Dispatching) -> bool:
         """Apply the first rule that matches; False where the request is to be handled now.
 
         ``body`` is copied where it is needed later."""
@@ -297,7 +297,7 @@ class Rules:
         return False
 
     def answered(
-        self, rule: Rule, ctx: RequestContext, dispatcher: Dispatcher, body: bytes, answer: list[Part]
+        self, rule: Rule, ctx: RequestContext, dispatcher: Dispatching, body: bytes, answer: list[Part]
     ) -> None:
         """The answer to a request that a rule of side RESPONSE had matched is there."""
         if rule.number in self._rules:
@@ -313,7 +313,7 @@ class Rules:
         self,
         rule: Rule,
         ctx: RequestContext,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatching,
         body: memoryview,
         go_on: Callable[[memoryview], None],
     ) -> None:
@@ -338,7 +338,7 @@ class Rules:
         self,
         rule: Rule,
         ctx: RequestContext,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatching,
         body: memoryview,
         go_on: Callable[[memoryview], None],
     ) -> None:
@@ -359,7 +359,7 @@ class Rules:
                 return
         dispatcher.fail(ctx, body, KafkaError(rule.error, "a rule has refused this request"))
 
-    def _left_to_handler(self, rule: Rule, ctx: RequestContext, dispatcher: Dispatcher, *, handled: bool) -> bool:
+    def _left_to_handler(self, rule: Rule, ctx: RequestContext, dispatcher: Dispatching, *, handled: bool) -> bool:
         """Tell the handler what it is to refuse, if it does that."""
         header = ctx.header
         if not is_left_to_handler(dispatcher.role, header.api_key, header.api_version, rule.topic):
@@ -377,7 +377,14 @@ class Rules:
             go_on()
 
 
-def uuid_namer(topics: Callable[[], dict[UUID, Any]]) -> Callable[[UUID], str | None]:
+class Named(Protocol):
+    """A topic."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def uuid_namer(topics: Callable[[], Mapping[UUID, Named]]) -> Callable[[UUID], str | None]:
     """Names of topic ids from an image's ``topics_by_id``."""
 
     def name_of(topic_id: UUID) -> str | None:

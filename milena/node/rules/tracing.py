@@ -10,7 +10,7 @@ import datetime
 import enum
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
@@ -34,7 +34,7 @@ class Exchange(NamedTuple):
     request: bytes
     response: bytes
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, object]:
         """As the verb shows it. Byte fields are told as their lengths; ``request_bytes`` is that of the whole body."""
         try:
             request = plain(messages.decode_request(self.key, self.version, self.request))
@@ -99,7 +99,7 @@ class Traced:
         ctx.answers.answered(ctx)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A message, or a part of one, as JSON can say it: error codes are their names, bytes their length."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _field(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -119,7 +119,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _field(name: str, value: Any) -> Any:
-    if name == "error_code" and value in ErrorCode._value2member_map_:
+def _field(name: str, value: object) -> object:
+    if name == "error_code" and isinstance(value, int) and value in ErrorCode._value2member_map_:
         return ErrorCode(value).name
     return plain(value)

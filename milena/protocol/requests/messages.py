@@ -18,8 +18,9 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.limits import max_elements
@@ -78,8 +79,21 @@ def encode(entity: object) -> bytes:
     return _encode(codec(cls), entity)
 
 
-def get(entity: object, name: str, default: T) -> Any | T:
-    """A field that the entity's version may lack."""
+def replaced(entity: T, /, **fields: object) -> T:
+    """A copy of a decoded or built message with other values in some of its fields."""
+    instance: Any = entity
+    copy: T = replace(instance, **fields)
+    return copy
+
+
+@overload
+def get(entity: object, name: str, default: None) -> Any: ...
+@overload
+def get(entity: object, name: str, default: tuple[()]) -> tuple[Any, ...]: ...
+@overload
+def get(entity: object, name: str, default: T) -> T: ...
+def get(entity: object, name: str, default: object) -> object:
+    """A field that the entity's version may lack; of the default's type, if that says enough."""
     found = getattr(entity, name, _MISSING)
     if found is _MISSING:
         found = getattr(entity, name[:-3] if name.endswith("_ms") else f"{name}_", _MISSING)

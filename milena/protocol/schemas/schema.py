@@ -34,7 +34,7 @@ class Entity:
 
     __slots__: tuple[str, ...] = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    _defaults: ClassVar[dict[str, Any]] = {}
+    _defaults: ClassVar[dict[str, object]] = {}
 
     __version__: ClassVar[int] = 0
     """The newest version."""
@@ -43,7 +43,7 @@ class Entity:
     FLEXIBLE_SINCE: ClassVar[int] = 0
     """The version from which it is."""
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         for name, default in self._defaults.items():
             value = values.pop(name, default)
             if value is MISSING:

@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from types import UnionType
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, get_args, get_origin
 
 from milena.protocol.schemas.other_versions import is_field_of_some_version
 from milena.protocol.schemas.primitives import DecodeError, Reader, Writer, fitting
 from milena.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _STRICT: Final = os.environ.get("MILENA_STRICT_FIELDS") == "1"
 
@@ -61,7 +64,7 @@ class Layout(NamedTuple):
     flexible: bool
     version: int | None = None
 
-    def has(self, definition: dataclasses.Field[Any]) -> bool:
+    def has(self, definition: dataclasses.Field[object]) -> bool:
         metadata = definition.metadata
         return self.version is None or metadata.get("since", 0) <= self.version <= metadata.get("until", self.version)
 
@@ -71,7 +74,7 @@ class StructCodec:
 
     __slots__ = ("_cls", "_flexible", "_names", "_plain", "_tag_defaults", "_tag_zeros", "_tagged", "_writes")
 
-    def __init__(self, cls: type[Any], layout: Layout) -> None:
+    def __init__(self, cls: type[DataclassInstance], layout: Layout) -> None:
         self._cls = cls
         self._flexible = layout.flexible
         plain: list[Field] = []
@@ -184,7 +187,7 @@ _MISSING: Final = object()
 _TIMES: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 
 
-def _field(definition: dataclasses.Field[Any], layout: Layout) -> Field:
+def _field(definition: dataclasses.Field[object], layout: Layout) -> Field:
     kafka_type = definition.metadata.get("kafka_type", "struct")
     form = _form(definition.type, kafka_type, layout)
     default = form.zero if definition.default is dataclasses.MISSING else _plain_default(definition.default)
@@ -209,7 +212,7 @@ def _plain_default(value: object) -> object:
     return value
 
 
-def _form(annotation: Any, kafka_type: str, layout: Layout) -> Form:
+def _form(annotation: object, kafka_type: str, layout: Layout) -> Form:
     inner, nullable = _strip_none(annotation)
     if get_origin(inner) is tuple:
         return _array(_form(get_args(inner)[0], kafka_type, layout), layout.flexible, nullable)
@@ -226,7 +229,7 @@ def _form(annotation: Any, kafka_type: str, layout: Layout) -> Form:
     return legacy_nullable if nullable else legacy
 
 
-def _strip_none(annotation: Any) -> tuple[Any, bool]:
+def _strip_none(annotation: object) -> tuple[object, bool]:
     if get_origin(annotation) in (UnionType, Union):
         members = [member for member in get_args(annotation) if member is not type(None)]
         if len(members) != 1:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
+from milena.config.node_config import NodeConfig
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import NodeId
@@ -55,8 +56,8 @@ class Tier:
 
     runtime: Runtime
     node_id: NodeId
-    get: Callable[[str], Any]
-    """Returns a key's current value in the broker's configuration."""
+    config: Callable[[], NodeConfig]
+    """The broker's configuration as it is now."""
     storage: RemoteStorage
     indexes: RemoteIndexCache
     metadata: RemoteLogMetadataManager

@@ -86,7 +86,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
             if not (tier.copies.may_begin and role.attempts.may_begin):
                 return
             tier.copy_quota.record(segment.size, tier.runtime.clock.time_ms())
-            interval = tier.get(INTERVAL) / 1000
+            interval = tier.config().get_int(INTERVAL) / 1000
             with tier.copies.attempt(interval), role.attempts.attempt(interval):
                 await copy_segment(tier, role, log, prepare(tier, role, log, segment, candidate.end))
             if not role.holds(log):
@@ -265,7 +265,7 @@ async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepare
 
 async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
     custom = await tier.storage.copy(prepared.metadata, prepared.files)
-    limit = tier.get(CUSTOM_METADATA_LIMIT)
+    limit = tier.config().get_int(CUSTOM_METADATA_LIMIT)
     if custom is not None and len(custom) > limit:
         raise CustomMetadataTooLarge(custom, limit)
     return custom

@@ -69,7 +69,7 @@ class RemoteLogManager:
         self._stopped = False
 
     def _pool(self, key: str) -> Pool:
-        return Pool(lambda: self.tier.get(key))
+        return Pool(lambda: self.tier.config().get_int(key))
 
     # -- life
 
@@ -111,9 +111,9 @@ class RemoteLogManager:
     def reconfigure(self) -> None:
         """The broker's configuration may have changed."""
         tier = self.tier
-        tier.copy_quota.limit = tier.get("remote.log.manager.copy.max.bytes.per.second")
-        tier.fetch_quota.limit = tier.get("remote.log.manager.fetch.max.bytes.per.second")
-        tier.indexes.resize(tier.get("remote.log.index.file.cache.total.size.bytes"))
+        tier.copy_quota.limit = tier.config().get_int("remote.log.manager.copy.max.bytes.per.second")
+        tier.fetch_quota.limit = tier.config().get_int("remote.log.manager.fetch.max.bytes.per.second")
+        tier.indexes.resize(tier.config().get_int("remote.log.index.file.cache.total.size.bytes"))
 
     @property
     def knows_of_no_copy(self) -> bool:
@@ -248,11 +248,11 @@ class RemoteLogManager:
 
     @property
     def _interval(self) -> float:
-        return float(self.tier.get(INTERVAL)) / 1000
+        return float(self.tier.config().get_int(INTERVAL)) / 1000
 
     async def _repeat(self, role: ReplicaRole, job: Job) -> None:
         try:
-            if delay := self.tier.get(INITIAL_DELAY):
+            if delay := self.tier.config().get_int(INITIAL_DELAY):
                 await role.pause(delay / 1000)
             while not role.ended:
                 if await self.tier.metadata.wait_ready(role.partition, self._interval):

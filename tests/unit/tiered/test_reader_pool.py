@@ -26,7 +26,9 @@ async def test_an_unexpected_error_is_reported_and_ends_no_node() -> None:
     ended: list[str] = []
     failed = lambda what, _: ended.append(what)  # noqa: E731
     runtime = SimpleNamespace(contained=contained, new_tasks=lambda name: TaskScope(name, failed, contained))
-    pool, waiter = ReaderPool(cast(Any, SimpleNamespace(runtime=runtime, get=lambda _: 2)), Metrics()), Waiter()
+    config = SimpleNamespace(get_int=lambda _: 2)
+    tier = SimpleNamespace(runtime=runtime, config=lambda: config)
+    pool, waiter = ReaderPool(cast(Any, tier), Metrics()), Waiter()
 
     async def broken() -> None:
         raise ZeroDivisionError

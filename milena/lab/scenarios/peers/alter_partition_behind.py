@@ -5,10 +5,8 @@ Before KAFKA-14154 a controller answered FENCED_LEADER_EPOCH for every leader ep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from milena.config.node_config import NodeConfig
 from milena.controller.apis import alter_partition
@@ -16,38 +14,11 @@ from milena.controller.commands.alter_partition import Proposal, check
 from milena.controller.server import Controller
 from milena.node.api import Answer, ApiTable, RequestContext
 from milena.protocol.errors import ErrorCode
-from milena.protocol.types import LeaderEpoch, NodeId
+from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
 
-
-class Member(Protocol):
-    """A broker of a proposed ISR."""
-
-    broker_id: int
-    broker_epoch: int
-
-
-class ProposedPartition(Protocol):
-    """A partition of the request."""
-
-    partition_index: int
-    leader_epoch: int
-    partition_epoch: int
-    new_isr_with_epochs: Sequence[Member]
-
-
-class ProposedTopic(Protocol):
-    """A topic of the request."""
-
-    topic_id: UUID
-    partitions: Sequence[ProposedPartition]
-
-
-class Request(Protocol):
-    """AlterPartitionRequest."""
-
-    broker_id: NodeId
-    topics: Sequence[ProposedTopic]
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition import AlterPartitionRequest, RequestPartitionData, RequestTopicData
 
 
 class Behind(Controller):
@@ -59,7 +30,7 @@ class Behind(Controller):
         self.behind = True
 
 
-def handle(node: Behind, ctx: RequestContext, request: Request) -> Answer:
+def handle(node: Behind, ctx: RequestContext, request: AlterPartitionRequest) -> Answer:
     if not node.behind:
         return alter_partition.handle(node, ctx, request)
     node.behind = False
@@ -76,10 +47,12 @@ def handle(node: Behind, ctx: RequestContext, request: Request) -> Answer:
     return {"error_code": 0, "topics": topics}
 
 
-def refusal(node: Behind, request: Request, topic: ProposedTopic, partition: ProposedPartition) -> ErrorCode:
+def refusal(
+    node: Behind, request: AlterPartitionRequest, topic: RequestTopicData, partition: RequestPartitionData
+) -> ErrorCode:
     """The error that the rules give if the controller still has the leader epoch before."""
     image = node.state.image
-    present = image.topics_by_id[topic.topic_id].partitions[partition.partition_index]
+    present = image.topics_by_id[topic.topic_id or ZERO_UUID].partitions[partition.partition_index]
     older = replace(present, leader_epoch=LeaderEpoch(present.leader_epoch - 1))
     proposal = Proposal(
         partition=partition.partition_index,

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from milena.protocol.api_keys import ApiKey
+from tests.oracle.differential.members import enter, join, settle
 from tests.oracle.differential.pair import Pair, versions
 from tests.oracle.differential.sides import Name
-from tests.oracle.differential.test_groups import enter, join, settle
 
 UNKNOWN_ID: Final = UUID(int=77)
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from milena.broker.groups.model import CommittedOffset
+from milena.protocol.invariants import BrokenInvariant
 
 TopicPartition = tuple[str, int]
 Changes = Mapping[TopicPartition, CommittedOffset | None]
@@ -28,6 +29,8 @@ class Journal:
         self, end: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], changes: Changes
     ) -> None:
         """``changes`` to a group that has ``offsets`` are in the log; a high watermark of ``end`` commits them."""
+        if self._writes and self._writes[-1][0] >= end:
+            raise BrokenInvariant(f"offsets of group {group_id} end at {end}, those before at {self._writes[-1][0]}")
         before = self._before.setdefault(group_id, {})
         for partition in changes:
             if partition not in before:

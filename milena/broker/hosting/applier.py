@@ -19,7 +19,6 @@ from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
 from milena.broker.replica.description import describe
 from milena.broker.replica.expected_followers import ExpectedFollowers
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.meters import BrokerMeters
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
@@ -28,6 +27,7 @@ from milena.broker.waiting.purgatory import Purgatory
 from milena.node.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from milena.protocol.errors import KafkaError
 from milena.protocol.features import DIRECTORY_ASSIGNMENT
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import (
     LOST_DIR,
     OFFSETS_TOPIC,

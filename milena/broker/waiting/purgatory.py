@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Protocol
 
 from milena.broker.waiting.deadlines import Deadline, Deadlines
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 
@@ -215,7 +216,8 @@ class Purgatory:
     def hold(self) -> None:
         """Keep changes back until ``release``: a producer's answer is made before the fetches that its records
         complete. Not to be nested."""
-        assert self._held is None
+        if self._held is not None:
+            raise BrokenInvariant(f"{len(self._held)} changes are held back already")
         self._held = {}
 
     def release(self) -> None:
@@ -237,6 +239,8 @@ class Purgatory:
             ticket = next(iter(self._tickets))
             self.leave(ticket)
             self._abandon(ticket)
+        if self._watchers:
+            raise BrokenInvariant(f"{len(self._watchers)} keys are watched when no operation waits")
         self._rounds.clear()
         self._turns.clear()
         self._again.clear()

@@ -14,7 +14,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch_response import FetchedPartition
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from milena.protocol.types import LeaderEpoch, NodeId
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
 from tests.unit.broker.follower_fetches import fetch, records, response, result
 from tests.unit.broker.leading import REPLICAS, append, led, register
@@ -277,6 +277,7 @@ def test_a_follower_that_asks_for_what_is_in_the_tier_is_told_so_with_the_bounds
     log = partition.online_log
     log.remote_enabled = True
     log.roll()
+    log.note_copied(Offset(log.log_end_offset - 1))
     log.move_local_start(log.log_end_offset)
     log.drop(log.segments.take_first(1))
     ((_, _, (found,)),) = response(fetch(bench, 1)).topics

@@ -67,6 +67,7 @@ async def carry(
 def lose_local(log: PartitionLog) -> None:
     """All closed segments leave the disk."""
     log.set_high_watermark(max(log.high_watermark, log.sealed_end))
+    log.note_copied(Offset(log.sealed_end - 1))
     log.move_local_start(log.sealed_end)
     log.drop(log.segments.take_first(len(log.segments) - 1))
 

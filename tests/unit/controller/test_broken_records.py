@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
@@ -165,5 +166,17 @@ def test_an_image_that_contradicts_the_log_ends_the_controller(corrupt: Callable
             site.controller.metadata.write([NoOpRecord(), NoOpRecord()])
         assert [failure for failure in site.machine.failures if "cannot be written" in str(failure)]
         site.machine.failures.clear()
+
+    simulate(scenario(steps), seed=1)
+
+
+def test_answers_wait_in_the_order_of_the_log() -> None:
+    async def steps(site: Site) -> None:
+        metadata = site.controller.metadata
+        later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        metadata._waiting.append((Offset(1 << 40), later))
+        with pytest.raises(BrokenInvariant, match=f"behind one for {1 << 40}"):
+            metadata.write([NoOpRecord()])
+        assert not later.done()
 
     simulate(scenario(steps), seed=1)

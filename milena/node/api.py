@@ -21,6 +21,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 from milena.node.metrics import Counter, Timing
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests import messages
 from milena.protocol.requests.frames import SizedPart, part_length
 from milena.protocol.requests.headers import RequestHeader, response_header
@@ -226,7 +227,8 @@ class RequestContext:
 
     def fill(self, parts: list[Part]) -> None:
         """Set the framed response; an empty list for none."""
-        assert self.parts is None, f"request {self.header} was answered twice"
+        if self.parts is not None:
+            raise BrokenInvariant(f"request {self.header} was answered twice")
         self.parts = parts
         self.answers.answered(self)
 

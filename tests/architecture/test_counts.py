@@ -52,6 +52,8 @@ ANY = {
 """``Any`` in the product by file, without imports: how often, and why. Goal: below 100, and no new ones."""
 CITATIONS = 0
 """References that a reader of the repository cannot follow."""
+INVARIANTS = 80
+"""Places where an invariant is checked as the state changes (``milena.protocol.invariants``). It may only rise."""
 LOOSE_MODULES = 25
 """Modules directly in one folder; ``apis`` has one for each API and is exempt."""
 CIRCLES = 0
@@ -82,6 +84,22 @@ def test_references_can_be_followed() -> None:
     texts = [path for path in tracked() if path.suffix in (".py", ".md") and path.name != "test_counts.py"]
     found = sum(len(UNRESOLVED.findall(text(path))) for path in texts)
     assert found == CITATIONS, f"{found} references that cannot be followed; if less than {CITATIONS}, write it here"
+
+
+def test_invariants_become_more() -> None:
+    found = sum(_checks_invariant(part) for path in product() for part in ast.walk(tree(path)))
+    assert found == INVARIANTS, f"{found} invariants are checked; if that is more than {INVARIANTS}, write it here"
+
+
+def _checks_invariant(part: ast.AST) -> bool:
+    """``raise BrokenInvariant(...)``, or ``raise self._broken(...)``, which adds the numbers of its owner."""
+    if not isinstance(part, ast.Raise) or not isinstance(part.exc, ast.Call):
+        return False
+    raised = part.exc.func
+    return (raised.id if isinstance(raised, ast.Name) else getattr(raised, "attr", "")) in (
+        "BrokenInvariant",
+        "_broken",
+    )
 
 
 def test_no_folder_is_crowded() -> None:

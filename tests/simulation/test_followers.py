@@ -12,15 +12,7 @@ from milena.node.client.cluster import Cluster
 from milena.node.client.producer import Producer
 from milena.protocol.records.records import Record, build_batch
 from tests.simulation.steps import create, partition_image, until, values, write
-from tests.simulation.test_replicas import (
-    BROKERS,
-    RECORDS,
-    content,
-    in_sync,
-    leader_of,
-    on_three_brokers,
-    replica,
-)
+from tests.simulation.three_brokers import BROKERS, RECORDS, content, in_sync, leader_of, on_three_brokers, replica
 
 FETCHES = "kafka_server_brokertopicmetrics_totalfetchrequestspersec_total"
 MANAGER = "kafka_server_replicafetchermanager"

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import pytest
 
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.partition import Partition
 from milena.broker.server import Broker
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
@@ -16,6 +15,7 @@ from milena.lab.world.world import World, simulate
 from milena.node.client import admin
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import LOST_DIR, NodeId, Offset
 from tests.simulation.steps import QUICK, create, until, values, write
 
@@ -24,7 +24,7 @@ Break: TypeAlias = Callable[[Partition], object]
 
 def break_the_log(partition: Partition) -> None:
     with pytest.raises(KafkaError, match="an append must move the log end"):
-        partition.online_log.appended(Offset(0))
+        partition.online_log.appended(Offset(0), -1)
 
 
 def break_the_partition(partition: Partition) -> None:

@@ -93,8 +93,10 @@ def log_starts_late(cluster: SimulatedCluster) -> None:
 
 
 def deleted_locally(cluster: SimulatedCluster) -> None:
-    """What is not in the tier yet."""
-    log_of(cluster).move_local_start(Offset(RECORDS))
+    """What is not in the tier yet, though the log believes it."""
+    log = log_of(cluster)
+    log.raise_highest_offset_in_remote_storage(Offset(RECORDS - 1))
+    log.move_local_start(Offset(RECORDS))
 
 
 def wrong_lineage(cluster: SimulatedCluster) -> None:

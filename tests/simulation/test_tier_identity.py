@@ -12,7 +12,7 @@ from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.tiered.store.tier_identity import IDENTITY, encode
 from tests.simulation.steps import until, write
-from tests.simulation.test_tier_trouble import REPLICATED, all_in_sync, leader_of, readable
+from tests.simulation.tiered_replicas import REPLICATED, all_in_sync, leader_of, readable
 from tests.simulation.tiered_topics import ROOT, TIER, bases, in_tier, known_segments, log_of, with_tier
 
 PATH = f"{TIER}/{IDENTITY}"

@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from milena.protocol.errors import ErrorCode
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import LeaderEpochCache
 
@@ -110,11 +111,14 @@ TRANSITIONS: Final[Mapping[tuple[FetchState, Event], Step]] = MappingProxyType(
         (FetchState.BUILDING, Event.BROKEN): _STOP,
     }
 )
-"""A pair that is missing cannot happen: KeyError."""
 
 
 def step(state: FetchState, event: Event) -> Step:
-    return TRANSITIONS[state, event]
+    """Raises BrokenInvariant for an event that cannot be in this state."""
+    found = TRANSITIONS.get((state, event))
+    if found is None:
+        raise BrokenInvariant(f"follower is {state.value} at {event.name}")
+    return found
 
 
 def event_of(error: int) -> Event:

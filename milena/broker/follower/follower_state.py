@@ -11,6 +11,7 @@ from milena.broker.follower.truncation import cut_for
 from milena.broker.replica.partition import Partition
 from milena.node.metrics import Counter
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests.fetch_response import FetchedPartition
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.logging import get_logger
@@ -135,6 +136,9 @@ class FollowerState:
                 self._cut(*fetched.diverging_epoch, fallback=log.log_end_offset)
                 return self._after_cut(Event.DIVERGED)
             return self._append(fetched, bytes_in)
+        except BrokenInvariant as broken:
+            self.partition.end(broken)
+            return Event.BROKEN
         except KafkaError as error:
             return self._refused(error)
 
@@ -236,6 +240,8 @@ class FollowerState:
             assert isinstance(records, memoryview)
             self._begin_within(records)
             info = log.append_as_follower(records, leader_epoch=self.leader_epoch)
+            if log.epochs.latest is not None and log.epochs.latest > self.leader_epoch:
+                raise BrokenInvariant(f"records of epoch {log.epochs.latest} from a leader of {self.leader_epoch}")
             bytes_in.value += info.size
         self.lag = max(0, fetched.high_watermark - log.log_end_offset)
         self.caught_up = self.lag == 0

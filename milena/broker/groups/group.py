@@ -22,6 +22,7 @@ from milena.broker.groups.model import (
 )
 from milena.broker.groups.pending import PendingMembers
 from milena.protocol.errors import ErrorCode
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 
@@ -130,10 +131,28 @@ class Group:
         """How many members support each protocol."""
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
-        assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
+        if state not in TRANSITIONS[self.state]:
+            raise self._broken(f"may not become {state.name}")
+        if state in (GroupState.COMPLETING, GroupState.STABLE):
+            self._check_generation()
+        elif state is GroupState.EMPTY and self.members:
+            raise self._broken("may not become EMPTY with members")
         self.state = state
         self.state_since_ms = now_ms
         self.assigning = False
+
+    def _check_generation(self) -> None:
+        """A generation has a leader, and a protocol that all of its members support."""
+        if self.leader_id not in self.members:
+            raise self._broken("has a leader that is no member")
+        if self._supported[self.protocol_name or ""] != len(self.members):
+            raise self._broken(f"has a protocol that {self._supported[self.protocol_name or '']} members support")
+
+    def _broken(self, what: str) -> BrokenInvariant:
+        return BrokenInvariant(
+            f"group {self.group_id} {what}: {self.state.name}, generation {self.generation}, leader {self.leader_id}, "
+            f"protocol {self.protocol_name}, {len(self.members)} members, {len(self.static_members)} of them static"
+        )
 
     def add(self, member: Member) -> None:
         if not self.members:
@@ -172,6 +191,8 @@ class Group:
     def replace_static(self, instance_id: str, new_id: str) -> Member:
         """Give a static member a new member id and keep its place. Requests that wait under the old id are fenced."""
         old_id = self.static_members[instance_id]
+        if old_id not in self.members or new_id in self.members:
+            raise self._broken(f"knows {instance_id} as {old_id}, which becomes {new_id}")
         member = self.members[old_id]
         member.answer_join(JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
         member.answer_sync(SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
@@ -212,6 +233,8 @@ class Group:
     def _count(self, member: Member, by: int) -> None:
         for name, _ in member.protocols:
             self._supported[name] += by
+            if self._supported[name] < 0:
+                raise self._broken(f"has {self._supported[name]} members that support {name}")
             if not self._supported[name]:
                 del self._supported[name]
 

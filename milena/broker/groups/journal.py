@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from milena.broker.groups.model import CommittedOffset
+from milena.protocol.invariants import BrokenInvariant
 
 TopicPartition = tuple[str, int]
 Changes = Mapping[TopicPartition, CommittedOffset | None]
@@ -30,6 +31,8 @@ class Journal:
     ) -> None:
         """``changes`` were appended for a group with these ``offsets``. They are committed when the high watermark
         reaches ``end``."""
+        if self._writes and self._writes[-1][0] >= end:
+            raise BrokenInvariant(f"offsets of group {group_id} end at {end}, those before at {self._writes[-1][0]}")
         before = self._before.setdefault(group_id, {})
         for partition in changes:
             if partition not in before:

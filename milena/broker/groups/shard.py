@@ -12,6 +12,7 @@ from milena.broker.groups.journal import Changes, Journal, TopicPartition
 from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState
 from milena.broker.groups.pending import MOST_PENDING
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 from milena.protocol.schemas.primitives import MAX_STRING
 from milena.runtime.clock import Clock, Timer
@@ -94,6 +95,8 @@ class Shard:
     def take_over(self, groups: Iterable[Group]) -> None:
         """Add the groups that were loaded from the log."""
         for group in groups:
+            if group.group_id in self.groups:
+                raise BrokenInvariant(f"group {group.group_id} was loaded, and is here already")
             group.logged_end = self._log.end
             self.groups[group.group_id] = group
             self.arm(group)
@@ -294,6 +297,12 @@ class Shard:
             end = self._append([store.group_record(group.group_id, value)])
         except KafkaError as error:
             return error.code
+        if end <= group.logged_end or (group.logged is not None and value.generation < group.logged.generation):
+            known = None if group.logged is None else group.logged.generation
+            raise BrokenInvariant(
+                f"group {group.group_id} is logged in generation {value.generation} up to {end}, after {known} up to "
+                f"{group.logged_end}"
+            )
         group.logged, group.logged_end = value, end
         self._when_committed(end, lambda error: self._written(group, done, error))
         return ErrorCode.NONE

@@ -20,7 +20,6 @@ from milena.broker.hosting.log_mover import LogMover
 from milena.broker.hosting.lost_directories import is_elsewhere, is_last_in_sync, warn_of_new_disks
 from milena.broker.replica.description import describe
 from milena.broker.replica.expected_followers import ExpectedFollowers
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.meters import BrokerMeters
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
@@ -29,6 +28,7 @@ from milena.broker.waiting.purgatory import Purgatory
 from milena.node.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from milena.protocol.errors import KafkaError
 from milena.protocol.features import DIRECTORY_ASSIGNMENT
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import (
     LOST_DIR,
     OFFSETS_TOPIC,
@@ -43,7 +43,7 @@ from milena.runtime.containment import Containment
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 from milena.storage.log.context import NamedLog
-from milena.storage.log.log_state import BrokenInvariant as BrokenLogInvariant
+from milena.storage.log.log_state import BrokenLog
 from milena.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -236,6 +236,9 @@ class Applier:
 
     def end(self, partition: Partition, broken: BrokenInvariant) -> None:
         """An invariant of the partition is broken. It stays offline until this broker is restarted."""
+        if isinstance(broken, BrokenLog):  # ``log_ended`` has told of it
+            self._give_up(partition)
+            return
         self._log.error(
             "partition is offline: an invariant does not hold",
             topic=partition.topic,
@@ -252,7 +255,7 @@ class Applier:
         if partition is None:
             return
         self._give_up(partition)
-        if isinstance(error, BrokenLogInvariant):
+        if isinstance(error, BrokenLog):
             self._contained.note("invariant of a log", error, topic=partition.topic, partition=partition.index)
 
     def _give_up(self, partition: Partition) -> None:

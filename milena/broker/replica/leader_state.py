@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.isr import (
     Committed,
     Isr,
@@ -29,6 +28,7 @@ from milena.broker.replica.replica_state import NEVER, NO_EPOCH, UNKNOWN, Follow
 from milena.broker.replica.replication import Replication
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 from milena.runtime.logging import get_logger
 from milena.storage.log.partition_log import PartitionLog
@@ -51,7 +51,7 @@ class Led(Protocol):
     def effective_min_isr(self) -> int: ...
     def changed(self) -> None: ...
     def watermark_moved(self) -> None: ...
-    def end(self, broken: BrokenInvariant) -> None: ...
+    def end(self, broken: BrokenInvariant) -> object: ...
 
 
 class LeaderState:
@@ -95,6 +95,8 @@ class LeaderState:
         now = self._replication.now_ms()
         if new_epoch:
             self.start_offset = self._log.log_end_offset
+            if (latest := self._log.epochs.latest) != image.leader_epoch:
+                raise BrokenInvariant(f"leader epoch {image.leader_epoch} begins where the log is in {latest}")
         followers: dict[NodeId, ReplicaState] = {}
         for node in image.replicas:
             if node == self._replication.node_id:
@@ -156,6 +158,10 @@ class LeaderState:
         held = state.broker_epoch
         if held is not None and NO_EPOCH != fetch.broker_epoch < held:
             raise BrokenInvariant(f"broker epoch {fetch.broker_epoch} of follower {fetch.node} after {held}")
+        if fetch.offset > fetch.leader_end:
+            raise BrokenInvariant(
+                f"follower {fetch.node} has offset {fetch.offset} after the log end {fetch.leader_end}"
+            )
         had, began = state.log_end, state.log_start
         state.fetched(fetch)
         if fetch.node not in self._registration.isr:

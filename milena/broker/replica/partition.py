@@ -18,7 +18,6 @@ from uuid import UUID
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
 from milena.broker.replica.fetch_sessions import Session, Wanted
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.isr import Isr
 from milena.broker.replica.leader_state import LeaderState
 from milena.broker.replica.meters import TopicMeters
@@ -29,6 +28,7 @@ from milena.broker.replica.replication import Replication
 from milena.broker.waiting.purgatory import OffsetReached, Purgatory, Ticket
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.storage.log.append_info import AppendInfo, Origin
 from milena.storage.log.log_append import AppendCheck, Begun
@@ -130,7 +130,7 @@ class Partition:
                 return False
             self._become(image, log)
         except BrokenInvariant as broken:
-            raise self._end_with(broken) from broken
+            raise self.end(broken) from broken
         self.changed()
         return True
 
@@ -165,13 +165,9 @@ class Partition:
         self._stop_leading()
         self.changed()
 
-    def end(self, broken: BrokenInvariant) -> None:
-        """An invariant does not hold: go offline before anything is answered from this replica."""
+    def end(self, broken: BrokenInvariant) -> KafkaError:
+        """An invariant does not hold: go offline before anything is answered from this replica. Returns that answer."""
         self._ended(self, broken)
-
-    def _end_with(self, broken: BrokenInvariant) -> KafkaError:
-        """``end``, and what those hear who asked: KAFKA_STORAGE_ERROR, as of any offline replica."""
-        self.end(broken)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(broken))
 
     def take_offline(self) -> None:
@@ -252,21 +248,25 @@ class Partition:
 
     def append_or_check(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> Begun:
         """``append``, if the check is little work; else the check, for ``append_checked``. Raises KafkaError."""
-        begun = self._log_to_append_to(acks).append_or_check(records, origin, self.registration.leader_epoch)
-        return self._grown(begun) if isinstance(begun, AppendInfo) else begun
+        log = self._log_to_append_to(acks)
+        try:
+            begun = log.append_or_check(records, origin, self.registration.leader_epoch)
+            return self._grown(begun) if isinstance(begun, AppendInfo) else begun
+        except BrokenInvariant as broken:
+            raise self.end(broken) from broken
 
     def append_checked(self, check: AppendCheck, acks: int) -> AppendInfo:
         """Append the batch of ``check``, which is done and of the present configuration. Raises KafkaError."""
         log = self._log_to_append_to(acks)
-        return self._grown(log.append_checked(check, leader_epoch=self.registration.leader_epoch))
+        try:
+            return self._grown(log.append_checked(check, leader_epoch=self.registration.leader_epoch))
+        except BrokenInvariant as broken:
+            raise self.end(broken) from broken
 
     def _grown(self, info: AppendInfo) -> AppendInfo:
         assert self.leader_state is not None
         if len(self.registration.isr) == 1:
-            try:
-                self.leader_state.maybe_advance_high_watermark()
-            except BrokenInvariant as broken:
-                raise self._end_with(broken) from broken
+            self.leader_state.maybe_advance_high_watermark()
         self.changed()
         return info
 
@@ -294,7 +294,7 @@ class Partition:
         try:
             moved = leader_state.fetched(state, fetch)
         except BrokenInvariant as broken:
-            raise self._end_with(broken) from broken
+            raise self.end(broken) from broken
         if moved:
             self.watermark_moved()
 

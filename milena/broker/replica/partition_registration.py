@@ -7,10 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.isr import Committed, Isr, IsrState, Pending
 from milena.broker.replica.isr_proposals import Altered
 from milena.node.metadata.image import PartitionImage
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
 
 
@@ -44,7 +44,10 @@ class PartitionRegistration:
             raise BrokenInvariant(f"leader epoch {image.leader_epoch} after {self.leader_epoch}")
         if image.leader_epoch == self.leader_epoch and _leader(image) != self.leader:
             raise BrokenInvariant(f"leader epoch {image.leader_epoch} of {image.leader} was that of {self.leader}")
+        if image.partition_epoch == self.partition_epoch and set(image.isr) != set(self.isr):
+            raise BrokenInvariant(f"ISR {image.isr} of partition epoch {image.partition_epoch} was {self.isr}")
         _check_isr(image.isr, image.replicas)
+        _check_leader(_leader(image), image.isr)
         return True
 
     def take(self, image: PartitionImage) -> IsrState:
@@ -74,6 +77,7 @@ class PartitionRegistration:
         if self.state is not pending.last_committed:
             raise BrokenInvariant(f"ISR {pending.proposed} is proposed on another ISR than the committed one")
         _check_isr(pending.proposed, self.replicas)
+        _check_leader(self.leader, pending.proposed)
         self._proposed_on = self.partition_epoch
         self._set(pending)
 
@@ -84,6 +88,7 @@ class PartitionRegistration:
                 f"ISR committed in leader epoch {altered.leader_epoch}, partition epoch {altered.partition_epoch}"
             )
         _check_isr(altered.isr, self.replicas)
+        _check_leader(self.leader, altered.isr)
         self.partition_epoch = altered.partition_epoch
         self._set(Committed(altered.isr))
 
@@ -92,6 +97,8 @@ class PartitionRegistration:
         self._set(self.state.last_committed)
 
     def _set(self, state: IsrState) -> None:
+        if not set(state.isr) <= set(state.maximal):
+            raise BrokenInvariant(f"maximal ISR {state.maximal} lacks members of the ISR {state.isr}")
         self.state = state
         self.isr = state.isr
         self.maximal_isr = state.maximal
@@ -104,3 +111,11 @@ def _leader(image: PartitionImage) -> NodeId | None:
 def _check_isr(isr: Isr, replicas: tuple[NodeId, ...]) -> None:
     if not set(isr) <= set(replicas):
         raise BrokenInvariant(f"ISR {isr} of replicas {replicas}")
+    if len(set(isr)) != len(isr):
+        raise BrokenInvariant(f"ISR {isr} has a member twice")
+
+
+def _check_leader(leader: NodeId | None, isr: Isr) -> None:
+    """The last member of an ISR stays in it: its leader."""
+    if leader is not None and leader not in isr:
+        raise BrokenInvariant(f"leader {leader} outside of the ISR {isr}")

@@ -8,6 +8,7 @@ from uuid import UUID
 from milena.broker.replica.partition import Partition
 from milena.node.metadata.image import MetadataImage
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.storage.log.context import NamedLog
 
 
@@ -26,7 +27,8 @@ class PartitionSet:
 
     def add(self, partition: Partition) -> None:
         key = partition.topic, partition.index
-        assert key not in self._hosted, f"{partition} is hosted already"
+        if key in self._hosted:
+            raise BrokenInvariant(f"{partition} is hosted already, as {self._hosted[key]}")
         self._hosted[key] = partition
 
     def remove(self, partition: Partition) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Protocol
 
 from milena.broker.waiting.deadlines import Deadline, Deadlines
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 
@@ -220,7 +221,8 @@ class Purgatory:
     def hold(self) -> None:
         """Collect changes until ``release``, so that a produce request is answered before the fetches that its records
         complete. Must not be nested."""
-        assert self._held is None
+        if self._held is not None:
+            raise BrokenInvariant(f"{len(self._held)} changes are held back already")
         self._held = {}
 
     def release(self) -> None:
@@ -242,6 +244,8 @@ class Purgatory:
             ticket = next(iter(self._tickets))
             self.leave(ticket)
             self._abandon(ticket)
+        if self._watchers:
+            raise BrokenInvariant(f"{len(self._watchers)} keys are watched when no operation waits")
         self._rounds.clear()
         self._turns.clear()
         self._again.clear()

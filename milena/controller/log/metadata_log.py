@@ -27,12 +27,14 @@ from milena.controller.log.quorum_state import (
     decode_quorum_state,
     encode_quorum_state,
 )
+from milena.controller.rules.record_checks import check_records
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.committed_offset import CommittedOffsetFile
 from milena.node.metadata.image import MetadataImage
 from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
 from milena.node.metadata.snapshots import SnapshotStore, batch_records, load_latest
 from milena.protocol.errors import KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.metadata_records import LATEST_METADATA_VERSION, MetadataRecord
 from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.records.control_records import LeaderChange, Voter, control_batch
@@ -164,20 +166,23 @@ class MetadataLog:
         """Append and replay ``records`` now. The future completes when they and all earlier records are committed.
 
         Without records it completes when the current state is committed. Raises KafkaError(RECORD_LIST_TOO_LARGE)
-        before anything is changed.
+        before anything is changed, and BrokenInvariant for records that may not follow what is known.
         """
         if records:
             now = self._runtime.clock.time_ms()
             level = self._state.image.metadata_version or LATEST_METADATA_VERSION
             data = encode_batches(records, metadata_version=level, timestamp_ms=now, atomic=atomic)
             base = self._state.next_offset
+            check_records(self._state.image, records, base)
             try:
+                self._check_place(base)
                 last = self._append(data)
                 self._state.replay(records, base_offset=base, epoch=self.epoch, timestamp_ms=now)
-            except (KafkaError, ValueError) as error:
+                if last + 1 != self._state.next_offset:
+                    raise BrokenInvariant(f"{len(records)} records from {base} on end at {last}")
+            except (KafkaError, ValueError, BrokenInvariant) as error:
                 self._runtime.fatal("the metadata log cannot be written", error)
                 raise
-            assert last + 1 == self._state.next_offset
             self._dirty.set()
         return self._committed(self._state.next_offset)
 
@@ -198,6 +203,14 @@ class MetadataLog:
             self._log = None
         self._committed_offset.close()
 
+    def _check_place(self, base: Offset) -> None:
+        """The image is that of the log's end, and of no later epoch."""
+        end, epoch = self.log.log_end_offset, self._state.image.epoch
+        if base != end:
+            raise BrokenInvariant(f"the image is at offset {base}, the metadata log at {end}")
+        if epoch > self.epoch:
+            raise BrokenInvariant(f"the image is of epoch {epoch}, this controller leads in {self.epoch}")
+
     def _append(self, data: bytearray) -> Offset:
         info = self.log.append_as_leader(memoryview(data), leader_epoch=self.epoch, origin=Origin.RAFT)
         self.last_append = self._runtime.clock.monotonic()
@@ -209,6 +222,8 @@ class MetadataLog:
         if self.high_watermark >= offset:
             future.set_result(None)
         else:
+            if self._waiting and self._waiting[-1][0] > offset:
+                raise BrokenInvariant(f"an answer waits for offset {offset} behind one for {self._waiting[-1][0]}")
             self._waiting.append((offset, future))
         return future
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
+from milena.node.rules.on_the_way import OnTheWay
 from milena.node.rules.rule_topics import INDEXES, NAMES, Entity, topic_of
 from milena.node.rules.tracing import body_of
 from milena.protocol.api_keys import ApiKey
@@ -75,29 +76,16 @@ def split(
     return (left, only(meant=True)) if getattr(left, places.topics) else None
 
 
-class PartlyRefused:
+class PartlyRefused(OnTheWay):
     """Stands where an answer goes, and puts the refused partitions into it as it passes."""
 
-    __slots__ = ("_answers", "_error", "_refused")
+    __slots__ = ("_error", "_refused")
 
     def __init__(self, answers: Answers, refused: Entity, error: ErrorCode) -> None:
         """``refused``: the request with the refused partitions alone."""
-        self._answers = answers
+        super().__init__(answers)
         self._refused = refused
         self._error = error
-
-    @property
-    def closed(self) -> bool:
-        return self._answers.closed
-
-    def hold(self, ctx: RequestContext) -> None:
-        self._answers.hold(ctx)
-
-    def release(self, ctx: RequestContext) -> None:
-        self._answers.release(ctx)
-
-    def close(self, reason: str) -> None:
-        self._answers.close(reason)
 
     def answered(self, ctx: RequestContext) -> None:
         parts, ctx.parts = ctx.parts, None

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
 from milena.node.rules.fetch_refusals import is_left_to_handler, refused
+from milena.node.rules.on_the_way import OnTheWay
 from milena.node.rules.tracing import Exchanges, Traced, new_trace
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -176,30 +177,17 @@ def is_peer(peer: str, client_id: str | None) -> bool:
     return client_id in (peer, f"raft-client-{peer}") or client_id.startswith(f"broker-{peer}-")
 
 
-class Withheld:
+class Withheld(OnTheWay):
     """Stands where an answer goes, and lets a rule of side RESPONSE have it first."""
 
-    __slots__ = ("_answers", "_body", "_dispatcher", "_rule", "_rules")
+    __slots__ = ("_body", "_dispatcher", "_rule", "_rules")
 
     def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatching, body: memoryview) -> None:
         self._rules = rules
         self._rule = rule
-        self._answers = answers
+        super().__init__(answers)
         self._dispatcher = dispatcher
         self._body = bytes(body) if rule.effect is Effect.FAIL else b""
-
-    @property
-    def closed(self) -> bool:
-        return self._answers.closed
-
-    def hold(self, ctx: RequestContext) -> None:
-        self._answers.hold(ctx)
-
-    def release(self, ctx: RequestContext) -> None:
-        self._answers.release(ctx)
-
-    def close(self, reason: str) -> None:
-        self._answers.close(reason)
 
     def answered(self, ctx: RequestContext) -> None:
         parts, ctx.parts = ctx.parts, None

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
+from milena.node.rules.on_the_way import OnTheWay
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
@@ -66,28 +67,15 @@ def body_of(parts: Sequence[Part]) -> bytes:
     )
 
 
-class Traced:
+class Traced(OnTheWay):
     """Stands where an answer goes, and notes it as it passes."""
 
-    __slots__ = ("_answers", "_exchanges", "_request")
+    __slots__ = ("_exchanges", "_request")
 
     def __init__(self, exchanges: Exchanges, answers: Answers, body: memoryview) -> None:
         self._exchanges = exchanges
-        self._answers = answers
+        super().__init__(answers)
         self._request = bytes(body)
-
-    @property
-    def closed(self) -> bool:
-        return self._answers.closed
-
-    def hold(self, ctx: RequestContext) -> None:
-        self._answers.hold(ctx)
-
-    def release(self, ctx: RequestContext) -> None:
-        self._answers.release(ctx)
-
-    def close(self, reason: str) -> None:
-        self._answers.close(reason)
 
     def answered(self, ctx: RequestContext) -> None:
         header, parts = ctx.header, ctx.parts

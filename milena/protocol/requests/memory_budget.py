@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from milena.protocol.invariants import BrokenInvariant
+
 SILENCE: Final = 5.0
 """Seconds without a byte after which a connection stands still."""
 PACE_WINDOW: Final = 1.0
@@ -92,6 +94,8 @@ class Holding:
             if budget.used + more > budget.limit:
                 budget._make_room(self, more)
             budget._holdings[self] = None
+        if not 0 <= budget.used + more <= budget.limit or count < 0:
+            raise BrokenInvariant(f"{budget.used} bytes of {budget.limit} are held, {self.held} become {count}")
         budget.used += more
         self.held = count
         if not count:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.disk import Disk
 from milena.storage.files.handle_cache import HandleCache
 
@@ -65,6 +66,10 @@ class IndexFile:
         return self._floor(target, self._second)
 
     def append(self, first: int, second: int) -> None:
+        if self._pending:
+            before = self._entry.unpack_from(self._pending, len(self._pending) - self._entry.size)
+            if first <= before[0] or second < before[1]:
+                raise BrokenInvariant(f"{self.path}: entry {(first, second)} after {before}")
         self._pending += self._entry.pack(first, second)
         if len(self._pending) >= _WRITE_AT:
             self.write()

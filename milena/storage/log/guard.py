@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import CorruptBatch
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.log.context import LogContext
@@ -23,6 +24,7 @@ class Guarded(Protocol):
 
     @property
     def retired(self) -> bool: ...
+    def ended_by(self, broken: BrokenInvariant) -> BrokenInvariant: ...
 
 
 L = TypeVar("L", bound=Guarded)
@@ -35,7 +37,7 @@ def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P
 
     In an offline directory, or once the log is deleted or one of its invariants was broken, it raises KafkaError
     KAFKA_STORAGE_ERROR at once. An OSError takes the directory offline and comes out as that too; a damaged file as
-    CORRUPT_MESSAGE.
+    CORRUPT_MESSAGE. A broken invariant ends the log.
     """
 
     @wraps(method)
@@ -46,6 +48,8 @@ def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P
             return method(log, *args, **kwargs)
         except (CorruptBatch, CorruptIndex) as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except BrokenInvariant as broken:
+            raise log.ended_by(broken) from broken
         except OSError as error:
             log.context.failed(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder}: {error}") from error

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import NO_TIMESTAMP, BatchView, TimestampType
+from milena.protocol.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchView, TimestampType
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Bytes
 from milena.storage.files.end_marker import read_end_marker
@@ -161,6 +161,7 @@ def _append_all(log: LocalLog, records: memoryview, batches: Sequence[BatchView]
     now = log.context.clock.time_ms()
     position = 0
     for piece, size in _pieces(batches, log.config.segment_bytes):
+        log.begins_append(piece[0].base_offset)
         _write(log, records[position : position + size], piece, now, leads=leads)
         position += size
         for batch in piece:
@@ -211,13 +212,15 @@ def _write(log: LocalLog, data: Bytes, batches: Sequence[BatchView], now: int, *
     ):
         segment = log.roll(Offset(batches[0].base_offset))
     epochs = log.epochs
+    epoch = NO_LEADER_EPOCH
     for batch in batches:
-        if batch.leader_epoch != epochs.latest and batch.leader_epoch >= 0:
-            log.begin_epoch(batch.leader_epoch, Offset(batch.base_offset), leads=leads)
+        epoch = batch.leader_epoch
+        if epoch != epochs.latest and epoch >= 0:
+            log.begin_epoch(epoch, Offset(batch.base_offset), leads=leads)
     if epochs.dirty:
         log.save_epochs()
     segment.append(data, batches, config.index_interval_bytes)
-    log.appended(last.next_offset)
+    log.appended(last.next_offset, epoch)
     _flush_if_due(log)
 
 

@@ -7,7 +7,7 @@ tiering change.
 
 The bounds change by the methods of ``LogState``, and the recovery point by a flush. Each checks what it is about to
 write, but ``set_high_watermark``, which clamps as Kafka's ``updateHighWatermark`` does. A broken invariant is an error
-of ours, and ends the log (``BrokenInvariant``).
+of ours, and ends the log (``BrokenLog``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import (
     METADATA_TOPIC,
     OFFSETS_TOPIC,
@@ -49,13 +50,13 @@ def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:
 E = TypeVar("E", bound=KafkaError)
 
 
-class BrokenInvariant(KafkaError):
+class BrokenLog(BrokenInvariant, KafkaError):
     """A change would have broken an invariant of the log (KAFKA_STORAGE_ERROR). It was not made, and the log refuses
     everything from then on."""
 
 
 class LogState:
-    """The parts of one log and its bounds. Methods that change these raise BrokenInvariant, and change nothing then."""
+    """The parts of one log and its bounds. Methods that change these raise BrokenLog, and change nothing then."""
 
     __slots__ = (
         "_high_watermark",
@@ -174,10 +175,17 @@ class LogState:
         """The log was cut below its recovery point, and the checkpoint on the disk does not tell of that yet."""
         return self._recovery_point_lowered_by > self.checkpointed_truncations
 
-    def appended(self, end: Offset) -> None:
-        """Records up to ``end`` (exclusive) were written."""
+    def begins_append(self, first: int) -> None:
+        """Records that another one gave offsets, from ``first`` on, are to be written."""
+        if first < self._log_end or first < self.segments.active.base_offset:
+            raise self._broken("an append begins at the log end, in the active segment", first=first)
+
+    def appended(self, end: Offset, epoch: int) -> None:
+        """Records up to ``end`` (exclusive) were written, the last in leader epoch ``epoch``."""
         if end <= self._log_end:
             raise self._broken("an append must move the log end", log_end=end)
+        if epoch >= 0 and epoch != self.epochs.latest:
+            raise self._broken("the epoch of an append is the latest of the epoch cache", epoch=epoch)
         self._log_end = end
 
     def raise_high_watermark(self, offset: Offset) -> None:
@@ -207,6 +215,8 @@ class LogState:
     def move_local_start(self, offset: Offset) -> None:
         """What is before ``offset`` leaves this disk: it is in the tier. Does nothing if the local log starts later."""
         if offset > self._local_start:
+            if offset > self._log_start and offset > self._highest_in_remote_storage + 1:
+                raise self._broken("what leaves this disk is in the tier", local_log_start=offset)
             self._set_bounds(self._log_start, offset, self._log_end, self._high_watermark)
 
     def take_bounds(self, other: LogState) -> None:
@@ -229,11 +239,16 @@ class LogState:
 
     def restart_at(self, offset: Offset, *, log_start: Offset) -> None:
         """Nothing is left on this disk, and the next record gets ``offset``; the log starts at ``log_start``."""
+        if len(self.segments) != 1 or self.segments.active.size:
+            raise self._broken("a log that restarts has one empty segment", size=self.segments.size)
         self._set_bounds(log_start, offset, offset, offset)
         self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(offset - 1))
 
     def truncated(self) -> None:
         """The cut is complete: producers and the recovery point follow it."""
+        unstable = self.producers.first_unstable
+        if unstable is not None and unstable >= self._log_end:
+            raise self._broken("an open transaction has records", first_unstable=unstable)
         self.producers.replicated_to(self._high_watermark)
         if self._recovery_point > self._log_end:
             self._recovery_point = self._log_end
@@ -275,7 +290,7 @@ class LogState:
         )
         return self._ended(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {reason}"))
 
-    def _broken(self, invariant: str, **wanted: int) -> BrokenInvariant:
+    def _broken(self, invariant: str, **wanted: int) -> BrokenLog:
         """The error for a change to the bounds ``wanted``. It ends this log: it is offline from here on."""
         latest = self.epochs.latest_entry
         numbers = {
@@ -300,15 +315,17 @@ class LogState:
             **numbers,
             **{f"wanted_{name}": value for name, value in wanted.items()},
         )
-        change = ", ".join(f"{name} {value}" for name, value in wanted.items())
-        return self._ended(
-            BrokenInvariant(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}, but {change} ({numbers})")
-        )
+        change = ", but " + ", ".join(f"{name} {value}" for name, value in wanted.items()) if wanted else ""
+        return self._ended(BrokenLog(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}{change} ({numbers})"))
 
     def _ended(self, error: E) -> E:
         self.retired = True
         self.context.ended(self, error)
         return error
+
+    def ended_by(self, broken: BrokenInvariant) -> BrokenInvariant:
+        """An invariant of a part of this log (an index, a producer) does not hold: the log ends."""
+        return broken if isinstance(broken, BrokenLog) else self._broken(str(broken))
 
     def begin_epoch(self, epoch: LeaderEpoch, start: Offset, *, leads: bool) -> None:
         """The batch that is written at ``start`` next is the first of ``epoch``. The caller saves the epochs.

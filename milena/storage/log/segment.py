@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from milena.config.topic_config import TopicConfig
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD
 from milena.protocol.types import Offset
 from milena.runtime.disk import Bytes, File
@@ -173,6 +174,8 @@ class Segment:
         if not self._indexes_exist:
             self._make_indexes()
         position = self.file().append((data,))
+        if position != self.size:
+            raise BrokenInvariant(f"{self.path(LOG)} had {position} bytes where {self.size} were appended")
         for batch in batches:
             self.note(batch, position, interval)
             position += batch.batch_length + LOG_OVERHEAD

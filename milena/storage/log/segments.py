@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import Offset
 from milena.storage.log.segment import Segment
 
 
-def _base(segment: Segment) -> int:
+def _base(segment: Segment) -> Offset:
     return segment.base_offset
 
 
@@ -54,7 +55,10 @@ class Segments:
         return self._segments[max(self.floor_index(offset), 0) :] if self._segments else []
 
     def add(self, segment: Segment) -> None:
-        insort(self._segments, segment, key=_base)
+        index = bisect_left(self._segments, segment.base_offset, key=_base)
+        if index < len(self._segments) and self._segments[index].base_offset == segment.base_offset:
+            raise BrokenInvariant(f"two segments of {segment.folder} begin at {segment.base_offset}")
+        self._segments.insert(index, segment)
 
     def take_from(self, index: int) -> list[Segment]:
         """Remove the segments from ``index`` on, and return them."""
@@ -63,7 +67,9 @@ class Segments:
         return taken
 
     def take_first(self, count: int) -> list[Segment]:
-        """Remove the ``count`` oldest segments, and return them."""
+        """Remove the ``count`` oldest segments, and return them. The active one stays."""
+        if count >= len(self._segments):
+            raise BrokenInvariant(f"{count} of {len(self._segments)} segments would go, the active one among them")
         taken = self._segments[:count]
         del self._segments[:count]
         return taken

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.storage.files.names import FolderKind, marked_folder, partition_folder
@@ -53,7 +54,8 @@ class FutureLogs:
     def promote(self, current: PartitionLog, future: PartitionLog) -> None:
         """``future`` has every record of ``current``, and takes its place. What cannot be copied comes along: epochs
         without records, the bounds of the log, its configuration."""
-        assert future.log_end_offset == current.log_end_offset
+        if future.log_end_offset != current.log_end_offset:
+            raise BrokenInvariant(f"{future.folder} ends at {future.log_end_offset}, {current} is to be replaced by it")
         target = self._manager.dir_of(future)
         future.update_config(current.config)
         future.take_epochs(current)

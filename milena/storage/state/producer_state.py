@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import Offset, ProducerEpoch, ProducerId
 
 BATCHES_KEPT: Final = 5
@@ -212,6 +213,11 @@ class ProducerState:
         entry.enter_epoch(ProducerEpoch(batch.producer_epoch))
         delta = batch.last_offset_delta
         batches = entry.batches
+        if batches and batches[-1].last_offset >= batch.base_offset:
+            raise BrokenInvariant(
+                f"producer {batch.producer_id} has a batch up to offset {batches[-1].last_offset}, "
+                f"and one from offset {batch.base_offset} on follows"
+            )
         if len(batches) == BATCHES_KEPT:
             del batches[0]
         batches.append(
@@ -227,6 +233,8 @@ class ProducerState:
             first = entry.txn_first_offset = Offset(batch.base_offset)
             if self._open is None:
                 self._open = {}
+            elif self._open and first <= (latest := next(reversed(self._open))):
+                raise BrokenInvariant(f"a transaction begins at offset {first} after one that begins at {latest}")
             self._open[first] = ProducerId(batch.producer_id)
 
     def end_txn(self, marker: EndMarker) -> CompletedTxn | None:
@@ -239,6 +247,10 @@ class ProducerState:
         entry.txn_first_offset = None
         if first is None:
             return None
+        if marker.offset <= first:
+            raise BrokenInvariant(
+                f"the transaction of producer {marker.producer_id} from offset {first} on ends at {marker.offset}"
+            )
         if self._open:
             self._open.pop(first, None)
         if self._undecided is None:

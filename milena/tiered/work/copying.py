@@ -14,6 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.files.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
@@ -82,6 +83,8 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
         segment = _segment_at(log, candidate)
         if segment is None:
             return  # deleted meanwhile, or truncated
+        if candidate.end > log.last_stable_offset:
+            raise BrokenInvariant(f"segment {candidate} of {log}, which is stable up to {log.last_stable_offset}")
         if segment.size:
             if not (tier.copies.may_begin and role.attempts.may_begin):
                 return
@@ -196,6 +199,9 @@ def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, 
     """The metadata and files of the closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError,
     KafkaError if no leader epoch of it is known."""
     disk = log.context.disk
+    index = log.segments.floor_index(segment.base_offset)
+    if log.segments[index] is not segment or log.segments.end_of(index, log.log_end_offset) != end:
+        raise BrokenInvariant(f"segment {segment.base_offset} to {end} is not of {log}")
     epochs = tuple(log.epochs.entries_in_range(segment.base_offset, end))
     if not epochs:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {segment.base_offset} to {end} is known")

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from milena.protocol.api_keys import ApiKey
+from tests.oracle.differential.members import enter, join, joining, settle, sync
 from tests.oracle.differential.pair import Pair, eventually, versions
 from tests.oracle.differential.sides import Name
-from tests.oracle.differential.test_groups import enter, join, joining, settle, sync
 
 UNKNOWN_ID: Final = UUID(int=77)
 

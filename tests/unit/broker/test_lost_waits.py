@@ -29,11 +29,11 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.types import Offset
+from tests.unit.broker.consumer_fetches import fetch as fetching
+from tests.unit.broker.consumer_fetches import want
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by, set_isr
 from tests.unit.broker.groups.served import Groups
-from tests.unit.broker.test_fetch import fetch as fetching
-from tests.unit.broker.test_fetch import want
-from tests.unit.broker.test_produce import produce as producing
+from tests.unit.broker.produces import produce as producing
 
 Make = Callable[[Bench], Request]
 

@@ -80,7 +80,9 @@ class TestListOffsets:
         self, log: Bench
     ) -> None:
         tiered = in_tier(log, copied=-1)
+        tiered.raise_highest_offset_in_remote_storage(Offset(0))
         tiered.move_local_start(Offset(1))
+        tiered.set_highest_offset_in_remote_storage(Offset(-1))
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
         assert offsets(log, PENDING, replica=2) == [(0, -1, -1, -1)]
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from milena.controller.commands.alter_partition import Outcome, Proposal, alter_partitions
+from milena.controller.commands.alter_partition import alter_partitions
 from milena.controller.commands.brokers import unregister
 from milena.lab.world.world import simulate
 from milena.protocol.api_keys import ApiKey
@@ -16,6 +16,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster
+from tests.unit.controller.proposals import propose
 from tests.unit.controller.simulated import Site, scenario
 
 
@@ -27,24 +28,6 @@ def led_by_1(*isr: int, brokers: int = 3, features: dict[str, int] | None = None
     if cluster.partition().isr != wanted:
         cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, isr=wanted)])
     return cluster
-
-
-def propose(cluster: Cluster, *isr: int, sender: int = 1, topic: UUID | None = None, **fields: Any) -> Outcome:
-    """Propose an ISR with the epochs that are right, but for ``fields``; the outcome, its records written."""
-    present = cluster.partition()
-    brokers = cluster.state.image.brokers
-    epochs = fields.pop("epochs", {})
-    request: dict[str, Any] = {
-        "partition": 0,
-        "leader_epoch": present.leader_epoch,
-        "partition_epoch": present.partition_epoch,
-        "isr": tuple((NodeId(m), epochs.get(m, brokers[m].epoch if m in brokers else -1)) for m in isr),
-    }
-    proposal = Proposal(**(request | fields))
-    topic_id = topic or cluster.state.image.topics["t"].id
-    epoch = brokers[sender].epoch
-    ((_, (outcome,)),) = cluster.commit(alter_partitions(cluster.state, sender, epoch, [(topic_id, [proposal])]))
-    return outcome
 
 
 def test_a_taken_proposal_changes_the_isr_and_the_partition_epoch_alone() -> None:

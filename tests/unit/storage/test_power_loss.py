@@ -10,8 +10,8 @@ import pytest
 from milena.lab.world.world import World, simulate
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.partition_log import PartitionLog
+from tests.unit.storage.kept_node import CONFIG, Node
 from tests.unit.storage.logs import values_of
-from tests.unit.storage.test_upkeep import CONFIG, Node
 
 SEEDS = range(12)
 ONE_SEGMENT = 1 << 20

@@ -238,3 +238,15 @@ def test_batches_are_judged_as_by_the_whole_history(batches: list[tuple[int, int
         state.add_batch(batch)
         oracle.accepted.append((epoch, sequence, count))
         offset += count
+
+
+def test_a_marker_of_a_coordinator_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, b"x", producer=(7, 0, 0), transactional=True)
+    entry = log.producers.get(7)
+    assert entry is not None
+    entry.coordinator_epoch = 5
+    with pytest.raises(KafkaError) as refused:
+        end_txn(log, (7, 0), commit=True)
+    assert refused.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert log.log_end_offset == 1 and log.last_stable_offset == 0

@@ -17,7 +17,7 @@ from milena.tiered.work.expiration import expire_round
 from milena.tiered.work.gauges import TierGauges
 from milena.tiered.work.roles import ReplicaRole
 from tests.unit.storage.logs import batch_of
-from tests.unit.tiered.test_remote_reader import lineage
+from tests.unit.tiered.remote_reads import lineage
 from tests.unit.tiered.tiered_log import Bench, HandReplica, on_bench
 
 MANAGER = "kafka_log_remote_remotelogmanager"

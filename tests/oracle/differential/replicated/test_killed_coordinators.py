@@ -13,11 +13,11 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.differential.conftest import FEATURES
+from tests.oracle.differential.members import joining
 from tests.oracle.differential.pair import eventually
 from tests.oracle.differential.replicated.conftest import CONFIG
 from tests.oracle.differential.replicated.trio import BROKERS
 from tests.oracle.differential.sides import CLOSED, SILENT, Line, Side
-from tests.oracle.differential.test_groups import joining
 from tests.oracle.kafka_cluster import running_kafka_cluster
 
 GROUP: Final = "of-members-that-die"

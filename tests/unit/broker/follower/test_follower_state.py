@@ -222,6 +222,7 @@ def test_a_cut_that_leaves_only_the_tier_begins_there_anew(bench: Bench, cut: tu
     log.append_as_follower(records(4, 2, 1))
     log.append_as_follower(records(6, 2, EPOCH))
     log.set_high_watermark(Offset(4))
+    log.raise_highest_offset_in_remote_storage(Offset(3))
     log.move_local_start(Offset(4))
     log.drop(log.segments.take_first(1))
     assert one.take_epoch_end(EPOCH, 0, *cut) is event
@@ -241,3 +242,10 @@ def test_after_errors_the_pauses_grow_up_to_the_longest(bench: Bench) -> None:
     one.advance(Event.RECORDS)
     one.advance(Event.RETRIABLE)
     assert one.pause(1.0) == 0.02
+
+
+def test_a_log_in_an_epoch_above_the_leaders_ends_the_partition(bench: Bench) -> None:
+    one = follow(bench, (3, 2))
+    one.log.epochs.assign(LeaderEpoch(9), Offset(1))
+    assert take(one, answer(records(2, 1, epoch=9), high_watermark=3)) is Event.BROKEN
+    assert one.partition.log is None

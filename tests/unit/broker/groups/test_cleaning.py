@@ -12,9 +12,7 @@ from milena.broker.groups.model import CommittedOffset
 from milena.broker.groups.shard import EXPIRY_SLICE, Shard
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID
-from tests.unit.broker.groups.test_coordinator import NEW, OLD, Coordinated, coordinated
-
-__all__ = ["coordinated"]
+from tests.unit.broker.groups.coordinators import NEW, OLD, Coordinated
 
 
 def read_again(coordinated: Coordinated) -> dict[str, int]:

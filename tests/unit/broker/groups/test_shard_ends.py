@@ -9,7 +9,7 @@ from milena.broker.groups.membership import heartbeat, leave
 from milena.broker.groups.model import CommittedOffset, GroupState, JoinAnswer, JoinRequest
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
-from tests.unit.broker.groups.test_shard import ANSWER_ONE, World
+from tests.unit.broker.groups.shards import ANSWER_ONE, World
 
 SESSION = 10.0
 

@@ -236,18 +236,12 @@ class Applier:
 
     def end(self, partition: Partition, broken: BrokenInvariant) -> None:
         """An invariant of the partition is broken. It stays offline until this broker is restarted."""
-        if isinstance(broken, BrokenLog):  # ``log_ended`` has told of it
-            self._give_up(partition)
-            return
-        self._log.error(
-            "partition is offline: an invariant does not hold",
-            topic=partition.topic,
-            partition=partition.index,
-            invariant=str(broken),
-            **describe(partition),
-        )
+        if not isinstance(broken, BrokenLog):  # ``log_ended`` has told of that
+            told = {"topic": partition.topic, "partition": partition.index}
+            state = describe(partition)
+            self._log.error("partition is offline: an invariant does not hold", **told, invariant=str(broken), **state)
+            self._contained.note("invariant of a partition", broken, **told)
         self._give_up(partition)
-        self._contained.note("invariant of a partition", broken, topic=partition.topic, partition=partition.index)
 
     def log_ended(self, log: NamedLog, error: KafkaError) -> None:
         """A log is of no use: one of its invariants does not hold, or it is damaged."""

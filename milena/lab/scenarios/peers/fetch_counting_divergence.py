@@ -26,7 +26,9 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
                     broker_epoch=BrokerEpoch(request.replica_epoch),
                     offset=Offset(one.fetch_offset),
                     log_start=Offset(one.log_start_offset),
-                    leader_end=partition.online_log.log_end_offset,
+                    leader_end=Offset(
+                        max(one.fetch_offset, partition.online_log.log_end_offset)
+                    ),  # else an invariant breaks
                     now_ms=node.replication.now_ms(),
                 )
             )

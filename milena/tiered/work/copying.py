@@ -175,8 +175,13 @@ def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | Non
 
 
 async def _check_place(tier: Tier, role: ReplicaRole) -> None:
+    """A missing tier is new only if no broker has published anything: other brokers may have copied what is no concern
+    of this one."""
+    if not tier.was_seen:
+        tier.may_begin = await tier.metadata.is_empty()
     try:
         await tier.storage.check()
+        tier.was_seen, tier.may_begin = True, False
     except RemoteStorageError:
         tier.meters.of(role.replica.topic).copy_errors.add()
         raise

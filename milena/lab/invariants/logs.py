@@ -139,7 +139,7 @@ class LogWatch:
             return
         if ledger.floor >= 0 and not replica.leads and replica.broker not in registered.isr:
             return  # it has not yet fetched the new leader's records
-        if elected:
+        if elected and replica.leader_epoch == registered.leader_epoch:  # else it was replaced before it knew
             deleted = replica.log_start >= ledger.end > 0
             last_epoch = ledger.last_epoch if deleted else _epoch_at(log, ledger.end - 1)
             ledger.elect(replica, log_end=replica.log_end, last_epoch=last_epoch)

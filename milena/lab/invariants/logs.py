@@ -140,7 +140,8 @@ class LogWatch:
         if ledger.floor >= 0 and not replica.leads and replica.broker not in registered.isr:
             return  # it has not yet fetched the new leader's records
         if elected and replica.leader_epoch == registered.leader_epoch:  # else it was replaced before it knew
-            deleted = replica.log_start >= ledger.end > 0
+            released = self._tier.freed.before.get((log.topic, log.partition), 0)
+            deleted = max(replica.log_start, released) >= ledger.end > 0
             last_epoch = ledger.last_epoch if deleted else _epoch_at(log, ledger.end - 1)
             ledger.elect(replica, log_end=replica.log_end, last_epoch=last_epoch)
         cursor = hosted.cursor(replica.key)

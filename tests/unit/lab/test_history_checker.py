@@ -225,7 +225,7 @@ def test_acks_1_promises_nothing_until_it_is_read() -> None:
 
 
 def test_of_a_record_that_was_written_twice_with_acks_1_the_place_that_was_read_counts() -> None:
-    weak = send(1, 5, acks=1)
+    weak = replace(send(1, 5, acks=1), once=False)
     reads = Poll(PARTITION, "r", 3.0, ((2, weak.value),)), Poll(PARTITION, "again", 3.0, ((5, "v3"),))
     history: tuple[Event, ...] = (weak, *reads, send(3, 5), AllowedDeletion(PARTITION, 4, "asked"))
     assert texts(*history, FinalLog(PARTITION, ((5, "v3", 0),), 4)) == []

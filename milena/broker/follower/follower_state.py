@@ -238,7 +238,7 @@ class FollowerState:
         records = fetched.records
         if records:
             assert isinstance(records, memoryview)
-            self._begin_within(records)
+            self._begin_within(records, fetched.log_start_offset)
             info = log.append_as_follower(records, leader_epoch=self.leader_epoch)
             if log.epochs.latest is not None and log.epochs.latest > self.leader_epoch:
                 raise BrokenInvariant(f"records of epoch {log.epochs.latest} from a leader of {self.leader_epoch}")
@@ -255,10 +255,12 @@ class FollowerState:
             self.partition.changed()
         return Event.RECORDS
 
-    def _begin_within(self, records: memoryview) -> None:
-        """The log may start within a batch (DeleteRecords): an empty one begins with all of that batch."""
+    def _begin_within(self, records: memoryview, leader_start: int) -> None:
+        """The leader's log may start within a batch (DeleteRecords): a log of which the leader has nothing any more
+        begins with all of that batch. What it has there instead may be of an epoch that the leader has forgotten with
+        the records, so that no truncation takes it away."""
         log = self.log
-        if log.log_end_offset != log.log_start_offset:
+        if log.log_end_offset > max(log.log_start_offset, leader_start):
             return
         for first in split_batches(records)[:1]:
             if first.base_offset < log.log_end_offset < first.next_offset:

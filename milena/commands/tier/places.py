@@ -12,7 +12,7 @@ from typing import Final
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import Option, Values, nearest
 from milena.commands.client import split_partition
-from milena.commands.tier.cluster_topics import ClusterTopics, topics_in
+from milena.commands.tier.cluster_topics import ClusterTopics, directory_ids, topics_in
 from milena.commands.tier.directories import Place, brokers_in
 from milena.config.values import ConfigError
 from milena.runtime.context import Runtime
@@ -68,6 +68,14 @@ class Opened:
         disk = self.runtime.disk
         self.metadata, self.history = await disk.offload(find_metadata, disk, self.log_dirs)
         self.topics, self.unread = await disk.offload(topics_in, disk, self.directories)
+
+    async def elsewhere(self) -> set[int]:
+        """The partitions of the metadata topic that lie in log directories that are not known: what they tell of is no
+        orphan. Raises OSError."""
+        if self.topics is None:
+            return set()
+        disk = self.runtime.disk
+        return self.topics.metadata_elsewhere(await disk.offload(directory_ids, disk, self.log_dirs))
 
     def told(self) -> str:
         """What is looked at, in words."""

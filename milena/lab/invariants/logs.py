@@ -140,7 +140,9 @@ class LogWatch:
         if ledger.floor >= 0 and not replica.leads and replica.broker not in registered.isr:
             return  # it has not yet fetched the new leader's records
         if elected and (last := ledger.last_known_in(replica.leader_epoch)) is not None:
-            last_epoch = last.epoch if replica.log_start > last.last else _epoch_at(log, last.last)
+            released = self._tier.freed.before.get((log.topic, log.partition), 0)
+            deleted = max(replica.log_start, released) > last.last
+            last_epoch = last.epoch if deleted else _epoch_at(log, last.last)
             ledger.elect(replica, last=last, log_end=replica.log_end, last_epoch=last_epoch)
         cursor = hosted.cursor(replica.key)
         before = cursor.next_offset

@@ -11,6 +11,7 @@ from typing import Final
 
 from milena.lab.cluster import BROKER_PORT, CONTROLLER, NodeEnded, SimulatedCluster, host_of
 from milena.lab.histories.group_events import Trouble
+from milena.lab.load.flipped_bytes import FlippedBytes
 from milena.lab.load.tier_troubles import OF_TIER
 from milena.lab.world.trace import Trace
 from milena.runtime.randomness import Randomness
@@ -35,7 +36,11 @@ WEIGHTS: Final = {
     "controller": 4,
 }
 """The weights of node faults."""
-KINDS: Final = (*WEIGHTS, *OF_LINKS, *OF_TIER)
+METADATA: Final = "metadata"
+UNMOUNT: Final = "unmount"
+APART: Final = (METADATA, UNMOUNT)
+"""Faults with a source of random choices of their own: the other faults of a seed are the same without them."""
+KINDS: Final = (*WEIGHTS, *OF_LINKS, *OF_TIER, *APART)
 """The kinds that ``--faults`` accepts."""
 
 
@@ -61,13 +66,15 @@ class Nemesis:
         random: Randomness,
         disks: tuple[str, ...],
         kinds: Collection[str] = KINDS,
+        flips: FlippedBytes | None = None,
     ) -> None:
-        """``disks``: the brokers' log directories that may fail."""
+        """``disks``: the brokers' log directories that may fail. ``flips``: bits of metadata logs turn over, too."""
         self._cluster = cluster
         self._world = cluster.world
         self._trace = trace
         self._random = random
         self._disks = disks
+        self._flips = flips
         self._brokers = list(cluster.brokers)
         self._actions: Mapping[str, Callable[[], Awaitable[None]]] = {
             "kill": self._kill_broker,
@@ -89,9 +96,12 @@ class Nemesis:
         self._of_links = [kind for kind in kinds if kind in OF_LINKS]
 
     async def trouble_nodes(self, faults: int) -> None:
-        for _ in range(faults if self._of_nodes else 0):
-            await self._pause(2)
-            await self._actions[self._random.choice(self._of_nodes)]()
+        for _ in range(faults):
+            if self._of_nodes:
+                await self._pause(2)
+                await self._actions[self._random.choice(self._of_nodes)]()
+            if self._flips is not None:
+                await self._flip(self._flips)
 
     async def trouble_links(self, faults: int) -> None:
         for _ in range(faults if self._of_links else 0):
@@ -247,6 +257,22 @@ class Nemesis:
             self._trace.note("the controller loses power")
             await self._cluster.lose_power(CONTROLLER)
         await self._bring_back(None)
+
+    async def _flip(self, flips: FlippedBytes) -> None:
+        """Only ``flips`` chooses."""
+        await asyncio.sleep(flips.pause())
+        broker = flips.choose_node(self._brokers)
+        if broker is None:
+            self._trace.note("the controller is killed")
+            await self._cluster.kill(CONTROLLER)
+            if not await flips.start_damaged_controller():
+                await self._bring_back(None)
+            return
+        self._trace.note(f"{host_of(broker)} is killed")
+        with self._trouble(host_of(broker)):
+            await self._cluster.kill(host_of(broker))
+            flips.flip_in_broker(broker)
+            await self._bring_back(broker)
 
     async def _bring_back(self, broker: int | None) -> None:
         await self._pause(LONGEST_DOWN)

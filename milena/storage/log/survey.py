@@ -4,6 +4,9 @@ between them.
 Recovery ends a log at the first batch that is not as it was written. That is right for the torn end of a killed
 process, and wrong where a byte has turned over in the middle: sound batches behind damage were written, and perhaps
 synced, after it. So this goes on behind the damage, and finds the next batch by its checksum.
+
+No checksum covers a batch's base offset and its leader epoch. But in these logs offsets follow each other, and each
+leader begins its epoch with a control batch.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ class Damage:
     torn: bool
     """It looks like writes that a loss of power has kept from the disk: pages of zeros, a file that is too short."""
     misplaced: bool = False
-    """A whole batch is there, with another offset: that was written, and its offset is damaged."""
+    """A whole batch is there, with another offset or leader epoch: that was written, and these are damaged."""
 
 
 @dataclass(slots=True)
@@ -79,7 +82,7 @@ class Survey:
 
 
 class Misplaced(CorruptBatch):
-    """A batch is whole and has another offset than the one that comes next."""
+    """A batch is whole and has another offset than the one that comes next, or a leader epoch that cannot be."""
 
 
 class Window:
@@ -108,8 +111,8 @@ def segment_bases(disk: Disk, folder: str) -> list[Offset]:
 
 
 def survey(disk: Disk, folder: str, *, since: int = 0) -> Survey:
-    """Look at the segments from the one that holds ``since`` on; offsets follow each other without gaps, as those of
-    a log that is never compacted do. Blocks. Raises OSError."""
+    """Look at the segments of a metadata log from the one that holds ``since`` on; offsets follow each other without
+    gaps, as those of a log that is never compacted do. Blocks. Raises OSError."""
     bases = segment_bases(disk, folder)
     first = max(sum(base <= since for base in bases) - 1, 0)
     found = Survey(bases[first:])
@@ -140,6 +143,8 @@ class _Surveyor:
         self._found = found
         self._next = Offset(0)
         """The offset that comes next."""
+        self._epoch = -1
+        """The leader epoch of the last sound batch."""
         self._whole = False
         """What comes next continues the last run."""
 
@@ -153,7 +158,7 @@ class _Surveyor:
             begun = position
             try:
                 for batch in scan_batches(source, position, size):
-                    self._check(source, batch)
+                    self._check(source, batch, size)
                     position += batch.size
                     self._sound(path, begun, position, batch)
             except CorruptBatch as error:
@@ -164,14 +169,30 @@ class _Surveyor:
                 misplaced = isinstance(error, Misplaced)
                 self._damaged(path, position, missing, str(error), torn=torn, misplaced=misplaced)
                 if found is not None:
-                    self._next = Offset(found.base_offset)
+                    self._next, self._epoch = Offset(found.base_offset), found.leader_epoch
                 position = end
 
-    def _check(self, source: Window, batch: ScannedBatch) -> None:
+    def _check(self, source: Window, batch: ScannedBatch, end: int) -> None:
         if not has_valid_crc(source, batch):
             raise CorruptBatch("wrong checksum")
         if batch.base_offset != self._next:
             raise Misplaced(f"offset {batch.base_offset} where {self._next} is expected")
+        if not self._may_have_epoch(source, batch, end):
+            raise Misplaced(f"leader epoch {batch.leader_epoch}, which neither began there nor goes on")
+
+    def _may_have_epoch(self, source: Window, batch: ScannedBatch, end: int) -> bool:
+        """The epoch of the batch before, or a later one, which begins with a control batch and goes on behind it. Of
+        the first batch only the latter is known."""
+        epoch = batch.leader_epoch
+        if epoch == self._epoch:
+            return True
+        if self._epoch >= 0 and (epoch < self._epoch or not batch.is_control):
+            return False
+        following = self._batch_at(source, batch.position + batch.size, end)
+        if following is None or following.is_control or following.leader_epoch == epoch:
+            return True
+        other = self._batch_at(source, following.position + following.size, end)
+        return other is not None and other.leader_epoch == epoch
 
     def _sound(self, path: str, begun: int, position: int, batch: ScannedBatch) -> None:
         """``batch`` follows the others from ``begun`` on, and ends at ``position``."""
@@ -185,6 +206,7 @@ class _Surveyor:
         else:
             run.pieces.append(piece)
         run.end = self._next = Offset(batch.last_offset + 1)
+        self._epoch = batch.leader_epoch
         self._whole = True
 
     def _damaged(
@@ -212,7 +234,8 @@ class _Surveyor:
             batch = next(scan_batches(source, position, end, chunk=HEADER_SIZE))
         except CorruptBatch:
             return None
-        return batch if batch.base_offset >= self._next and has_valid_crc(source, batch) else None
+        fits = batch.base_offset >= self._next and batch.leader_epoch >= self._epoch
+        return batch if fits and has_valid_crc(source, batch) else None
 
 
 def _candidates(source: Window, start: int, end: int) -> Iterator[int]:

@@ -103,9 +103,11 @@ async def verify(
     *,
     choose: Choice = lambda known: sorted(known, key=in_order),
     not_tiered: NotTiered = lambda _: None,
+    is_told: Callable[[TopicIdPartition], bool] = lambda _: True,
 ) -> Verification:
     """Check the known partitions that ``choose`` selects. ``history``: the contents of the metadata topic, None if
     unknown. ``not_tiered``: why a partition should have nothing in the tier; None if it should.
+    ``is_told``: whether ``history`` has the metadata of a partition; of others the files alone are looked at.
 
     Raises RemoteStorageError if the tier cannot be listed, and the errors of ``choose``.
     """
@@ -125,7 +127,7 @@ async def verify(
         result.size += sum(sum(segment.objects.values()) for segment in objects.values())
         of_files, listed = (
             await _files_alone(storage, partition, objects)
-            if history is None
+            if history is None or not is_told(partition)
             else await _against_metadata(storage, history, partition, objects)
         )
         found += of_files

@@ -71,6 +71,10 @@ class Tier:
     in_session: Callable[[], bool]
     """Whether this broker's session with the controller is certainly valid: otherwise another broker may be the
     leader."""
+    may_begin: bool = False
+    """Whether nothing was ever published when the tier's place was looked for: it may be a new one."""
+    was_seen: bool = False
+    """Whether the tier's place was found by this process."""
 
     def report(self, what: str, replica: HostedReplica, error: Exception) -> None:
         """Log that a round has failed."""

@@ -182,8 +182,17 @@ def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | Non
 
 
 async def _check_place(tier: Tier, role: ReplicaRole) -> None:
+    """A missing tier is new only if no broker has published anything: other brokers may have copied what is no concern
+    of this one."""
     try:
-        await tier.storage.check()
+        try:
+            await tier.storage.check()
+        except RetriableRemoteStorageError:
+            if tier.was_seen or not await tier.metadata.is_empty():
+                raise
+            tier.may_begin = True
+            await tier.storage.check()
+        tier.was_seen, tier.may_begin = True, False
     except RemoteStorageError:
         tier.meters.of(role.replica.topic).copy_errors.add()
         raise

@@ -117,9 +117,10 @@ class RemoteLogManager:
 
     @property
     def knows_of_no_copy(self) -> bool:
-        """Whether the metadata of all tiered partitions here is known, and lists no copied segment."""
+        """Whether nothing was published before this broker's first copy, and the metadata of all tiered partitions here
+        is known and lists no copied segment."""
         metadata, started = self.tier.metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED
-        return all(
+        return self.tier.may_begin and all(
             metadata.is_ready(role.partition)
             and all(segment.state is started for segment in metadata.cache(role.partition).segments())
             for role in self

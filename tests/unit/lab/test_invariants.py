@@ -210,6 +210,20 @@ def test_what_a_controller_lost_before_it_was_committed_was_never_so() -> None:
         rules.check("broker 1", {}, image(7, lost))
 
 
+def test_a_controller_begins_with_all_that_was_committed() -> None:
+    rules = ImageRules()
+    before, now = partition((1, 2, 3)), partition((1, 2), version=1)
+    rules.controller_moved(image(5, before))
+    rules.controller_moved(image(6, now))
+    rules.controller_restarted(7, 7, image(6, now))
+    with pytest.raises(InvariantBroken, match="it begins at offset 6, and 7 was committed"):
+        rules.controller_restarted(6, 7, image(5, before))
+    with pytest.raises(InvariantBroken, match="its predecessor had"):
+        rules.controller_restarted(7, 7, image(6, before))
+    with pytest.raises(InvariantBroken, match="it has read None for"):
+        rules.controller_restarted(7, 7, MetadataImage(Offset(6)))
+
+
 @pytest.mark.parametrize(
     ("after", "text"),
     [

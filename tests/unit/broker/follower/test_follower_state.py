@@ -80,6 +80,23 @@ def test_the_high_watermark_is_the_smaller_of_both_and_never_falls(bench: Bench)
     assert one.log.high_watermark == 8
 
 
+def test_what_the_leader_has_deleted_makes_room_for_the_batch_within_which_its_log_starts(bench: Bench) -> None:
+    """Its last record is of an epoch of which the leader knows nothing any more."""
+    one = follow(bench, (1, 20), (2, 8), high_watermark=27)
+    one.state = FetchState.FETCHING
+    assert take(one, answer(records(27, 9), high_watermark=36, log_start=28)) is Event.RECORDS
+    log = one.log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (28, 36, 36)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(EPOCH, 28)]
+
+
+def test_what_the_leader_still_has_makes_no_room(bench: Bench) -> None:
+    one = follow(bench, (1, 20), (2, 8), high_watermark=27)
+    one.state = FetchState.FETCHING
+    assert take(one, answer(records(27, 9), high_watermark=36, log_start=27)) is Event.BROKEN
+    assert one.log.log_end_offset == 28
+
+
 def test_the_log_start_follows_the_leaders(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8))
     take(one, answer(high_watermark=8, log_start=3))

@@ -1,4 +1,4 @@
-"""How `milena metadata repair` makes one log of what is sound of it and of copies of it."""
+"""How one metadata log is made of what is sound of it and of copies of it."""
 
 from __future__ import annotations
 

@@ -4,9 +4,11 @@ An API module (``milena/broker/apis/*.py``, ``milena/controller/apis/*.py``, one
 request)``.
 
 * By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, or an
-  awaitable of them, or None if it has answered through ``ctx`` or will do so later.
+  awaitable of them, or steps that return them (``protocol.schemas.steps``), or None if it has answered through ``ctx``
+  or will do so later. Steps run at once if the request is small, else other work comes between them.
 * With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
   call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
+  Such a module may have ``handle_large(node, ctx, request)``, as by default, for large requests.
 * An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
   without it the error goes to the top-level ``error_code`` of the response.
 """
@@ -25,11 +27,12 @@ from milena.protocol.requests import messages
 from milena.protocol.requests.frames import SizedPart, part_length
 from milena.protocol.requests.headers import RequestHeader, response_header
 from milena.protocol.schemas.registry import Role, served
+from milena.protocol.schemas.steps import Steps
 from milena.runtime.network import Part
 
 P = ParamSpec("P")
 Fields: TypeAlias = Mapping[str, Any]
-Answer: TypeAlias = Fields | Awaitable[Fields | None] | None
+Answer: TypeAlias = Fields | Awaitable[Fields | None] | Steps[Fields | None] | None
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
 Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
 
@@ -94,6 +97,8 @@ class ApiModule:
     handle: Handle
     raw: bool = False
     failed: Failed | None = None
+    large: Handle | None = None
+    """Takes the decoded request where that is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ class ServedApi:
     handle: Handle
     raw: bool
     failed: Failed | None
+    large: Handle | None
     requests: Counter
     total_time: Timing
 
@@ -111,7 +117,7 @@ class ServedApi:
 class RequestContext:
     """One request in progress, and the slot for its answer. ``received_at`` is monotonic seconds."""
 
-    __slots__ = ("answers", "api", "caller", "forget", "header", "parts", "received_at", "request")
+    __slots__ = ("answers", "api", "caller", "encoder", "forget", "header", "parts", "received_at", "request")
 
     def __init__(
         self, header: RequestHeader, api: ServedApi, caller: Caller, answers: Answers, received_at: float
@@ -128,6 +134,8 @@ class RequestContext:
         """Receives the answer. A rule may intercept it."""
         self.forget: Callable[[], object] | None = None
         """Called if the connection is closed before the answer, so that waits of a closed connection are dropped."""
+        self.encoder: Callable[[RequestContext, Fields], None] | None = None
+        """Encodes the fields of a large answer and responds, with other work in between."""
 
     @property
     def listener_name(self) -> str:
@@ -172,7 +180,10 @@ class RequestContext:
         self.fill(framed)
 
     def respond_fields(self, **fields: Any) -> None:
-        """Answer with a message built from plain field values."""
+        """Answer with a message built from plain field values; later, if the request was large."""
+        if self.encoder is not None:
+            self.encoder(self, fields)
+            return
         self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
 
     def no_response(self) -> None:
@@ -242,7 +253,9 @@ class ApiTable:
         found = self._loaded.get(key)
         if found is None:
             module = importlib.import_module(self._names[key])
-            found = ApiModule(module.handle, getattr(module, "RAW", False), getattr(module, "failed", None))
+            raw = getattr(module, "RAW", False)
+            large = getattr(module, "handle_large", None) if raw else module.handle
+            found = ApiModule(module.handle, raw, getattr(module, "failed", None), large)
             self._loaded[key] = found
         return found
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import GroupState, Member
-from milena.node.api import RequestContext
+from milena.node.api import Fields, RequestContext
 from milena.node.serving.repeats import Repeats
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
@@ -31,7 +32,7 @@ class Needs(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Steps[Fields]:
     """Raises KafkaError INVALID_REQUEST if the same groups are named over and over."""
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
     repeats = Repeats()
@@ -41,7 +42,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
         repeats.note(group_id, _weight(told.get("members", ())))
         return {"group_id": group_id, "authorized_operations": operations, **told}
 
-    return {"groups": [describe(group_id) for group_id in request.groups]}
+    return {"groups": (yield from Pace().each(request.groups, describe))}
 
 
 def _weight(members: Sequence[Mapping[str, Any]]) -> int:

@@ -9,14 +9,14 @@ as if it were the coordinator, where InitProducerId refuses them with the one co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milena.broker.controller_link.transactions import Refusing, log_refusal
-from milena.node.api import RequestContext
+from milena.node.api import Fields, RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.hashing import partition_for_group
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ class Needs(Refusing, Protocol):
     def node_id(self) -> NodeId: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Steps[Fields]:
     kind = get(request, "key_type", GROUP)
     if ctx.version < 4:
         return _find(node, ctx, kind, request.key)
-    return {"coordinators": [{"key": key, **_find(node, ctx, kind, key)} for key in request.coordinator_keys]}
+    keys = request.coordinator_keys
+    return {"coordinators": (yield from Pace().each(keys, lambda key: {"key": key, **_find(node, ctx, kind, key)}))}
 
 
 def _find(node: Needs, ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:

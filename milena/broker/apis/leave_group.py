@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.membership import leave
 from milena.broker.groups.shard import Shard
-from milena.node.api import RequestContext
+from milena.node.api import Fields, RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
@@ -26,7 +27,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Steps[Fields]:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
@@ -35,14 +36,13 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     else:
         leaving = [(get(request, "member_id", ""), None)]
     errors = _leave(node, shard, group, leaving)
-    results = [(*one, error) for one, error in zip(leaving, errors, strict=True)]
-    return {
-        "error_code": ErrorCode.NONE if ctx.version >= 3 else results[0][2],
-        "members": [
-            {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
-            for member_id, instance_id, error in results
-        ],
-    }
+    members = yield from Pace().each(zip(leaving, errors, strict=True), _result)
+    return {"error_code": ErrorCode.NONE if ctx.version >= 3 else errors[0], "members": members}
+
+
+def _result(left: tuple[tuple[str, str | None], ErrorCode]) -> Fields:
+    (member_id, instance_id), error = left
+    return {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
 
 
 def _leave(

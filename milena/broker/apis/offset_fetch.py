@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from milena.broker.groups.journal import TopicPartition
 from milena.broker.groups.model import CommittedOffset
-from milena.node.api import RequestContext
+from milena.node.api import Fields, RequestContext
 from milena.node.metadata.image import TopicImage
 from milena.node.serving.repeats import Repeats
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Steps[Fields | None]:
     """RequireStable waits until all is committed that was written before; without it what is committed now is told.
 
     Raises KafkaError INVALID_REQUEST if all offsets of the same groups are asked for over and over.
@@ -50,7 +51,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
         return shown
 
     if not get(request, "require_stable", False):
-        return _answer(ctx, [show(group) for group in asked])
+        return _answer(ctx, (yield from Pace().each(asked, show)))
     answers: dict[int, dict[str, Any]] = {}
 
     @ctx.answering

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from milena.broker.replica.meters import TopicMeters
     from milena.broker.replica.partitions import PartitionSet
     from milena.broker.waiting.purgatory import Purgatory
-    from milena.broker.waiting.sliced_work import SlicedWork
     from milena.node.metadata.image import MetadataImage
+    from milena.node.serving.sliced_work import SlicedWork
 
 RAW: Final = True
 _TopicSize: TypeAlias = "tuple[str | None, UUID | None, int]"

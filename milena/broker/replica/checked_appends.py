@@ -1,7 +1,7 @@
 """What a Produce request asks for, checked and appended in order: at once if that is little work, else in slices.
 
 A batch may grow to any size when it is opened, and a request may have many. What is more than ``AT_ONCE`` of work goes
-on in slices (``broker.waiting.sliced_work``), from copies, since the receive buffer is needed again. All before it has
+on in slices (``node.serving.sliced_work``), from copies, since the receive buffer is needed again. All before it has
 been appended by then, all after it comes after it. What was checked over several slices is appended if the partition
 is still led here with the same configuration; producer states are looked at with the append.
 """

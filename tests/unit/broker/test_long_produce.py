@@ -11,9 +11,9 @@ import pytest
 
 from milena.broker.apis.produce import handle
 from milena.broker.replica.partition import ACKS_ALL, Partition
-from milena.broker.waiting.sliced_work import AT_ONCE, LARGE, MAX_HELD, SlicedWork
 from milena.config.topic_config import TopicConfig
 from milena.node.metadata.image import TopicImage
+from milena.node.serving.sliced_work import AT_ONCE, LARGE, MAX_HELD, SlicedWork
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.batch import Codec, iter_batches

@@ -12,7 +12,7 @@ from typing import Any, Final
 from milena.node.api import ApiTable, Fields, Handle, RequestContext, ServedApi
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules
-from milena.node.serving.sliced_work import SlicedWork
+from milena.node.serving.sliced_work import DECODED, SlicedWork
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -30,8 +30,6 @@ LARGE_BODIES: Final = frozenset({ApiKey.PRODUCE, ApiKey.ENVELOPE, ApiKey.JOIN_GR
 AT_ONCE: Final = 16 << 10
 """Bytes of a decoded request that is handled in one step of the loop. A larger one may have thousands of elements: it
 is decoded, handled and answered in slices, while its connection waits."""
-EXPANSION: Final = 16
-"""Bytes that a decoded request takes in memory, for each of its bytes."""
 
 
 class Dispatcher:
@@ -120,6 +118,8 @@ class Dispatcher:
             fields = await answer
             if fields is not None and not ctx.closed:
                 ctx.respond_fields(**fields)
+        except DecodeError as error:
+            ctx.disconnect(f"undecodable request body: {error}")
         except Exception as error:
             self._refuse(ctx, error)
 
@@ -134,7 +134,7 @@ class Dispatcher:
 
     async def _large(self, ctx: RequestContext, handle: Handle, body: bytes) -> None:
         """Handle a large request. It takes effect even if its connection has been closed by then."""
-        header, work, memory = ctx.header, self.sliced_work, EXPANSION * len(body)
+        header, work, memory = ctx.header, self.sliced_work, DECODED * len(body)
         try:
             try:
                 steps = messages.decode_request_in_steps(header.api_key, header.api_version, body)

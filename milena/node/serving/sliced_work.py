@@ -20,6 +20,8 @@ R = TypeVar("R")
 AT_ONCE: Final = 8
 LARGE: Final = 16 << 20
 """Work that needs more memory (bytes) goes one by one."""
+DECODED: Final = 16
+"""Bytes that a decoded request takes in memory, for each of its bytes."""
 MAX_HELD: Final = 256 << 20
 """Bytes of requests that may wait for their work or be under way, beside the first."""
 

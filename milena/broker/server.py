@@ -42,7 +42,6 @@ from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
 from milena.broker.waiting.purgatory import Purgatory
-from milena.broker.waiting.sliced_work import SlicedWork
 from milena.config.node_config import NodeConfig
 from milena.node.api import ApiTable
 from milena.node.metadata.image import Delta, MetadataImage
@@ -91,7 +90,6 @@ class Broker:
         self.node_id = NodeId(config.node_id)
         self.metrics = metrics or Metrics()
         self.purgatory = Purgatory(runtime.clock, runtime.contained)
-        self.sliced_work = SlicedWork(runtime.clock)
         self._metadata = CurrentMetadata()
         self.partitions = PartitionSet(self._metadata.image)
         self.configs = ConfigStore(config, self._metadata.image, self.partitions)
@@ -109,6 +107,7 @@ class Broker:
         name_of = uuid_namer(lambda: self.image.topics_by_id)
         self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
         self.server = self._listening(config, self.rules, apis or broker_apis())
+        self.sliced_work = self.server.dispatcher.sliced_work
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
         self._lifecycle: Lifecycle | None = None

@@ -4,9 +4,11 @@ An API module (``milena/broker/apis/*.py``, ``milena/controller/apis/*.py``, one
 request)``.
 
 * By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, or an
-  awaitable of them, or None if it has answered through ``ctx`` or will do so later.
+  awaitable of them, or steps that return them (``protocol.schemas.steps``), or None if it has answered through ``ctx``
+  or will do so later. Steps run at once if the request is small, else other work comes between them.
 * With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
   call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
+  Such a module may have ``handle_large(node, ctx, request)``, as by default, for large requests.
 * An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
   without it the error goes to the top-level ``error_code`` of the response.
 """
@@ -26,12 +28,13 @@ from milena.protocol.requests import messages
 from milena.protocol.requests.frames import SizedPart, part_length
 from milena.protocol.requests.headers import RequestHeader, response_header
 from milena.protocol.schemas.registry import Role, served
+from milena.protocol.schemas.steps import Steps
 from milena.runtime.network import Part
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, object]
-Reply: TypeAlias = T | Awaitable[T | None] | None
+Reply: TypeAlias = T | Awaitable[T | None] | Steps[T | None] | None
 """What ``handle`` returns: fields of a response, or where they will come from."""
 Answer: TypeAlias = Reply[Fields]
 # Modules are found by name: each says itself what it uses of the node, and what its request is.
@@ -99,6 +102,8 @@ class ApiModule:
     handle: Handle
     raw: bool = False
     failed: Failed | None = None
+    large: Handle | None = None
+    """Takes the decoded request where that is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ class ServedApi:
     handle: Handle
     raw: bool
     failed: Failed | None
+    large: Handle | None
     requests: Counter
     total_time: Timing
 
@@ -126,7 +132,18 @@ class RefusedPartitions:
 class RequestContext:
     """One request in progress, and the slot for its answer. ``received_at`` is monotonic seconds."""
 
-    __slots__ = ("answers", "api", "caller", "forget", "header", "parts", "received_at", "refused", "request")
+    __slots__ = (
+        "answers",
+        "api",
+        "caller",
+        "encoder",
+        "forget",
+        "header",
+        "parts",
+        "received_at",
+        "refused",
+        "request",
+    )
 
     def __init__(
         self, header: RequestHeader, api: ServedApi, caller: Caller, answers: Answers, received_at: float
@@ -144,6 +161,8 @@ class RequestContext:
         self.forget: Callable[[], object] | None = None
         """Called if the connection is closed before the answer, so that waits of a closed connection are dropped."""
         self.refused: RefusedPartitions | None = None
+        self.encoder: Callable[[RequestContext, Fields], None] | None = None
+        """Encodes the fields of a large answer and responds, with other work in between."""
 
     @property
     def listener_name(self) -> str:
@@ -188,7 +207,10 @@ class RequestContext:
         self.fill(framed)
 
     def respond_fields(self, **fields: object) -> None:
-        """Answer with a message built from plain field values."""
+        """Answer with a message built from plain field values; later, if the request was large."""
+        if self.encoder is not None:
+            self.encoder(self, fields)
+            return
         self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
 
     def no_response(self) -> None:
@@ -259,7 +281,9 @@ class ApiTable:
         found = self._loaded.get(key)
         if found is None:
             module = importlib.import_module(self._names[key])
-            found = ApiModule(module.handle, getattr(module, "RAW", False), getattr(module, "failed", None))
+            raw = getattr(module, "RAW", False)
+            large = getattr(module, "handle_large", None) if raw else module.handle
+            found = ApiModule(module.handle, raw, getattr(module, "failed", None), large)
             self._loaded[key] = found
         return found
 

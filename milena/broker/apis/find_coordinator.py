@@ -16,6 +16,7 @@ from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.hashing import partition_for_group
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -46,11 +47,12 @@ class Needs(Refusing, Protocol):
     def node_id(self) -> NodeId: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponseFields:
+def handle(node: Needs, ctx: RequestContext, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponseFields]:
     kind = get(request, "key_type", GROUP)
     if ctx.version < 4:
         return _find(node, ctx, kind, request.key)
-    return {"coordinators": [_under(key, _find(node, ctx, kind, key)) for key in request.coordinator_keys]}
+    keys = request.coordinator_keys
+    return {"coordinators": (yield from Pace().each(keys, lambda key: _under(key, _find(node, ctx, kind, key))))}
 
 
 def _under(key: str, found: FindCoordinatorResponseFields) -> CoordinatorFields:

@@ -9,30 +9,29 @@ KIPs: 79, 207 (OFFSET_NOT_AVAILABLE), 320 (leader epochs), 734 (MAX_TIMESTAMP), 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.replica.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
 from milena.broker.replica.partition import Partition
 from milena.node.api import Reply, RequestContext
-from milena.node.serving.slices import in_slices
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
-from milena.protocol.requests.repeated import repeated_in
+from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.types import Offset
 from milena.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from milena.broker.reading.remote_reads import RemoteReads
     from milena.broker.replica.partitions import PartitionSet
+    from milena.node.serving.sliced_work import SlicedWork
     from milena.protocol.apis.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsPartitionResponseFields,
         ListOffsetsRequest,
         ListOffsetsResponseFields,
     )
-    from milena.runtime.context import Runtime
 
 SLICE: Final = 200
 """Partitions that are looked at without giving up the loop: a time is searched for on the disk."""
@@ -61,18 +60,12 @@ class Needs(Protocol):
     @property
     def remote_reads(self) -> RemoteReads | None: ...
     @property
-    def runtime(self) -> Runtime: ...
+    def sliced_work(self) -> SlicedWork: ...
 
 
 def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Reply[ListOffsetsResponseFields]:
     committed = messages.get(request, "isolation_level", 0) == 1
-    repeated = repeated_in(
-        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
-    )
-    topics: dict[str, dict[int, ListOffsetsPartition]] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
-            topics.setdefault(topic.name, {})[asked.partition_index] = asked
+    wanted = _Wanted()
     searches: list[TimeSearch] = []
 
     def answer(name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponseFields:
@@ -87,7 +80,7 @@ def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Rep
             )
 
         try:
-            if (name, asked.partition_index) in repeated:
+            if (name, asked.partition_index) in wanted.repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if asked.timestamp < 0 and ctx.version < _SINCE.get(asked.timestamp, ctx.version + 1):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -107,7 +100,8 @@ def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Rep
         each = iter(found)
         answers: ListOffsetsResponseFields = {
             "topics": [
-                {"name": name, "partitions": list(islice(each, len(partitions)))} for name, partitions in topics.items()
+                {"name": name, "partitions": list(islice(each, len(partitions)))}
+                for name, partitions in wanted.topics.items()
             ]
         }
         if not searches:
@@ -118,12 +112,39 @@ def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Rep
         return None
 
     async def finish_later() -> ListOffsetsResponseFields | None:
-        return finish(await in_slices(node.runtime.clock, wanted, lambda asked: answer(*asked), SLICE))
+        work = node.sliced_work
+        await work.result(wanted.read(request), 0)
+        partitions = Pace(SLICE).each(wanted.partitions(), lambda asked: answer(*asked))
+        return finish(await work.result(partitions, 0))
 
-    wanted = [(name, asked) for name, partitions in topics.items() for asked in partitions.values()]
-    if len(wanted) > SLICE:
+    if sum(len(topic.partitions) for topic in request.topics) > SLICE:
         return finish_later()
-    return finish([answer(name, asked) for name, asked in wanted])
+    at_once(wanted.read(request))
+    return finish([answer(name, asked) for name, asked in wanted.partitions()])
+
+
+class _Wanted:
+    """The partitions of a request, each once."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, ListOffsetsPartition]] = {}
+        self.repeated: set[tuple[str, int]] = set()
+
+    def read(self, request: ListOffsetsRequest) -> Steps[None]:
+        pace = Pace()
+        for topic in request.topics:
+            for asked in topic.partitions:
+                known = self.topics.setdefault(topic.name, {})
+                if asked.partition_index in known:
+                    self.repeated.add((topic.name, asked.partition_index))
+                known[asked.partition_index] = asked
+                if pace.is_over(1):
+                    yield
+
+    def partitions(self) -> Iterator[tuple[str, ListOffsetsPartition]]:
+        for name, partitions in self.topics.items():
+            for asked in partitions.values():
+                yield name, asked
 
 
 def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Asker) -> Found:

@@ -18,6 +18,7 @@ from milena.node.metadata.image import TopicImage
 from milena.node.serving.repeats import Repeats
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponseFields | None:
+def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> Steps[OffsetFetchResponseFields | None]:
     """RequireStable waits until all is committed that was written before; without it what is committed now is told.
 
     Raises KafkaError INVALID_REQUEST if all offsets of the same groups are asked for over and over.
@@ -64,7 +65,7 @@ def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> Off
         return shown
 
     if not get(request, "require_stable", False):
-        return _answer(ctx, [show(group) for group in asked])
+        return _answer(ctx, (yield from Pace().each(asked, show)))
     answers: dict[int, OffsetFetchResponseGroupFields] = {}
 
     @ctx.answering

@@ -20,6 +20,7 @@ from milena.broker.replica.replica_state import FollowerFetch, ReplicaState
 from milena.broker.replica.replication_quotas import ReplicaQuota
 from milena.broker.waiting.purgatory import Requester
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.steps import STEP, Steps, at_once
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
 
 CONSUMER: Final = NodeId(-1)
@@ -187,9 +188,7 @@ class Fetch:
             return None
         for entry in found:
             assert entry.partition is not None
-            self._available += entry.size
-            if entry.size:
-                self._sizes[entry.wanted] = entry.size
+            self._count(entry)
             if session is None:
                 self._watched.setdefault(entry.partition, []).append(entry.wanted)
             else:
@@ -199,6 +198,11 @@ class Fetch:
         session.take_changed()
         return (session,)
 
+    def _count(self, entry: Found) -> None:
+        self._available += entry.size
+        if entry.size:
+            self._sizes[entry.wanted] = entry.size
+
     def _finish(self, found: list[Found]) -> None:
         tier = self._limits.tier
         if tier is None or not tier.read(self, self._limits, found, self._done, self._asker):
@@ -207,6 +211,9 @@ class Fetch:
     def read(self, *, first: bool = False) -> list[Found]:
         """One pass over all partitions. Only the ``first`` tells how far a follower has come: the others find what has
         changed since."""
+        return at_once(self._read_in_steps(first=first))
+
+    def _read_in_steps(self, *, first: bool) -> Steps[list[Found]]:
         remaining = self._limits.max_bytes
         min_one = True
         found = []
@@ -224,6 +231,8 @@ class Fetch:
                     files += 1
                     remaining = remaining if files < MOST_FILES else 0  # the others come with the next fetch
             found.append(entry)
+            if not len(found) % STEP:
+                yield
         return found
 
     def read_around(self, known: Mapping[Wanted, Found]) -> list[Found]:

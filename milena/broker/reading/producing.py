@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import chain
 
 from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode
@@ -40,11 +41,19 @@ class CommitWait:
     __slots__ = ("_done", "_open")
 
     def __init__(self, appends: list[Uncommitted], done: Callable[[], None]) -> None:
-        self._open = appends
+        self._open: dict[Hashable, list[Uncommitted]] = {}
+        for append in appends:
+            self._open.setdefault(append.partition, []).append(append)
         self._done = done
 
     def ready(self, key: Hashable) -> bool:
-        self._open = [append for append in self._open if append.partition is not key or not append.check()]
+        appends = self._open.get(key)
+        if appends is not None:
+            still = [append for append in appends if not append.check()]
+            if still:
+                self._open[key] = still
+            else:
+                del self._open[key]
         return not self._open
 
     def complete(self) -> None:
@@ -52,13 +61,13 @@ class CommitWait:
 
     def expire(self) -> None:
         """The records stay: they may yet be committed."""
-        for append in self._open:
-            if not append.check():
-                append.error = ErrorCode.REQUEST_TIMED_OUT
-        self._done()
+        self._end(ErrorCode.REQUEST_TIMED_OUT)
 
     def abandon(self) -> None:
-        for append in self._open:
+        self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _end(self, error: ErrorCode) -> None:
+        for append in chain.from_iterable(self._open.values()):
             if not append.check():
-                append.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                append.error = error
         self._done()

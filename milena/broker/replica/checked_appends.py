@@ -1,7 +1,7 @@
 """What a Produce request asks for, checked and appended in order: at once if that is little work, else in slices.
 
 A batch may grow to any size when it is opened, and a request may have many. What is more than ``AT_ONCE`` of work goes
-on in slices (``broker.waiting.sliced_work``), from copies, since the receive buffer is needed again. All before it has
+on in slices (``node.serving.sliced_work``), from copies, since the receive buffer is needed again. All before it has
 been appended by then, all after it comes after it. What was checked over several slices is appended if the partition
 is still led here with the same configuration; producer states are looked at with the append.
 """
@@ -43,22 +43,22 @@ class Rest(NamedTuple):
     """Bytes that opening its batches may take at one time."""
 
 
-_PAUSE: Final = Rest(0, 0)
+PAUSE: Final = Rest(0, 0)
 Appending: TypeAlias = Generator[Rest, None, AppendInfo]
 """Yields where a slice ends. The first that is yielded for a request tells what the rest of it takes."""
 
 
 class CheckedAppends:
     """The appends of one request. ``wanted`` in the order in which ``append`` is called for them; copies take the place
-    of its records once it is sliced."""
+    of its records once it is sliced, unless they have been ``copied`` before."""
 
     __slots__ = ("_acks", "_left", "_sliced", "_wanted")
 
-    def __init__(self, wanted: list[Wanted], acks: int) -> None:
+    def __init__(self, wanted: list[Wanted], acks: int, *, copied: bool) -> None:
         self._wanted = wanted
         self._acks = acks
         self._left = AT_ONCE
-        self._sliced = False
+        self._sliced = copied
 
     def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> AppendInfo | Appending:
         """Check and append ``wanted[place]`` to ``partition``. What is more than a little work is left to be done in
@@ -113,7 +113,7 @@ class CheckedAppends:
         """What the request yields before it. The first one: from here on the records are copies."""
         self._left = STEP
         if self._sliced:
-            return _PAUSE
+            return PAUSE
         self._sliced = True
         size = memory = 0
         for at in range(place, len(self._wanted)):

@@ -25,6 +25,7 @@ from typing import Any, TypeVar, overload
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.limits import max_elements
 from milena.protocol.schemas.primitives import Data, Reader, Writer
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.schemas.structs import StructCodec, codec
 
 T = TypeVar("T")
@@ -38,6 +39,11 @@ def decode_request(key: int, version: int, body: Data) -> Any:
     left over are ignored, as Kafka does: librdkafka 2.16 sends three too many when it asks for all topics.
     """
     return _codec(key, version, "request").read(Reader(body, 0, max_elements(key)))
+
+
+def decode_request_in_steps(key: int, version: int, body: Data) -> Steps[Any]:
+    """As ``decode_request``, with pauses."""
+    return _codec(key, version, "request").read_in_steps(Reader(body, 0, max_elements(key)), Pace())
 
 
 def decode_response(key: int, version: int, body: Data) -> Any:
@@ -66,6 +72,13 @@ def encode_request(key: int, version: int, /, **fields: object) -> bytes:
 def encode_response(key: int, version: int, /, **fields: object) -> bytes:
     """The bytes of ``build_response``, without building it."""
     return _encode(_codec(key, version, "response"), fields)
+
+
+def encode_response_in_steps(key: int, version: int, /, **fields: object) -> Steps[bytes]:
+    """As ``encode_response``, with pauses."""
+    writer = Writer()
+    yield from _codec(key, version, "response").write_in_steps(writer, fields, Pace())
+    return bytes(writer)
 
 
 def response_has(key: int, version: int, name: str) -> bool:

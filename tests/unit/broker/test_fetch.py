@@ -11,26 +11,10 @@ from milena.broker.apis.fetch import handle
 from milena.broker.reading.fetching import FEW_FILES, MOST_FILES, SMALL_RANGE
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
-from milena.protocol.records.batch import iter_batches
-from milena.protocol.records.records import iter_records
 from milena.protocol.requests.fetch_request import FetchRequest, encode_fetch_request
-from milena.protocol.requests.fetch_response import FetchResponse, decode_fetch_response
 from milena.runtime.network import FileRange
-from tests.unit.broker.consumer_fetches import fetch, want
+from tests.unit.broker.consumer_fetches import fetch, response, results, values, want
 from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
-
-
-def response(request: Request) -> FetchResponse:
-    return decode_fetch_response(request.version, request.body)
-
-
-def results(request: Request) -> list[Any]:
-    return [one for _, _, partitions in response(request).topics for one in partitions]
-
-
-def values(records: Any) -> list[bytes | None]:
-    data = memoryview(bytes(records))
-    return [record.value for one in iter_batches(data) for record in iter_records(one)]
 
 
 @pytest.mark.parametrize("version", range(4, 19))

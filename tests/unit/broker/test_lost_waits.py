@@ -167,7 +167,7 @@ class TestGroups:
     def test_a_commit_that_cannot_be_answered_is_closed(self, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
         groups.log.hold = True
         request = groups.committing(9, 0)
-        monkeypatch.setattr(offset_commit, "_fields", broken)
+        monkeypatch.setattr(offset_commit, "_set_error", broken)
         with pytest.raises(ZeroDivisionError):
             groups.log.commit()
         assert request.answers.closed

@@ -11,19 +11,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
 
+from milena.protocol.schemas.steps import Steps
 from milena.runtime.clock import Clock
+
+R = TypeVar("R")
 
 AT_ONCE: Final = 8
 LARGE: Final = 16 << 20
 """Jobs that need more memory (bytes) run one at a time."""
+DECODED: Final = 16
+"""Bytes that a decoded request takes in memory, for each of its bytes."""
 MAX_HELD: Final = 256 << 20
 """Bytes of requests that may wait for their jobs or be in progress. A first request is always admitted."""
 
 
 class SlicedWork:
-    """The long jobs of one broker."""
+    """The long jobs of one node."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,6 +57,16 @@ class SlicedWork:
             await self._turn()
             for _ in slices:
                 await self._turn()
+
+    async def result(self, steps: Steps[R], memory: int) -> R:
+        """As ``run``; returns what ``steps`` does."""
+        results: list[R] = []
+
+        def slices() -> Iterator[None]:
+            results.append((yield from steps))
+
+        await self.run(slices(), memory)
+        return results[0]
 
     async def _turn(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

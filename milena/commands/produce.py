@@ -89,7 +89,7 @@ def seen(future: asyncio.Future[T]) -> None:
 
 
 async def check_partition(cluster: Cluster, topic: str, partition: int) -> None:
-    """Raise KafkaError where an existing topic has no such partition: the producer would wait for it to come."""
+    """Raise KafkaError if an existing topic has no such partition: the producer would wait for it to come."""
     known = (await cluster.metadata([topic])).topics[topic]
     if not known.error and partition not in known.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")

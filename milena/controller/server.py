@@ -147,7 +147,7 @@ class Controller:
     async def start(self) -> None:
         """Returns when it leads and answers.
 
-        Raises OSError; DirectoryError where the directory must not be used or its content is damaged.
+        Raises OSError; DirectoryError if the directory must not be used or its content is damaged.
         """
         await self.server.start()
         cluster_id = self._format()

@@ -35,9 +35,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, object]
 Reply: TypeAlias = T | Awaitable[T | None] | Steps[T | None] | None
-"""What ``handle`` returns: fields of a response, or where they will come from."""
+"""What ``handle`` returns: the fields of a response, or what yields them later."""
 Answer: TypeAlias = Reply[Fields]
-# Modules are found by name: each says itself what it uses of the node, and what its request is.
+# Modules are found by name; each declares what it uses of the node, and the type of its request.
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
 Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
 
@@ -121,12 +121,12 @@ class ServedApi:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPartitions:
-    """Partitions that a rule refuses in a request whose handler alone can take them out (a Fetch has a session)."""
+    """Partitions that a rule refuses in a request, if only the handler can remove them (a Fetch has a session)."""
 
     error_of: Callable[[str | None, int], ErrorCode]
-    """By topic name and partition; NONE for one that is served."""
+    """By topic name and partition; NONE if the partition is served."""
     handled: bool
-    """Whether the request takes effect for them all the same, and only their answers are refused."""
+    """Whether the request takes effect for them and only their answers are replaced by errors."""
 
 
 class RequestContext:
@@ -186,7 +186,7 @@ class RequestContext:
 
     @property
     def closed(self) -> bool:
-        """Whether the client has disconnected: whoever waits on its behalf may drop the wait."""
+        """Whether the client has disconnected: waits on its behalf may be dropped."""
         return self.answers.closed
 
     @property

@@ -35,7 +35,7 @@ class SteeredNode:
 
     @property
     def entry(self) -> Entry:
-        """Raises UserError where the cluster has no such node."""
+        """Raises UserError if the cluster has no such node."""
         for entry in nodes_file.read(self._cluster.nodes):
             if entry["id"] == self.id:
                 return entry
@@ -55,19 +55,19 @@ class SteeredNode:
         return NodeVerbs(self._cluster.socket(self.name))
 
     def kill(self) -> None:
-        """``kill -9``, and until it is gone. Raises UserError where it is down."""
+        """``kill -9``, and until it is gone. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGKILL))
 
     def stop(self) -> None:
-        """In order. Raises UserError where it is down."""
+        """In order. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGTERM))
 
     def power_off(self) -> None:
-        """As by a loss of power: what was not synced is gone. Raises UserError where it is down or in no lab."""
+        """As by a loss of power: what was not synced is gone. Raises UserError if it is down or in no lab."""
         self._end(lambda: self.verbs.end("power_off"))
 
     def pause(self) -> None:
-        """SIGSTOP: it does nothing until ``resume``, and its connections stay. Raises UserError where it is down."""
+        """SIGSTOP: it does nothing until ``resume``, and its connections stay. Raises UserError if it is down."""
         pid = self.pid
         self.signal(signal.SIGSTOP)
         if pid is not None and sys.platform == "linux":
@@ -93,7 +93,7 @@ class SteeredNode:
 
     def start(self, *, wait: bool = True) -> bool:
         """Have the supervisor start it, and with ``wait`` until it serves: in a lab; others look so long only that
-        they can tell of a node that ends at once. Returns whether it serves. Raises UserError where that fails."""
+        they can tell of a node that ends at once. Returns whether it serves. Raises UserError if that fails."""
         if self.pid is not None:
             raise UserError(f"{self.name} runs already")
         log = self._cluster.log(self.name)
@@ -118,7 +118,7 @@ class SteeredNode:
         return self._comes(is_ready, PATIENCE)
 
     def signal(self, number: int) -> None:
-        """Raises UserError where it is down."""
+        """Raises UserError if it is down."""
         pid = self.pid
         if pid is None:
             raise UserError(f"{self.name} is down")

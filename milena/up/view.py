@@ -121,7 +121,7 @@ def _columns() -> int:
 
 
 def resident(pid: int | None) -> str:
-    """Resident memory of a process for people, or nothing where the system does not tell."""
+    """Resident memory of a process for people, or nothing if the system does not tell."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             return f"{int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 2**20:.0f} MiB"

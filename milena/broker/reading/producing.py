@@ -1,4 +1,4 @@
-"""Produce with acks=all: the wait until what was appended is committed (docs/kafka-semantics.md: High watermark and
+"""Produce with acks=all: waits until the appended records are committed (docs/kafka-semantics.md: High watermark and
 acks, Produce)."""
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from milena.protocol.types import Offset
 
 @dataclass(slots=True)
 class Uncommitted:
-    """One append that is not committed yet. ``error`` is None as long as that is open."""
+    """One append that is not committed yet. ``error`` is None until the outcome is known."""
 
     partition: Partition
     term: int
     required: Offset
-    """The high watermark that commits it."""
+    """The high watermark at which it is committed."""
     error: ErrorCode | None = None
 
     def check(self) -> bool:
-        """Whether the outcome is known by now."""
+        """Whether the outcome is now known."""
         if self.error is not None:
             return True
         partition = self.partition
@@ -36,7 +36,7 @@ class Uncommitted:
 
 
 class CommitWait:
-    """All appends of one request; ``done`` is called once, when each has its outcome or the time is up."""
+    """All appends of one request; ``done`` is called once, when all outcomes are known or the time is up."""
 
     __slots__ = ("_done", "_open")
 
@@ -60,7 +60,7 @@ class CommitWait:
         self._done()
 
     def expire(self) -> None:
-        """The records stay: they may yet be committed."""
+        """The time is up. The records stay, and may still be committed."""
         self._end(ErrorCode.REQUEST_TIMED_OUT)
 
     def abandon(self) -> None:

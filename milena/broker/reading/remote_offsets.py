@@ -1,5 +1,5 @@
-"""Looking for offsets by time where a part of the log is in the tier: ListOffsets waits (docs/kafka-semantics.md:
-Special timestamps)."""
+"""Offset lookup by timestamp if part of the log is in the tier: ListOffsets waits (docs/kafka-semantics.md: Special
+timestamps)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RemoteListOffsets(RemoteWait["TimedRecord | None"]):
         self._expired = False
 
     def start(self, searches: Sequence[TimeSearch], seconds: float, requester: Requester) -> None:
-        """Search, and call ``done`` when each has been told, after ``seconds`` at most."""
+        """Search, and call ``done`` when all searches have been told their result, at the latest after ``seconds``."""
         for search in searches:
             try:
                 self._searches[self._searched(search)] = search
@@ -71,7 +71,7 @@ class RemoteListOffsets(RemoteWait["TimedRecord | None"]):
     def _give_up(self, key: ReadKey) -> None:
         search, code = self._searches[key], ErrorCode.REQUEST_TIMED_OUT
         if not self._expired:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # who asks again comes to the leader that there is now
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the client then finds the current leader, and asks it
         search.tell(NOTHING, code)
 
     def _finish(self) -> None:

@@ -1,8 +1,8 @@
 """Fetches that need the remote tier (docs/kafka-semantics.md: Remote fetches; KIP-405).
 
-All of a request's partitions in the tier are read at the same time, while it waits in the purgatory for at most
-``remote.fetch.max.wait.ms``. What was not read by then is answered with nothing, and no error. The partitions that are
-here are read when the answer is made.
+All partitions of a request that are in the tier are read concurrently, while the request waits in the purgatory for at
+most ``remote.fetch.max.wait.ms``. A partition that was not read in time is answered without records and without an
+error. Local partitions are read when the response is made.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIST_OFFSETS_TIMEOUT: Final = "remote.list.offsets.request.timeout.ms"
 
 
 class RemoteSlice(NamedTuple):
-    """Records that were read from the tier, in the place of a ``LogSlice``."""
+    """Records read from the tier; takes the place of a ``LogSlice``."""
 
     records: Part
     length: int
@@ -44,7 +44,7 @@ class RemoteSlice(NamedTuple):
 
 
 class RemoteReads:
-    """What one broker reads of its tier."""
+    """One broker's reads of its tier."""
 
     def __init__(self, tier: Tier, purgatory: Purgatory, metrics: Metrics) -> None:
         self.tier = tier
@@ -78,7 +78,8 @@ class RemoteReads:
         done: Callable[[list[Found]], None],
         requester: Requester,
     ) -> bool:
-        """Read what is in the tier, and call ``done``; False, doing nothing, where ``found`` has nothing there."""
+        """Read the records that are in the tier, then call ``done``; returns False, and does nothing, if ``found`` has
+        none there."""
         wanted = [entry for entry in found if isinstance(entry, InTier)]
         if not wanted:
             return False
@@ -91,7 +92,8 @@ class RemoteReads:
     def search(
         self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object], requester: Requester
     ) -> None:
-        """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 if the request has none."""
+        """Search for offsets by timestamp locally and in the tier, then call ``done``. ``timeout_ms`` is 0 if the
+        request has none."""
         seconds = (timeout_ms if timeout_ms > 0 else self.tier.config().get_int(LIST_OFFSETS_TIMEOUT)) / 1000
         waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
         waiting.start(searches, seconds, requester)
@@ -131,7 +133,7 @@ def is_out_of_range(error: Exception) -> bool:
 
 
 class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
-    """A fetch that waits for the tier."""
+    """A fetch that waits for records of the tier."""
 
     def __init__(
         self, reads: RemoteReads, fetch: Fetch, limits: FetchLimits, done: Callable[[list[Found]], None]
@@ -173,7 +175,7 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
             self._give_up(key)
 
     def _give_up(self, key: ReadKey) -> None:
-        """Nothing; an error if the partition is no longer to be read here."""
+        """An empty result; an error if the partition may no longer be read here."""
         entry, partition = self._wanted[key], key.partition
         found = Found(entry.wanted, partition, entry.result)
         try:
@@ -196,7 +198,7 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
         return Found(entry.wanted, entry.partition, result._replace(slice=slice_, aborted=records.aborted))
 
     def _local(self, entry: InTier) -> Found:
-        """The tier has nothing more before the first local record: that is the next one."""
+        """The tier has no more records before the first local one: read that one next."""
         partition = entry.partition
         assert partition is not None
         try:

@@ -1,8 +1,9 @@
-"""Sends a broker's AlterPartition requests: one under way at a time, with all partitions that wait in it
+"""Sends a broker's AlterPartition requests: one in flight at a time, with all partitions that wait at that moment
 (docs/kafka-semantics.md: AlterPartition).
 
-Version 3 names each member's broker epoch (KIP-903); a controller that serves only version 2 gets the bare ISR. A
-request that fails as a whole is sent again after 50 ms, with the broker epoch of then; so is what an answer leaves out.
+Version 3 names the broker epoch of each member (KIP-903); a controller that supports only version 2 gets the plain ISR.
+A request that fails as a whole is sent again after 50 ms, with the broker epoch of that moment; so are partitions that
+a response leaves out.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ WITH_EPOCHS: Final = 3
 
 
 class Controller(Asking, Protocol):
-    """Who is asked (``broker.controller_link.controller_link``)."""
+    """The controller that is asked (``broker.controller_link.controller_link``)."""
 
     def offered(self, key: ApiKey) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Altered:
-    """The controller has accepted a proposal: the partition as it is now."""
+    """The controller has accepted a proposal; this is the new state of the partition."""
 
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
@@ -55,7 +56,7 @@ class Altered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """An ISR that a leader wants, with the broker epoch it knows of each member. ``done`` is called once."""
+    """The ISR that a leader proposes, with the broker epoch that it knows of each member. ``done`` is called once."""
 
     topic_id: UUID
     index: int
@@ -84,7 +85,7 @@ class IsrProposals:
         tasks.keep(self._run, name="isr proposals")
 
     def submit(self, proposal: Proposal) -> bool:
-        """False where an earlier proposal for the partition is not answered yet: this one is not sent."""
+        """False if an earlier proposal for the partition is not answered yet: this one is then not sent."""
         key = proposal.topic_id, proposal.index
         if key in self._waiting:
             return False
@@ -101,7 +102,7 @@ class IsrProposals:
                 self._work.clear()
 
     async def _send(self, batch: list[Proposal]) -> bool:
-        """One request. False if something is to be sent again."""
+        """Send one request. Returns False if something must be sent again."""
         try:
             version = self._controller.offered(ApiKey.ALTER_PARTITION) or WITH_EPOCHS
             response: AlterPartitionResponse = await self._controller.request(
@@ -151,7 +152,7 @@ def _altered(answer: ResponsePartitionData) -> Altered:
 
 
 def _by_topic(batch: Iterable[Proposal], version: int) -> list[RequestTopicDataFields]:
-    """The nested form of the request."""
+    """The nested form that the request has."""
     topics: dict[UUID, list[RequestPartitionDataFields]] = {}
     for proposal in batch:
         partition: RequestPartitionDataFields = {

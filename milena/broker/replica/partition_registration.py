@@ -1,8 +1,8 @@
 """What the controller has registered for one partition, as a replica knows it: leader, epochs, replicas, ISR.
 
-The metadata and the answers to AlterPartition change it, and only here. Each change is checked first: epochs rise, a
-leader epoch has one leader, the ISR is within the replicas. What does not hold raises BrokenInvariant and changes
-nothing.
+It changes only here, by metadata and by responses to AlterPartition. Each change is checked first: epochs rise, a
+leader epoch has one leader, the ISR is within the replicas. A change that breaks one of these raises BrokenInvariant
+and has no effect.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
 
 
 class PartitionRegistration:
-    """``isr`` is the committed ISR. ``maximal_isr`` is what the high watermark waits for: with those whom the
-    controller may have let in already (KIP-497)."""
+    """``isr`` is the committed ISR. The high watermark waits for ``maximal_isr``, which includes the replicas that the
+    controller may already have added (KIP-497)."""
 
     __slots__ = ("_proposed_on", "isr", "leader", "leader_epoch", "maximal_isr", "partition_epoch", "replicas", "state")
 
@@ -51,9 +51,10 @@ class PartitionRegistration:
         return True
 
     def take(self, image: PartitionImage) -> IsrState:
-        """Become what accepted metadata says; returns the ISR's state before.
+        """Apply accepted metadata; returns the ISR's state before.
 
-        A proposed ISR is settled by a later partition epoch than the one it was made on, and stays open in that."""
+        A proposed ISR is settled by a later partition epoch than the one it is based on; until then it stays
+        pending."""
         before = self.state
         stays_open = (
             not isinstance(before, Committed)
@@ -69,7 +70,7 @@ class PartitionRegistration:
         return before
 
     def forget_leader(self) -> None:
-        """The replica is gone from this broker."""
+        """The replica was removed from this broker."""
         self.leader = None
 
     def propose(self, pending: Pending) -> None:
@@ -93,7 +94,7 @@ class PartitionRegistration:
         self._set(Committed(altered.isr))
 
     def roll_back(self) -> None:
-        """What was proposed is given up: refused, or its leadership is over."""
+        """The proposal is dropped: it was refused, or the leadership has ended."""
         self._set(self.state.last_committed)
 
     def _set(self, state: IsrState) -> None:
@@ -116,6 +117,6 @@ def _check_isr(isr: Isr, replicas: tuple[NodeId, ...]) -> None:
 
 
 def _check_leader(leader: NodeId | None, isr: Isr) -> None:
-    """The last member of an ISR stays in it: its leader."""
+    """A leader is always in the ISR, even as its last member."""
     if leader is not None and leader not in isr:
         raise BrokenInvariant(f"leader {leader} outside of the ISR {isr}")

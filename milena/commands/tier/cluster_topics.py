@@ -28,7 +28,7 @@ class ClusterTopics:
     image: MetadataImage
 
     def not_tiered(self, one: TopicIdPartition) -> str | None:
-        """Why nothing of ``one`` should be in the tier; None where it should."""
+        """Why nothing of ``one`` should be in the tier; None if it should."""
         topic = self.image.topics_by_id.get(one.topic_id)
         if topic is None:
             other = self.image.topics.get(one.topic)
@@ -50,7 +50,7 @@ class ClusterTopics:
         }
 
     def partitions(self, topic: str) -> int | None:
-        """How many the topic has; None where there is none."""
+        """How many the topic has; None if there is none."""
         found = self.image.topics.get(topic)
         return None if found is None else len(found.partitions)
 

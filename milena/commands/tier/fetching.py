@@ -42,7 +42,7 @@ async def fetch(values: Values, opened: Opened) -> int:
 
 
 def check_range(first: int | None, last: int | None) -> None:
-    """Raises UsageError where there is no such offset."""
+    """Raises UsageError if there is no such offset."""
     for option, value in (("--from-offset", first), ("--to-offset", last)):
         if value is not None and value < 0:
             raise UsageError(f"{option} {value}: offsets begin at 0")
@@ -51,7 +51,7 @@ def check_range(first: int | None, last: int | None) -> None:
 
 
 async def copy_log(word: str, out: str, opened: Opened) -> int:
-    """Copy a segment's log to ``out``, an absolute path where nothing is yet. Raises UserError, also where it is
+    """Copy a segment's log to ``out``, an absolute path where nothing is yet. Raises UserError, also if it is
     damaged; all that there is has been copied then."""
     found = await find(opened, word)
     known = await readable_metadata(opened, found)

@@ -114,7 +114,7 @@ def _unlisted(stored: StoredSegment) -> ListedSegment:
 
 
 def verdict(segment: RemoteLogSegmentMetadata, lineage: Lineage | None) -> str | None:
-    """``yes``, ``part`` or ``no``; None where the log's epochs are not known."""
+    """``yes``, ``part`` or ``no``; None if the log's epochs are not known."""
     if lineage is None:
         return None
     if is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs):

@@ -51,7 +51,7 @@ class Opened:
     metadata: Sequence[str]
     """Those of ``log_dirs`` in which the metadata topic lies."""
     history: MetadataHistory | None
-    """None where the metadata topic is nowhere."""
+    """None if the metadata topic is nowhere."""
     topics: ClusterTopics | None
     """None where no metadata of the cluster itself can be read."""
     unread: Sequence[str]
@@ -86,7 +86,7 @@ Body = Callable[[Opened], Coroutine[object, object, int]]
 
 
 def run(values: Values, body: Body) -> int:
-    """Run a command on the tier that the options name. Raises UserError where it cannot be read."""
+    """Run a command on the tier that the options name. Raises UserError if it cannot be read."""
     directories = values.dir or ([DEFAULT_DIR] if values.tier is None else [])
     log_dirs = log_dirs_of(directories)
     place = _tier_of_brokers(directories) if values.tier is None else tier_of(values.tier)
@@ -193,7 +193,7 @@ class Selection:
         self._wanted = {word: split_partition(word) for word in words}
 
     def __call__(self, known: Collection[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Those among ``known``, in order. Raises UserError where a word names none: it may be mistyped."""
+        """Those among ``known``, in order. Raises UserError if a word names none: it may be mistyped."""
         chosen: set[TopicIdPartition] = set() if self._wanted else set(known)
         for word, (topic, number) in self._wanted.items():
             found = [one for one in known if one.topic == topic and number in (None, one.partition)]

@@ -37,7 +37,7 @@ class Found:
 
 
 async def find(opened: Opened, word: str, *, or_partition: bool = False) -> Found:
-    """The segment whose id begins with ``word``. Raises UserError where it is none, or several.
+    """The segment whose id begins with ``word``. Raises UserError if it is none, or several.
 
     ``or_partition``: the command takes TOPIC:PARTITION in its place, too."""
     stored = {one.segment_id: one for one in await opened.storage.segments()}

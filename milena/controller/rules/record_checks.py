@@ -1,8 +1,8 @@
-"""Invariants of the metadata, checked on the records of a command before they are appended: what contradicts the image,
-or itself, fails the command, and is neither written nor answered.
+"""Invariants of the metadata, checked on the records of a command before they are appended. If a record contradicts the
+image, or another record, the command fails, and none of it is written or answered.
 
-Kafka relies on its managers for these; what brokers do with a record that breaks one (a leader outside of the ISR, a
-directory too few) is not defined.
+Kafka relies on its managers for these; how brokers behave after a record that breaks one (a leader outside of the ISR,
+a missing directory) is undefined.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milena.protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 @dataclass(slots=True)
 class _Batch:
-    """The records that are checked, as far as later ones build on earlier ones."""
+    """The records being checked, as far as later ones build on earlier ones."""
 
     image: MetadataImage
     offset: Offset
@@ -143,7 +143,7 @@ def _check_partition(place: str, now: PartitionImage, record: object) -> None:
         raise BrokenInvariant(f"{place} has ISR {now.isr} of replicas {now.replicas}: {record}")
     if now.leader != NO_LEADER and now.leader not in now.isr:
         raise BrokenInvariant(f"{place} has leader {now.leader} outside of its ISR {now.isr}: {record}")
-    if now.elr and not set(now.isr).isdisjoint(now.elr):  # one that a reassignment removes may stay, as in Kafka
+    if now.elr and not set(now.isr).isdisjoint(now.elr):  # a replica that a reassignment removes may stay, as in Kafka
         raise BrokenInvariant(f"{place} has ELR {now.elr} beside ISR {now.isr}: {record}")
     if not replicas.issuperset(now.adding) or not replicas.issuperset(now.removing):
         raise BrokenInvariant(f"{place} adds {now.adding}, removes {now.removing} of {now.replicas}: {record}")

@@ -157,7 +157,7 @@ async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
 async def _fetch(
     stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANYONE
 ) -> tuple[FetchedPartition, bytes]:
-    """One consumer's fetch. Raises VerbError where the broker cannot be asked."""
+    """One consumer's fetch. Raises VerbError if the broker cannot be asked."""
     wanted = FetchPartition(partition.number, offset, MAX_BYTES, reader.leader_epoch)
     request = FetchRequest(
         MAX_WAIT_MS, 1, MAX_BYTES, [(partition.topic, None, [wanted])], isolation_level=int(reader.committed)

@@ -61,7 +61,7 @@ class Table:
         )
 
     def differences(self, found: Table) -> list[str]:
-        """Where a run's table is not as this one expects, in words; empty where it is."""
+        """Where a run's table is not as this one expects, in words; empty if it is."""
         wrong = []
         for name in ("log", "epochs", "committed", "log_end_offset", "in_isr", "state"):
             expected, actual = getattr(self, name), getattr(found, name)
@@ -110,7 +110,7 @@ class Renumbering:
 
     @property
     def numbers(self) -> dict[int, int]:
-        """Raises TableError where a run has records in more epochs than the document."""
+        """Raises TableError if a run has records in more epochs than the document."""
         written = sorted(self._written)
         if len(written) > len(self.documents):
             raise TableError(f"records in the epochs {written}, where the document has {list(self.documents)}")

@@ -187,7 +187,7 @@ async def alter_configs(
 
 
 async def _channel_for(cluster: Cluster, resource_type: int, name: str) -> Channel:
-    """A broker answers for its own configuration alone, and any of them for all else."""
+    """A broker answers for its own configuration only, and any broker for everything else."""
     if resource_type == BROKER_RESOURCE and name:
         await cluster.metadata([])
         return cluster.to_broker(int(name))

@@ -1,4 +1,4 @@
-"""Who sends requests and returns their responses: a channel, or the way to the active controller."""
+"""The interface of whatever sends requests and returns responses: a channel, or the link to the active controller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from milena.protocol.api_keys import ApiKey
 
 
 class Asking(Protocol):
-    """``key`` says which response it is: callers annotate it with the type that ``milena.protocol.apis`` declares."""
+    """``key`` determines the type of the response: callers annotate it with the type that ``milena.protocol.apis``
+    declares."""
 
     async def request(
         self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: object

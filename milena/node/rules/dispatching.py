@@ -1,4 +1,4 @@
-"""Where a request goes on if no rule keeps it (``node.serving.dispatch`` implements it)."""
+"""Where a request continues if no rule keeps it (``node.serving.dispatch`` implements it)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Refusing some partitions of a broker's Fetch: its handler does it, as it alone knows what the session has."""
+"""Refuses some partitions of a broker's Fetch. Its handler does so, since only it knows the partitions of the
+session."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.registry import Role
 
 ERROR_SINCE: Final = 7
-"""The first version whose answer has an error for the whole."""
+"""The first version whose response has an error code for the whole request."""
 
 
 def is_left_to_handler(role: Role, key: int, version: int, topic: str | None) -> bool:
-    """Whether a rule of this topic (None: of any) refuses partitions of such a request, and not the whole of it."""
+    """Whether a rule for this topic (None: for any) refuses partitions of such a request, and not the whole request."""
     return role is Role.BROKER and key == ApiKey.FETCH and (topic is not None or version < ERROR_SINCE)
 
 
 def refused(
     topic: str | None, partition: int | None, error: ErrorCode, *, handled: bool, is_over: Callable[[], bool]
 ) -> RefusedPartitions:
-    """What a rule refuses, all partitions if ``topic`` is None. Once it ``is_over``, answers under way pass."""
+    """The partitions that a rule refuses: all if ``topic`` is None. Once the rule ``is_over``, pending answers pass."""
 
     def error_of(name: str | None, index: int) -> ErrorCode:
         meant = topic is None or (name == topic and partition in (None, index))

@@ -1,4 +1,4 @@
-"""What stands where an answer goes, between a request and its connection."""
+"""A wrapper for the answers between a request and its connection."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from milena.node.api import Answers, RequestContext
 
 
 class OnTheWay:
-    """Passes everything on to ``answers``. A subclass has ``answered``, and does what it is for in there."""
+    """Passes every call on to ``answers``. A subclass implements ``answered``, where it does its work."""
 
     __slots__ = ("_answers",)
 

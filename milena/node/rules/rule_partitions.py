@@ -1,6 +1,6 @@
-"""Refusing some partitions of a request, or all: what is left of the request, and what becomes of the answer.
+"""Refuses some or all partitions of a request: what remains of the request, and how its answer changes.
 
-Imported only if a rule refuses a request.
+Imported only if a rule refuses requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ERRORS_OF_PARTITIONS: Final = {
 
 
 def refusal(key: int, request: Entity, error: ErrorCode) -> dict[str, object] | None:
-    """The response's fields with ``error`` for each partition, None for an API that says errors elsewhere."""
+    """The response's fields with ``error`` for each partition; None if the API reports errors elsewhere."""
     if key not in ERRORS_OF_PARTITIONS:
         return None
     places = ERRORS_OF_PARTITIONS[ApiKey(key)]
@@ -55,8 +55,8 @@ def refusal(key: int, request: Entity, error: ErrorCode) -> dict[str, object] | 
 def split(
     key: int, request: Entity, topic: str, partition: int | None, name_of: Callable[[UUID], str | None]
 ) -> tuple[Entity, Entity] | None:
-    """The request without the partition (None: all of the topic), and with it alone. None if nothing would be left,
-    and for an API that has no error for each partition."""
+    """The request without the partition (None: the whole topic), and the request with only it. None if nothing would be
+    left, or if the API has no error for each partition."""
     if key not in ERRORS_OF_PARTITIONS:
         return None
     places = ERRORS_OF_PARTITIONS[ApiKey(key)]
@@ -77,12 +77,12 @@ def split(
 
 
 class PartlyRefused(OnTheWay):
-    """Stands where an answer goes, and puts the refused partitions into it as it passes."""
+    """Wraps the answers of a request, and adds the refused partitions to the answer."""
 
     __slots__ = ("_error", "_refused")
 
     def __init__(self, answers: Answers, refused: Entity, error: ErrorCode) -> None:
-        """``refused``: the request with the refused partitions alone."""
+        """``refused``: the request with only the refused partitions."""
         super().__init__(answers)
         self._refused = refused
         self._error = error
@@ -101,7 +101,7 @@ class PartlyRefused(OnTheWay):
 
 
 def merged(key: int, answer: Entity, errors: Entity) -> Entity:
-    """``answer`` with the partitions of ``errors`` in the place of its own."""
+    """``answer`` with the partitions of ``errors`` in place of its own."""
     places = ERRORS_OF_PARTITIONS[ApiKey(key)]
     refused = {(_identity(topic), _index(partition)) for topic, partition in _pairs(errors, places)}
     topics: dict[tuple[object, ...], Entity] = {}
@@ -109,7 +109,7 @@ def merged(key: int, answer: Entity, errors: Entity) -> Entity:
         kept = [
             one for one in getattr(topic, places.answered_partitions) if (_identity(topic), _index(one)) not in refused
         ]
-        before = topics.get(_identity(topic))  # a topic may stand in several entries
+        before = topics.get(_identity(topic))  # a topic may have several entries
         earlier = () if before is None else getattr(before, places.answered_partitions)
         topics[_identity(topic)] = replace(topic, **{places.answered_partitions: (*earlier, *kept)})
     for topic in getattr(errors, places.answered_topics):

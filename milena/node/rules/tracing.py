@@ -1,6 +1,7 @@
-"""What went between a node and its peers, kept as bytes and told as plain data: the rule verb ``trace``.
+"""A record of the messages between a node and its peers, kept as bytes and shown as plain data: the rule verb
+``trace``.
 
-Records are not kept: zeros stand for what a Fetch sends from files.
+Records that a Fetch sends from files are not kept: they are shown as zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from milena.protocol.schemas.primitives import DecodeError
 from milena.runtime.network import Part
 
 KEPT: Final = 1000
-"""Exchanges of one rule; older ones go."""
+"""The number of exchanges kept per rule; older ones are dropped."""
 
 
 class Exchange(NamedTuple):
@@ -36,7 +37,8 @@ class Exchange(NamedTuple):
     response: bytes
 
     def told(self) -> dict[str, object]:
-        """As the verb shows it. Byte fields are told as their lengths; ``request_bytes`` is that of the whole body."""
+        """The exchange as the verb shows it. Byte fields are shown as their lengths; ``request_bytes`` is that of the
+        whole body."""
         try:
             request = plain(messages.decode_request(self.key, self.version, self.request))
             response = plain(messages.decode_response(self.key, self.version, self.response))
@@ -60,7 +62,7 @@ def new_trace() -> Exchanges:
 
 
 def body_of(parts: Sequence[Part]) -> bytes:
-    """The body of a framed response; zeros stand for what is in files."""
+    """The body of a framed response, with zeros in place of bytes in files."""
     return b"".join(
         bytes(part) if isinstance(part, bytes | bytearray | memoryview) else bytes(part_length(part))
         for part in parts[1:]
@@ -68,7 +70,7 @@ def body_of(parts: Sequence[Part]) -> bytes:
 
 
 class Traced(OnTheWay):
-    """Stands where an answer goes, and notes it as it passes."""
+    """Wraps the answers of a request, and records each answer."""
 
     __slots__ = ("_exchanges", "_request")
 
@@ -88,7 +90,7 @@ class Traced(OnTheWay):
 
 
 def plain(value: object) -> object:
-    """A message, or a part of one, as JSON can say it: error codes are their names, bytes their length."""
+    """A message, or part of one, as JSON can represent it: error codes by name, bytes as their length."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _field(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)}
     match value:

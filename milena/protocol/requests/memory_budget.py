@@ -20,7 +20,7 @@ SLOWEST_FILL: Final = 60.0
 """Seconds. What would take longer than this, at its pace, to arrive once more stands still: a byte now and then is no
 progress."""
 LOOK_INTERVAL: Final = 60.0
-"""Seconds in which an unfinished request has to gain LEAST_GAIN, also where there is room."""
+"""Seconds in which an unfinished request has to gain LEAST_GAIN, also if there is room."""
 LEAST_GAIN: Final = 16 << 10
 SPARE_SHARE: Final = 16
 """Where room is made, that much of the limit (one part in so many) is taken from those that stand still, so that the

@@ -1,4 +1,4 @@
-"""Errors of the disk and of damaged files become Kafka's errors."""
+"""Turns errors of the disk and of damaged files into Kafka's errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milena.storage.log.context import LogContext
 
 
 class Guarded(Protocol):
-    """What the guard has to know of a log."""
+    """The part of a log that the guard needs."""
 
     @property
     def context(self) -> LogContext: ...
@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 
 def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P], T]:
-    """A method of a log that touches the disk.
+    """Decorates a method of a log that uses the disk.
 
-    In an offline directory, or once the log is deleted or one of its invariants was broken, it raises KafkaError
-    KAFKA_STORAGE_ERROR at once. An OSError takes the directory offline and comes out as that too; a damaged file as
-    CORRUPT_MESSAGE. A broken invariant ends the log.
+    If the directory is offline, or the log is deleted or has a broken invariant, the method raises KafkaError
+    KAFKA_STORAGE_ERROR at once. An OSError takes the directory offline and is raised as the same error; a damaged file
+    is raised as CORRUPT_MESSAGE. A broken invariant ends the log.
     """
 
     @wraps(method)

@@ -15,7 +15,7 @@ def _base(segment: Segment) -> Offset:
 
 
 class Segments:
-    """Never empty once the log is open; the last one is active."""
+    """Never empty once the log is open. The last segment is the active one."""
 
     __slots__ = ("_segments",)
 
@@ -41,7 +41,7 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def floor_index(self, offset: int) -> int:
-        """The place of the segment that ``offset`` falls into; -1 before the first."""
+        """The index of the segment that contains ``offset``; -1 before the first."""
         if offset >= self._segments[-1].base_offset:
             return len(self._segments) - 1
         return bisect_right(self._segments, offset, key=_base) - 1
@@ -51,7 +51,7 @@ class Segments:
         return self._segments[index + 1].base_offset if index + 1 < len(self._segments) else log_end
 
     def since(self, offset: int) -> list[Segment]:
-        """The segment that ``offset`` falls into, and those after it."""
+        """The segment that contains ``offset``, and those after it."""
         return self._segments[max(self.floor_index(offset), 0) :] if self._segments else []
 
     def add(self, segment: Segment) -> None:

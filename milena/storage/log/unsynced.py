@@ -1,7 +1,7 @@
-"""What a log has written beside its records and has not synced yet: small files, and the entries of its folder.
+"""What a log has written besides its records and not synced yet: small files, and the entries of its folder.
 
-A flush syncs what stands here when it is planned. It stays here until that flush is done, so that a second one in the
-meantime relies on nothing that the first has yet to do.
+A flush syncs what is listed here when it is planned. The items stay until that flush has finished, so that a concurrent
+one does not rely on work that the first has yet to do.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 
 class Pending(NamedTuple):
-    """What was not synced at some time: the small files, each with the number of its last change; and that of the
-    folder, 0 if its entries were synced."""
+    """What was unsynced at a certain time: the small files, each with the number of its last change, and the number of
+    the folder's last change, 0 if its entries were synced."""
 
     files: dict[str, int]
     folder: int
 
 
 class Unsynced:
-    """Of one log."""
+    """The unsynced files of one log."""
 
     __slots__ = ("_changes", "_files", "_folder")
 
@@ -45,7 +45,7 @@ class Unsynced:
             self._files.pop(path, None)
 
     def folder_changed(self) -> None:
-        """It has new files, or was renamed."""
+        """The folder has new files, or was renamed."""
         self._changes += 1
         self._folder = self._changes
 
@@ -53,7 +53,7 @@ class Unsynced:
         return Pending(dict(self._files or ()), self._folder)
 
     def synced(self, done: Pending) -> None:
-        """``done`` is synced. What has changed since then is not."""
+        """``done`` is synced. Changes made since are not."""
         files = self._files
         if files is not None:
             for path, change in done.files.items():
@@ -65,7 +65,7 @@ class Unsynced:
             self._folder = 0
 
     def moved(self, old: str, new: str) -> None:
-        """The folder was renamed: what was to be synced under its former name has to be synced under this one."""
+        """The folder was renamed: files that were to be synced under the old name must be synced under the new one."""
         for path in list(self._files or ()):
             self.file_synced(path)
             self.file_written(new + path.removeprefix(old))

@@ -69,7 +69,7 @@ async def expire_only_of_known_epochs(tier: Tier, role: ReplicaRole) -> None:
 
 
 async def copy_unclipped(tier: Tier, role: ReplicaRole) -> None:
-    """KAFKA-15241: what is copied of an epoch counts, also where the epoch is shorter in this log. Copies nothing: in
+    """KAFKA-15241: what is copied of an epoch counts, also if the epoch is shorter in this log. Copies nothing: in
     the scenario nothing is left to copy then."""
     log = role.log
     if log is not None and tier.metadata.is_ready(role.partition):

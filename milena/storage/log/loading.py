@@ -8,6 +8,7 @@ from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import FIRST_OFFSET, CorruptBatch
 from milena.protocol.types import Offset
 from milena.runtime.clock import Clock
@@ -99,8 +100,10 @@ def open_log(
         for segment, has_indexes in sound:
             _check_indexes(loading, segment, has_indexes)
         log_start, log_end = _bring_up(loading, files, recovery_point, clean)
-    except CorruptBatch as error:
+    except (CorruptBatch, BrokenInvariant) as error:
         loading.event("log damaged before its recovery point", reason=str(error))
+        if isinstance(error, BrokenInvariant):
+            files.remove_all(folder)  # their producers contradict the batches
         log_start, log_end = _bring_up(loading, files, log_start_offset, False)
     for segment in loading.segments:
         segment.rest()

@@ -101,10 +101,7 @@ def open_log(
             _check_indexes(loading, segment, has_indexes)
         log_start, log_end = _bring_up(loading, files, recovery_point, clean)
     except (CorruptBatch, BrokenInvariant) as error:
-        loading.event("log damaged before its recovery point", reason=str(error))
-        if isinstance(error, BrokenInvariant):
-            files.remove_all(folder)  # their producers contradict the batches
-        log_start, log_end = _bring_up(loading, files, log_start_offset, False)
+        log_start, log_end = _recover_all(loading, files, log_start_offset, error)
     for segment in loading.segments:
         segment.rest()
     log = PartitionLog(
@@ -328,6 +325,16 @@ def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, c
     loading.epochs.truncate_from_start(log_start)
     _load_producers(loading, files, log_start, log_end, clean)
     return log_start, log_end
+
+
+def _recover_all(
+    loading: _Loading, files: ProducerFiles, log_start: Offset, error: CorruptBatch | BrokenInvariant
+) -> tuple[Offset, Offset]:
+    """Bring up the log without trust in what is before its recovery point."""
+    loading.event("log damaged before its recovery point", reason=str(error))
+    if isinstance(error, BrokenInvariant):
+        files.remove_all(loading.folder)  # their producers contradict the batches
+    return _bring_up(loading, files, log_start, False)
 
 
 def _recover(loading: _Loading, files: ProducerFiles, recovery_point: Offset) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
+from uuid import UUID
 
 import pytest
 
 from milena.broker.replica.partition import Partition
 from milena.broker.server import Broker
+from milena.controller.commands import directories
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
 from milena.node.client import admin
@@ -51,8 +53,9 @@ def seen(cluster: SimulatedCluster, topic: str = "t") -> PartitionImage:
     return found
 
 
-def directory_of(broker: Broker) -> object:
+def directory_of(broker: Broker) -> UUID:
     (directory,) = broker.logs.online_dirs
+    assert directory.directory_id is not None
     return directory.directory_id
 
 
@@ -163,6 +166,48 @@ def test_a_topic_that_was_given_up_can_be_deleted_and_made_again(
             await create(client, "t")
             await write(client, 2)
             assert await values(client, 2) == [0, 1]
+        cluster.check_alive()
+
+    simulate(scenario, seed=1)
+
+
+async def assign(cluster: SimulatedCluster, broker: Broker, directory: UUID) -> None:
+    """As an assignment of this broker that was held up on its way."""
+    controller = cluster.controller
+    assert controller is not None
+    key = (broker.partitions.get("t", 0).topic_id, 0)
+    result = directories.assign(controller.state, broker.node_id, broker.lifecycle.epoch, {directory: [key]})
+    await controller.metadata.write(result.records, atomic=result.atomic)
+
+
+def test_a_late_assignment_does_not_bring_back_what_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, 1, QUICK)
+        async with cluster.client() as client:
+            await create(client, "t")
+            broker = tolerant(cluster.brokers[1], monkeypatch)
+            break_the_partition(broker.partitions.get("t", 0))
+            await until(lambda: seen(cluster).leader == -1)
+            await assign(cluster, broker, directory_of(broker))
+            assert seen(cluster).leader == 1, "a leader without a log"
+            await until(lambda: seen(cluster).leader == -1)
+            assert seen(cluster).directory_of(NodeId(1)) == LOST_DIR
+        cluster.check_alive()
+
+    simulate(scenario, seed=1)
+
+
+def test_a_late_report_of_a_loss_does_not_keep_down_what_is_online() -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, 1, QUICK)
+        async with cluster.client() as client:
+            await create(client, "t")
+            await write(client, 5)
+            broker = cluster.brokers[1]
+            await assign(cluster, broker, LOST_DIR)
+            await write(client, 5, first=5)
+            assert await values(client, 10) == list(range(10))
+            assert seen(cluster).directory_of(NodeId(1)) == directory_of(broker)
         cluster.check_alive()
 
     simulate(scenario, seed=1)

@@ -17,7 +17,7 @@ from milena.broker.follower.fetchers import Fetchers
 from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
-from milena.broker.hosting.lost_directories import is_elsewhere, is_last_in_sync, warn_of_new_disks
+from milena.broker.hosting.lost_directories import correct_directory, is_elsewhere, is_last_in_sync, warn_of_new_disks
 from milena.broker.replica.description import describe
 from milena.broker.replica.expected_followers import ExpectedFollowers
 from milena.broker.replica.meters import BrokerMeters
@@ -29,14 +29,7 @@ from milena.node.metadata.image import Delta, MetadataImage, PartitionImage, Top
 from milena.protocol.errors import KafkaError
 from milena.protocol.features import DIRECTORY_ASSIGNMENT
 from milena.protocol.invariants import BrokenInvariant
-from milena.protocol.types import (
-    LOST_DIR,
-    OFFSETS_TOPIC,
-    RESERVED_DIRECTORIES,
-    ZERO_UUID,
-    LeaderEpoch,
-    NodeId,
-)
+from milena.protocol.types import LOST_DIR, OFFSETS_TOPIC, RESERVED_DIRECTORIES, ZERO_UUID, LeaderEpoch, NodeId
 from milena.protocol.uuids import to_text
 from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
@@ -256,8 +249,11 @@ class Applier:
         """The partition goes offline until this broker is restarted, and the controller hears of it as it would of a
         log directory that failed (KIP-858): another replica leads from then on."""
         self.take_offline(partition)
-        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT:
-            self._assigner.assign(partition.topic_id, partition.index, LOST_DIR)
+        self._report(partition, LOST_DIR)
+
+    def _report(self, partition: Partition, directory: UUID | None) -> None:
+        if directory is not None and self._image().metadata_version >= DIRECTORY_ASSIGNMENT:
+            self._assigner.assign(partition.topic_id, partition.index, directory)
 
     def log_moved(self, partition: Partition) -> None:
         """The partition's log is now the one in another directory."""
@@ -348,6 +344,7 @@ class Applier:
             )
 
     def _take_role(self, partition: Partition, wanted: PartitionImage) -> None:
+        self._report(partition, correct_directory(partition, wanted.directory_of(self._node_id), self._logs))
         if partition.log is None:
             self._fetchers.unfollow(partition)
             partition.note_offline(wanted)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from milena.protocol.types import LOST_DIR, RESERVED_DIRECTORIES, NodeId
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from milena.broker.replica.partition import Partition
     from milena.node.metadata.image import MetadataImage, PartitionImage
     from milena.storage.log.context import EventLog
     from milena.storage.manager.log_manager import LogManager
@@ -25,6 +28,16 @@ def is_elsewhere(partition: PartitionImage, node_id: NodeId, logs: LogManager) -
 def is_last_in_sync(partition: PartitionImage, node_id: NodeId) -> bool:
     """The only replica in sync, or the last that led (KIP-966)."""
     return (partition.isr or partition.elr or partition.last_known_elr) == (node_id,)
+
+
+def correct_directory(replica: Partition, recorded: UUID | None, logs: LogManager) -> UUID | None:
+    """What to report if ``recorded`` is wrong about whether the replica is lost; else None. An assignment may arrive
+    after one that was sent later, or after the replica was removed and placed here again."""
+    if replica.log is not None:
+        return logs.directory_id(replica.log) if recorded == LOST_DIR else None
+    log = logs.get(replica.topic, replica.index)
+    is_given_up = log is not None and log.topic_id == replica.topic_id and not log.context.offline
+    return LOST_DIR if is_given_up and recorded != LOST_DIR else None
 
 
 def warn_of_new_disks(image: MetadataImage, node_id: NodeId, logs: LogManager, events: EventLog) -> None:

@@ -7,7 +7,8 @@ partition that loses its last in-sync replica keeps its ISR and has no leader un
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from milena.controller.rules.leader_choice import Acceptable, Election, acceptance
@@ -21,7 +22,7 @@ from milena.protocol.metadata_records import (
     PartitionChangeRecord,
     UnregisterBrokerRecord,
 )
-from milena.protocol.types import RESERVED_DIRECTORIES, NodeId
+from milena.protocol.types import LOST_DIR, RESERVED_DIRECTORIES, NodeId
 
 FENCE = 1
 UNFENCE = -1
@@ -50,14 +51,16 @@ def partition_changes(
     leaving: NodeId = NO_LEADER,
     joining: NodeId = NO_LEADER,
     unclean_shutdown: NodeId = NO_LEADER,
+    brokers: Mapping[int, BrokerImage] | None = None,
 ) -> list[PartitionChangeRecord]:
-    """New ISRs and leaders of the partitions ``keys``, after a broker has left, joined, or shut down uncleanly."""
+    """New ISRs and leaders of the partitions ``keys``, after a broker has left, joined, or shut down uncleanly.
+    ``brokers``: as they will be, if not as in the image."""
     gone = tuple(broker for broker in (leaving, unclean_shutdown) if broker != NO_LEADER)
     changes = []
     for topic_id, number in keys:
         topic = state.image.topics_by_id[topic_id]
         partition = topic.partitions[number]
-        acceptable = acceptance(state.image.brokers, partition, joining=joining, leaving=gone)
+        acceptable = acceptance(brokers or state.image.brokers, partition, joining=joining, leaving=gone)
         targets = Targets(
             isr=tuple(member for member in partition.isr if member not in gone),
             election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
@@ -77,11 +80,15 @@ def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[MetadataR
     ]
 
 
-def broker_unfenced(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
-    """It may lead partitions that have no leader."""
+def broker_unfenced(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID] = ()) -> list[MetadataRecord]:
+    """It may lead what has no leader, unless the replica is in a directory that goes ``offline`` in the same moment."""
+    brokers = state.image.brokers
+    if offline and broker.log_dirs:
+        remaining = tuple(directory for directory in broker.log_dirs if directory not in offline)
+        brokers = {**brokers, broker.id: replace(broker, log_dirs=remaining or (LOST_DIR,))}  # () would mean any
     return [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
-        *partition_changes(state, state.index.leaderless(), joining=broker.id),
+        *partition_changes(state, state.index.leaderless(), joining=broker.id, brokers=brokers),
     ]
 
 

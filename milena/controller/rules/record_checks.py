@@ -131,8 +131,22 @@ def _partition_change(batch: _Batch, record: records.PartitionChangeRecord) -> N
         old.recovery_state,
         _changed(record.eligible_leader_replicas, old.elr),
     )
-    _check_partition(place, changed, record)
+    try:
+        _check_partition(place, changed, record)
+    except BrokenInvariant:
+        if _is_sound(place, old, record):
+            raise
     batch.partitions[record.topic_id, record.partition_id] = changed
+
+
+def _is_sound(place: str, partition: PartitionImage, record: object) -> bool:
+    """What another version has written may not be. To refuse its changes would mend nothing, and fail all that is
+    written with them: the fencing of a broker, say."""
+    try:
+        _check_partition(place, partition, record)
+    except BrokenInvariant:
+        return False
+    return True
 
 
 def _check_partition(place: str, now: PartitionImage, record: object) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import FIRST_OFFSET, CorruptBatch
 from milena.protocol.types import Offset
 from milena.runtime.clock import Clock
@@ -99,9 +100,8 @@ def open_log(
         for segment, has_indexes in sound:
             _check_indexes(loading, segment, has_indexes)
         log_start, log_end = _bring_up(loading, files, recovery_point, clean)
-    except CorruptBatch as error:
-        loading.event("log damaged before its recovery point", reason=str(error))
-        log_start, log_end = _bring_up(loading, files, log_start_offset, False)
+    except (CorruptBatch, BrokenInvariant) as error:
+        log_start, log_end = _recover_all(loading, files, log_start_offset, error)
     for segment in loading.segments:
         segment.rest()
     log = PartitionLog(
@@ -328,6 +328,16 @@ def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, c
     loading.epochs.truncate_from_start(log_start)
     _load_producers(loading, files, log_start, log_end, clean)
     return log_start, log_end
+
+
+def _recover_all(
+    loading: _Loading, files: ProducerFiles, log_start: Offset, error: CorruptBatch | BrokenInvariant
+) -> tuple[Offset, Offset]:
+    """Bring up the log without trust in what is before its recovery point."""
+    loading.event("log damaged before its recovery point", reason=str(error))
+    if isinstance(error, BrokenInvariant):
+        files.remove_all(loading.folder)  # their producers contradict the batches
+    return _bring_up(loading, files, log_start, False)
 
 
 def _recover(loading: _Loading, files: ProducerFiles, recovery_point: Offset) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from milena.controller.commands.heartbeats import fence_gone
 from milena.controller.rules.record_checks import check_records
 from milena.lab.world.world import simulate
 from milena.protocol.invariants import BrokenInvariant
@@ -99,6 +100,18 @@ def test_a_batch_that_contradicts_the_metadata_is_refused(batch: Sequence[object
     cluster.write([topic, partition(partition_id=0)])
     with pytest.raises(BrokenInvariant, match=why):
         check_records(cluster.state.image, batch, cluster.state.next_offset)
+
+
+def test_a_partition_that_another_version_left_unsound_holds_up_no_fencing() -> None:
+    cluster = Cluster(3)
+    cluster.assign_topic(1, 2, name="sound")
+    topic = cluster.assign_topic(1, 2)
+    outside = change(topic_id=topic, isr=(2, 3), leader=1)
+    cluster.state.replay([outside], base_offset=cluster.state.next_offset, epoch=LeaderEpoch(1), timestamp_ms=1)
+    cluster.write([change(topic_id=topic, directories=(directory(1), directory(2)))])
+    cluster.commit(fence_gone(cluster.state, cluster.state.image.brokers[2]))
+    assert cluster.state.image.brokers[2].fenced
+    assert cluster.partition("sound").isr == (1,)
 
 
 def test_a_batch_may_build_on_itself() -> None:

@@ -136,6 +136,24 @@ def test_a_restart_remembers_the_last_batch(tmp_path: Path) -> None:
     send(again, 3)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_snapshot_that_contradicts_the_batches_does_not_count(tmp_path: Path, clean: bool) -> None:
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    for sequence in range(2):
+        send(log, sequence)
+    log.roll()
+    send(log, 2)
+    log.close()
+    (newest, older) = (tmp_path / "topic-0" / f"{offset:020}.snapshot" for offset in (3, 2))
+    newest.rename(older)
+    again = folder.open(clean=clean, recovery_point=2)
+    assert again.log_end_offset == 3
+    assert folder.events.named("log damaged before its recovery point")
+    assert send(again, 2).duplicate
+    send(again, 3)
+
+
 def test_open_transactions_hold_the_stable_offset(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"plain")

@@ -7,11 +7,13 @@ KIPs: 101, 279, 320.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from milena.node.api import RequestContext
+from milena.node.api import Fields, RequestContext
 from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import LeaderEpoch
 
 if TYPE_CHECKING:
@@ -25,13 +27,14 @@ class Needs(Protocol):
     def partitions(self) -> PartitionSet: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_answer(node, topic.topic, asked) for asked in topic.partitions]}
-            for topic in request.topics
-        ]
-    }
+def handle(node: Needs, ctx: RequestContext, request: Any) -> Steps[Fields]:
+    pace, topics = Pace(), list[Fields]()
+    for topic in request.topics:
+        partitions = yield from pace.each(topic.partitions, partial(_answer, node, topic.topic))
+        topics.append({"topic": topic.topic, "partitions": partitions})
+        if pace.is_over(1):
+            yield
+    return {"topics": topics}
 
 
 def _answer(node: Needs, topic: str, asked: Any) -> dict[str, Any]:

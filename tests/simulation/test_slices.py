@@ -21,7 +21,8 @@ SLICE = 6
 """Lines of Python for each element that may run in one go of the loop, were there ``MANY``: some tens of milliseconds,
 however many there are."""
 PASS = 12
-"""As ``SLICE``, for what still goes over all elements at once: the partitions of a fetch session are planned so."""
+"""As ``SLICE``, for what still goes over all elements at once: the partitions of a fetch session are planned so, and
+what DeleteRecords has deleted is told so."""
 ANSWER = 30
 """The same for Produce, whose answer is made and written at once. Fewer elements are allowed there."""
 
@@ -54,6 +55,12 @@ LONG = [
     (ApiKey.LEAVE_GROUP, ("members",), SLICE),
     (ApiKey.DESCRIBE_GROUPS, ("groups",), SLICE),
     (ApiKey.LIST_OFFSETS, ("topics", "partitions"), SLICE),
+    (ApiKey.OFFSET_FOR_LEADER_EPOCH, ("topics",), SLICE),
+    (ApiKey.OFFSET_FOR_LEADER_EPOCH, ("topics", "partitions"), SLICE),
+    (ApiKey.DELETE_GROUPS, ("groups_names",), SLICE),
+    (ApiKey.DESCRIBE_PRODUCERS, ("topics", "partition_indexes"), SLICE),
+    (ApiKey.DESCRIBE_TOPIC_PARTITIONS, ("topics",), SLICE),
+    (ApiKey.DELETE_RECORDS, ("topics", "partitions"), PASS),
 ]
 """APIs, their long arrays, and the most lines for each element."""
 

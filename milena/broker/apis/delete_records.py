@@ -7,6 +7,7 @@ brokers that live have raised theirs, as the low watermark of each partition tel
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
@@ -14,6 +15,7 @@ from milena.broker.replica.partition import Partition
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import Offset
 
 if TYPE_CHECKING:
@@ -39,12 +41,16 @@ class Needs(Protocol):
     def purgatory(self) -> Purgatory: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponseFields | None:
-    deletions = [
-        (topic.name, [_Deletion(node, topic.name, asked) for asked in topic.partitions])
-        for topic in request.topics
-        if topic.partitions
-    ]
+def handle(
+    node: Needs, ctx: RequestContext, request: DeleteRecordsRequest
+) -> Steps[DeleteRecordsResponseFields | None]:
+    pace, deletions = Pace(), list[tuple[str, list[_Deletion]]]()
+    for topic in request.topics:
+        some = yield from pace.each(topic.partitions, partial(_Deletion, node, topic.name))
+        if some:
+            deletions.append((topic.name, some))
+        if pace.is_over(1):
+            yield
 
     def answer() -> DeleteRecordsResponseFields:
         return {

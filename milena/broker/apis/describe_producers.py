@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.topic_names import topic_name_problem
 from milena.storage.state.producer_state import ProducerEntry
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
         DescribeProducersResponseFields,
         PartitionResponseFields,
         ProducerStateFields,
+        TopicResponseFields,
     )
 
 
@@ -27,7 +30,9 @@ class Needs(Protocol):
     def partitions(self) -> PartitionSet: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponseFields:
+def handle(
+    node: Needs, ctx: RequestContext, request: DescribeProducersRequest
+) -> Steps[DescribeProducersResponseFields]:
     """Raises KafkaError INVALID_REQUEST if the same partitions are named over and over."""
     repeats = Repeats()
 
@@ -36,12 +41,14 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeProducersRequest) 
         repeats.note((topic, index), 1 + len(told["active_producers"]))
         return told
 
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [describe(topic.name, index) for index in topic.partition_indexes]}
-            for topic in request.topics
-        ]
-    }
+    pace = Pace()
+    topics: list[TopicResponseFields] = []
+    for topic in request.topics:
+        partitions = yield from pace.each(topic.partition_indexes, partial(describe, topic.name))
+        topics.append({"name": topic.name, "partitions": partitions})
+        if pace.is_over(1):
+            yield
+    return {"topics": topics}
 
 
 def _partition(node: Needs, topic: str, index: int) -> PartitionResponseFields:

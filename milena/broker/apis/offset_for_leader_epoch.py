@@ -7,11 +7,13 @@ KIPs: 101, 279, 320.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import LeaderEpoch
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponseFields,
         OffsetForLeaderPartition,
+        OffsetForLeaderTopicResultFields,
     )
 
 
@@ -33,13 +36,15 @@ class Needs(Protocol):
 
 def handle(
     node: Needs, ctx: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponseFields:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_answer(node, topic.topic, asked) for asked in topic.partitions]}
-            for topic in request.topics
-        ]
-    }
+) -> Steps[OffsetForLeaderEpochResponseFields]:
+    pace = Pace()
+    topics: list[OffsetForLeaderTopicResultFields] = []
+    for topic in request.topics:
+        partitions = yield from pace.each(topic.partitions, partial(_answer, node, topic.topic))
+        topics.append({"topic": topic.topic, "partitions": partitions})
+        if pace.is_over(1):
+            yield
+    return {"topics": topics}
 
 
 def _answer(node: Needs, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffsetFields:

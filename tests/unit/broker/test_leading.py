@@ -17,7 +17,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 from tests.fixtures.properties import examples
-from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, at_once, batch, led_by
 from tests.unit.broker.leading import LAG, REPLICAS, THIRD, append, fetch, led, register, shrink, state_of
 
 
@@ -378,7 +378,7 @@ def delete(bench: Bench, offset: int, *, timeout_ms: int = 10_000) -> Request:
     partitions = [{"partition_index": 0, "offset": offset}]
     fields = {"topics": [{"name": "t", "partitions": partitions}], "timeout_ms": timeout_ms}
     body = messages.decode_request(21, 2, messages.encode_request(21, 2, **fields))
-    answer = delete_records.handle(bench, request.ctx, body)
+    answer = at_once(delete_records.handle(bench, request.ctx, body))
     if answer is not None:
         request.ctx.respond_fields(**answer)
     return request
